@@ -1,0 +1,56 @@
+"""Does this test keep what it uses? A pytest plugin that repeats tests and judges what they retain.
+
+In a test suite nothing needs to be imported: markers and the fixture ``leakcheck`` are there once the plugin is
+installed. The names below are for annotations, for ``xfail(raises=LeakError)``, and for scripts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.budget import Budget
+    from pytest_leakcheck.failure import LeakError
+    from pytest_leakcheck.finding import Finding
+    from pytest_leakcheck.fixture import Leakcheck
+    from pytest_leakcheck.measure import Measurement, measure
+    from pytest_leakcheck.series import Recording, Series
+    from pytest_leakcheck.verdict import Verdict
+
+__all__ = [
+    "Budget",
+    "Finding",
+    "LeakError",
+    "Leakcheck",
+    "Measurement",
+    "Recording",
+    "Series",
+    "Verdict",
+    "__version__",
+    "measure",
+]
+
+_HOMES = {
+    "Budget": "budget",
+    "Finding": "finding",
+    "LeakError": "failure",
+    "Leakcheck": "fixture",
+    "Measurement": "measure",
+    "Recording": "series",
+    "Series": "series",
+    "Verdict": "verdict",
+    "measure": "measure",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy: pytest loads this package for the entry point, and a plain run must not pay for what it does not use.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("pytest-leakcheck")
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

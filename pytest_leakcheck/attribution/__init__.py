@@ -1,0 +1,1 @@
+"""What is held: identities of the survivors, found after a verdict."""

@@ -1,0 +1,153 @@
+"""The fixture ``leakcheck``: judge inside a test, over the same runner. Without ``--leakcheck`` it does nothing, lightly."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from pytest_leakcheck.budget import Budget, BudgetError, parse_level
+from pytest_leakcheck.resources import GAUGE_PREFIX, RESOURCES
+from pytest_leakcheck.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.runner import Result
+
+Level = int | str | None
+
+
+class Leakcheck(Protocol):
+    """What a test sees of it, measuring or not."""
+
+    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+        """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
+
+        Args:
+            n: So many steps after the warm-up; left out, as many as the verdict needs.
+            levels: How far each resource may stand above the start; None bounds its growth only. Left out, all
+                resources that are judged by default.
+
+        Yields:
+            The number of the step, from 0; warm-up included.
+
+        Raises:
+            LeakError: In place of the loop's end, when the verdict is red.
+        """
+        ...
+
+    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
+        """Judge a block once, after against before: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
+
+        Raises:
+            LeakError: At the block's end, when a level is exceeded or only the collector gave something back.
+        """
+        ...
+
+    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
+        """Follow a counter of your own: in a loop it is read after each step, and must not keep growing."""
+        ...
+
+
+def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
+    """The fixture's value: inert without ``--leakcheck``, and inside a test that is being repeated as a whole."""
+    if not settings.active:
+        return _Inert()
+    from pytest_leakcheck.protocol import PLAN
+
+    return _Inert() if PLAN in node.stash else _Measuring(node, settings)
+
+
+def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
+    """Budgets from ``fd=0, heap="1 MiB"``; from nothing, growth of all that is judged by default.
+
+    Raises:
+        BudgetError: An unknown resource or a level that cannot be read.
+    """
+    if not levels:
+        return tuple(Budget(name) for name, resource in RESOURCES.items() if resource.default)
+    for name, level in levels.items():
+        if name not in RESOURCES:
+            raise BudgetError(f"{name}={level!r}: no such resource; valid are {', '.join(RESOURCES)}")
+    try:
+        given = {name: None if level is None else parse_level(name, level) for name, level in levels.items()}
+    except BudgetError as error:
+        raise BudgetError(f"{', '.join(f'{k}={v!r}' for k, v in levels.items())}: {error}") from None
+    return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
+
+
+class _Inert:
+    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+        read_levels(levels)
+        yield from range(1 if n is None else n)
+
+    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
+        read_levels(levels)
+        return contextlib.nullcontext()
+
+    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
+        """Nothing is followed."""
+
+
+class _Measuring:
+    def __init__(self, node: pytest.Item, settings: Settings) -> None:
+        self._node = node
+        self._settings = settings
+        self._gauges: dict[str, Callable[[], int]] = {}
+        self._gauge_levels: dict[str, int | None] = {}
+
+    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+        from dataclasses import replace
+
+        from pytest_leakcheck.markers import effort_of
+        from pytest_leakcheck.plan import Plan
+        from pytest_leakcheck.runner import Repetition
+
+        effort = effort_of(self._settings)
+        if n is not None:
+            effort = replace(effort, iterations=n)
+        budgets = (*self._gauge_budgets(), *read_levels(levels))
+        repetition = Repetition(Plan(self._node.nodeid, budgets, effort), self._gauges)
+        step, wanted = 0, True
+        repetition.begin()
+        try:
+            while wanted:
+                yield step
+                step += 1
+                wanted = repetition.iteration_done()
+        except GeneratorExit:
+            # The loop was left by `break` or by an exception of its own: no verdict.
+            repetition.end("interrupted")
+            raise
+        self._report(repetition.end())
+
+    @contextlib.contextmanager
+    def budget(self, **levels: Level) -> Iterator[None]:
+        from pytest_leakcheck.once import measure_block
+
+        budgets = tuple(
+            budget if budget.level is not None else Budget(budget.resource, 0) for budget in read_levels(levels)
+        )
+        with measure_block(self._node.nodeid, budgets) as finished:
+            yield
+        self._report(finished())
+
+    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
+        self._gauges[name] = read if callable(read) else lambda value=read: value
+        self._gauge_levels[name] = level
+
+    def _gauge_budgets(self) -> tuple[Budget, ...]:
+        return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())
+
+    def _report(self, result: Result) -> None:
+        from pytest_leakcheck.failure import LeakError
+        from pytest_leakcheck.finding import find
+        from pytest_leakcheck.protocol import FINDINGS
+        from pytest_leakcheck.report.block import block
+        from pytest_leakcheck.session import glyphs_of
+
+        finding = find(result, self._settings.fail_on, self._settings.missing)
+        self._node.stash.setdefault(FINDINGS, []).append(finding)
+        if finding.colour == "red":
+            raise LeakError(block(finding, glyphs_of(self._node.config)))

@@ -1,0 +1,137 @@
+"""Marks in, budgets and effort out, or an error that names the mark and the valid form. Knows nothing of pytest's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from pytest_leakcheck.budget import KEYWORDS, Budget, BudgetError, parse_budget
+from pytest_leakcheck.plan import Effort, Plan, plan_test
+from pytest_leakcheck.resources import RESOURCES
+from pytest_leakcheck.settings import Settings
+
+BUDGET_MARKS: Final = {f"{name}_budget": name for name in RESOURCES}
+_EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
+_EFFORT: Final = ("iterations", "warmup", "max_time", "resources")
+
+LEAKCHECK_LINE: Final = (
+    "leakcheck(iterations=0, warmup=3, max_time=30, resources=()): pytest-leakcheck: repeat this test and judge all "
+    "resources, or those named; effort is set here and only here, for example leakcheck(iterations=50)."
+)
+
+
+class MarkError(ValueError):
+    """A mark that cannot be read: ``mark(arguments): what is wrong. Valid form.``"""
+
+
+class Mark(Protocol):
+    """What is read of a pytest mark."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def args(self) -> tuple[Any, ...]: ...
+    @property
+    def kwargs(self) -> Mapping[str, Any]: ...
+
+
+def marker_lines() -> Iterable[str]:
+    """One line per marker, as ``pytest --markers`` prints it."""
+    for mark, name in BUDGET_MARKS.items():
+        yield f"{valid_form(mark)}: pytest-leakcheck: bound the {RESOURCES[name].plural} that this test retains."
+    yield LEAKCHECK_LINE
+
+
+def valid_form(mark: str) -> str:
+    """The signature of a budget mark, with an example level."""
+    example = _EXAMPLES[RESOURCES[BUDGET_MARKS[mark]].unit]
+    return f"{mark}({example}, *, per_iteration=0, over=N, unclosed='fail', reason='')"
+
+
+def read_marks(test: str, marks: Iterable[Mark], settings: Settings) -> Plan | None:
+    """The plan of one test.
+
+    Args:
+        test: The node id.
+        marks: The test's marks, closest first; the closest of a name wins.
+        settings: Gives the effort where no mark does; the command line beats the mark.
+
+    Returns:
+        The plan, or None when no mark asks for one.
+
+    Raises:
+        MarkError: A mark cannot be read.
+    """
+    budgets: dict[str, Budget] = {}
+    leakcheck: Mark | None = None
+    for mark in marks:
+        if mark.name in BUDGET_MARKS and mark.name not in budgets:
+            budgets[mark.name] = _budget(mark)
+        elif mark.name == "leakcheck" and leakcheck is None:
+            leakcheck = mark
+    if leakcheck is None and not budgets:
+        return None
+    effort = effort_of(settings)
+    everything: tuple[str, ...] | None = None
+    if leakcheck is not None:
+        effort, everything = _leakcheck(leakcheck, settings)
+    return plan_test(test, tuple(budgets.values()), effort, everything)
+
+
+def effort_of(settings: Settings) -> Effort:
+    """The effort where no mark says otherwise."""
+    return Effort(settings.iterations, settings.warmup, settings.max_time, settings.run)
+
+
+def _budget(mark: Mark) -> Budget:
+    try:
+        return parse_budget(BUDGET_MARKS[mark.name], mark.args, dict(mark.kwargs))
+    except BudgetError as error:
+        unknown = next((name for name in mark.kwargs if name not in KEYWORDS), "")
+        raise MarkError(f"{_spelled(mark)}: {error}.{_did_you_mean(unknown, KEYWORDS)} Valid: {valid_form(mark.name)}") from None
+
+
+def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
+    def fail(what: str) -> MarkError:
+        return MarkError(f"{_spelled(mark)}: {what}. Valid: leakcheck({', '.join(f'{name}=' for name in _EFFORT)})")
+
+    if mark.args:
+        raise fail("takes keywords only")
+    unknown = [name for name in mark.kwargs if name not in _EFFORT]
+    if unknown:
+        raise fail(f"has no keyword {unknown[0]!r}.{_did_you_mean(unknown[0], _EFFORT)}".removesuffix("."))
+    values: dict[str, Any] = {}
+    for name, kind, least in (("iterations", int, 1), ("warmup", int, 0), ("max_time", (int, float), 0)):
+        if name in mark.kwargs:
+            value = mark.kwargs[name]
+            if not isinstance(value, kind) or isinstance(value, bool) or value < least or value != value:
+                raise fail(f"{name}={value!r} is not a number of at least {least}")
+            values[name] = value
+    resources = mark.kwargs.get("resources", ())
+    if isinstance(resources, str) or not all(name in RESOURCES for name in resources):
+        raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}")
+    for name in list(values):
+        if settings.from_command_line(name):
+            del values[name]
+    base = effort_of(settings)
+    effort = Effort(
+        iterations=values.get("iterations", base.iterations),
+        warmup=values.get("warmup", base.warmup),
+        max_time=float(values.get("max_time", base.max_time)),
+        run_length=base.run_length,
+    )
+    return effort, tuple(resources)
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    # Imported here: only a wrong mark needs it, and plain runs must stay light.
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), 1) if word else []
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _spelled(mark: Mark) -> str:
+    words = [*map(repr, mark.args), *(f"{key}={value!r}" for key, value in mark.kwargs.items())]
+    return f"{mark.name}({', '.join(words)})".replace("'", '"')

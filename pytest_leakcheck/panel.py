@@ -1,0 +1,177 @@
+"""The instruments side by side: each `read` adds one row to preallocated columns, and grows nothing else."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from pytest_leakcheck.probes import Probe, Unavailable, open_probes
+from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
+from pytest_leakcheck.probes.processes import Tree, process_tree
+from pytest_leakcheck.resources import GAUGE_PREFIX
+from pytest_leakcheck.series import Series
+
+_TREE: Final = ("fd", "thread", "process")
+# The counters that the harness's own judging can move.
+_OWN: Final = ("object", "heap")
+# Things that end by themselves a little later (executors and resolvers take up to 2 s) are waited for only where
+# something looks wrong, and for so long only while a counter is seen to fall.
+_SETTLE: Final = 0.4
+_SETTLE_FALLING: Final = 2.0
+
+
+class Panel:
+    """Rows of readings of one process.
+
+    Attributes:
+        n: The index of the last row; -1 before the start is read.
+        missing: Why a wanted resource cannot be read here.
+        watch: The collector.
+        patient: Wait at each row for what is about to end by itself.
+    """
+
+    def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]], capacity: int) -> None:
+        """
+        Args:
+            wanted: Resources to read.
+            gauges: Counters of the user's own by name; what is added before `start` is read too.
+            capacity: The largest number of rows.
+
+        Raises:
+            Unavailable: Not even the process tree can be read here.
+        """
+        self.n = -1
+        self.patient = False
+        self._waited_in_vain = False
+        self._capacity = capacity
+        self._gauges = gauges
+        self._tree: Tree = process_tree()
+        self._tree.open()
+        self._probes, self.missing = open_probes(name for name in wanted if name not in _TREE)
+        self._columns = {name: self._column() for probe in (self._tree, *self._probes) for name in probe.resources}
+        self._tree_columns = [(at, self._columns[name]) for at, name in enumerate(_TREE)]
+        self._panel: list[tuple[Probe, list[array[int]]]] = [
+            (probe, [self._columns[name] for name in probe.resources]) for probe in self._probes
+        ]
+        self._released = {name: self._column() for name in _TREE}
+        self._released_columns = [(at, self._released[name]) for at, name in enumerate(_TREE)]
+        self._own = dict.fromkeys((name for name in _OWN if name in self._columns), 0)
+        self.watch = CollectorWatch(self._tree.own)
+        self.watch.open()
+
+    def close(self) -> None:
+        """Give back what was opened; the rows stay."""
+        self.watch.close()
+        for probe in (self._tree, *self._probes):
+            probe.close()
+
+    def start(self) -> None:
+        """Read row 0, the start that levels are measured from; forgets earlier rows."""
+        for name in self._gauges:
+            self._columns.setdefault(GAUGE_PREFIX + name, self._column())
+        self.n = 0
+        # A collection also stops tracking tuples and dicts that hold only atoms, level by level: let that end first.
+        for _ in range(ROUNDS):
+            self.watch.collect()
+        self._read_into(0)
+
+    def read(self) -> None:
+        """End an iteration: let the collector finish, and add a row."""
+        row = self.n + 1
+        self._read_into(row)
+        self.n = row
+        if self.patient:
+            self.settle()
+
+    def has(self, resource: str) -> bool:
+        return resource in self._columns
+
+    def level(self, resource: str) -> int:
+        """The last reading."""
+        return self._columns[resource][self.n]
+
+    def above_start(self, resource: str) -> int:
+        column = self._columns[resource]
+        return column[self.n] - column[0]
+
+    def series(self, resource: str) -> Series:
+        released = self._released[resource][: self.n] if resource in self._released else ()
+        return Series(resource, tuple(self._columns[resource][: self.n + 1]), tuple(released))
+
+    def all_series(self) -> tuple[Series, ...]:
+        return tuple(map(self.series, self._columns)) if self.n >= 0 else ()
+
+    def settle(self) -> bool:
+        """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
+        pause, waited, fell = 0.001, 0.0, False
+        while not self._waited_in_vain and any(self.above_start(name) > 0 for name in _TREE):
+            if waited >= (_SETTLE_FALLING if fell else _SETTLE):
+                break
+            time.sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, 0.1)
+            for name, value in zip(_TREE, self._tree.read(), strict=True):
+                if value < self._columns[name][self.n]:
+                    self._columns[name][self.n], fell = value, True
+        self._waited_in_vain |= not fell and waited > 0
+        return fell
+
+    def frozen_garbage(self, resource: str) -> bool:
+        """Whether most of what stands above the start is garbage that was alive when it was frozen.
+
+        If so the program stays unfrozen: one that keeps replacing what it holds would leave the same trace again.
+        """
+        stood = self.above_start(resource)
+        if not self.watch.enabled or stood <= 0:
+            return False
+        made = self._columns["object"][self.n] if "object" in self._columns else 0
+        self.watch.thaw()
+        if 2 * (self._read_one(resource) - self._columns[resource][0]) <= stood:
+            self._own = dict.fromkeys(self._own, 0)
+            return True
+        self.watch.refreeze()
+        if "object" in self._own:
+            # What was made since the start is frozen now, and still counts.
+            self._own["object"] = -made
+        return False
+
+    def subtract_own_work(self) -> None:
+        """What happened since the last row was the harness's doing: take it off the rows to come."""
+        # Read as every row is read, into the row that comes next: another way of reading would differ by a temporary.
+        scratch = self.n + 1
+        self._read_into(scratch)
+        for name in self._own:
+            self._own[name] += self._columns[name][scratch] - self._columns[name][self.n]
+
+    def _read_into(self, row: int) -> None:
+        before = self._tree.read()
+        found = self.watch.enabled and self.watch.collect()
+        after = self._tree.read() if found else before
+        for at, column in self._tree_columns:
+            column[row] = after[at]
+        for probe, columns in self._panel:
+            for value, column in zip(probe.read(), columns, strict=True):
+                column[row] = value
+        for name, own in self._own.items():
+            if own:
+                self._columns[name][row] -= own
+        for name, read in self._gauges.items():
+            self._columns[GAUGE_PREFIX + name][row] = read()
+        automatic = self.watch.take_released()
+        if row:
+            for at, column in self._released_columns:
+                column[row - 1] = automatic[at] + max(0, before[at] - after[at])
+
+    def _read_one(self, resource: str) -> int:
+        for probe in (self._tree, *self._probes):
+            if resource in probe.resources:
+                return probe.read()[probe.resources.index(resource)] - self._own.get(resource, 0)
+        return self._columns[resource][self.n]
+
+    def _column(self) -> array[int]:
+        # 64-bit numbers in place: Python ints kept in a list would be blocks that the harness leaks.
+        return array("q", bytes(8 * self._capacity))
+
+
+__all__ = ["Panel", "Unavailable"]

@@ -1,0 +1,64 @@
+"""What to measure of one test, and how hard to try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.resources import RESOURCES
+
+# The fifteenth look of `ratchet.looks`: past the horizon of 200 with one look to spare.
+ADAPTIVE: Final = 287
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to try.
+
+    Attributes:
+        iterations: Judged iterations; 0 stops as soon as the verdict is known, at most `ADAPTIVE`.
+        warmup: Iterations before the start.
+        max_time: Seconds for all iterations of one test; an iteration that has begun is not cut short.
+        run_length: Iterations of the run that the test stands for, to say what growth comes to.
+    """
+
+    iterations: int = 0
+    warmup: int = 3
+    max_time: float = 30.0
+    run_length: int = 10_000
+
+    @property
+    def most(self) -> int:
+        """The largest number of judged iterations."""
+        return self.iterations or ADAPTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One test: what it is held to, and the effort."""
+
+    test: str
+    budgets: tuple[Budget, ...]
+    effort: Effort = Effort()
+
+
+def plan_test(test: str, budgets: tuple[Budget, ...], effort: Effort, everything: tuple[str, ...] | None) -> Plan:
+    """Join explicit budgets with the defaults.
+
+    Args:
+        test: The node id.
+        budgets: What the closest markers say, at most one per resource.
+        effort: Settings, refined by the marker.
+        everything: None judges the budgets alone; a tuple adds growth budgets for these resources, and an empty one
+            for all that are judged by default.
+
+    Returns:
+        The plan, budgets in the order of `RESOURCES`: that is the order of judgement.
+    """
+    by_resource = {budget.resource: budget for budget in budgets}
+    if everything is not None:
+        for name in everything or tuple(name for name, resource in RESOURCES.items() if resource.default):
+            by_resource.setdefault(name, Budget(name, explicit=bool(everything)))
+    ordered = tuple(by_resource[name] for name in RESOURCES if name in by_resource)
+    return Plan(test, ordered, replace(effort))

@@ -1,0 +1,69 @@
+"""The entry point ``leakcheck``: options, configuration keys, markers, the fixture. Everything else waits for ``--leakcheck``.
+
+Without the flag eight small modules are imported, no hook that runs per test is registered, and tests run once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from pytest_leakcheck.markers import marker_lines
+from pytest_leakcheck.settings import OPTIONS, SettingError, Settings, resolve
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.fixture import Leakcheck
+
+SETTINGS: Final = pytest.StashKey[Settings]()
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("leakcheck", "leakcheck: what tests retain as they repeat")
+    for option in OPTIONS:
+        text = option.help if option.kind == "bool" else f"{option.help} Default: {option.default or 'none'}."
+        if option.kind == "bool":
+            group.addoption(option.flag, dest=option.key, action="store_true", default=None, help=text)
+        else:
+            group.addoption(option.flag, dest=option.key, metavar=option.metavar, default=None, help=text)
+        if option.ini:
+            parser.addini(option.key, text, type=option.kind, default=option.default)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in marker_lines():
+        config.addinivalue_line("markers", line)
+    settings = _read_settings(config)
+    config.stash[SETTINGS] = settings
+    if not settings.active:
+        return
+    from pytest_leakcheck.protocol import register
+
+    register(config, settings)
+
+
+@pytest.fixture
+def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
+    """Judge inside a test: ``steps()`` for a loop, ``budget()`` for a block, ``gauge()`` for a counter of your own.
+
+    Without ``--leakcheck`` a loop runs one step, and the rest does nothing.
+    """
+    from pytest_leakcheck.fixture import make_leakcheck
+
+    return make_leakcheck(request.node, request.config.stash[SETTINGS])
+
+
+def _read_settings(config: pytest.Config) -> Settings:
+    """Read every key now, active or not: a wrong value is found on the first run, not on the first leak."""
+    command_line: dict[str, Any] = {option.key: config.getoption(option.key) for option in OPTIONS}
+    origin = config.inipath.name if config.inipath else "configuration"
+    configuration: dict[str, Any] = {}
+    for option in OPTIONS:
+        if option.ini:
+            try:
+                configuration[option.key] = config.getini(option.key)
+            except (TypeError, ValueError) as error:
+                raise pytest.UsageError(f"{option.key} ({origin}): {error}") from None
+    try:
+        return resolve(command_line, configuration, origin)
+    except SettingError as error:
+        raise pytest.UsageError(str(error)) from None

@@ -1,0 +1,126 @@
+"""The cyclic collector, as the user has it: frozen at the start, watched, never switched.
+
+`gc.freeze()` moves what exists out of the collector's sight, so a full collection per iteration costs microseconds and
+``gc.get_objects()`` is what is new. Through ``gc.callbacks`` the scarce counters are read at the start and stop of each
+collection, automatic ones too, and what fell in between was given back by the collector alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+# A finalizer may drop the last reference to another cycle; three rounds end all but chains made to last.
+ROUNDS: Final = 3
+
+
+class CollectorWatch:
+    """Freezes, collects, and sums what automatic collections release. One at a time in a process."""
+
+    def __init__(self, read: Callable[[], tuple[int, int]]) -> None:
+        """Args: read: descriptors and threads of this process, now."""
+        self._read = read
+        # Preallocated: a Python int kept per reading would be an object that the harness leaks.
+        self._before = array("q", (0, 0))
+        self._released = array("q", (0, 0))
+        self._names_before: dict[int, str] | None = None
+        self._ours = False
+        self._had_frozen = False
+        self.released_names: Counter[str] = Counter()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the program's collector is on; where it is off, garbage is retained and is not collected here."""
+        return gc.isenabled()
+
+    def open(self) -> None:
+        """Collect what is garbage now, freeze the rest, and begin to watch."""
+        self._had_frozen = gc.get_freeze_count() > 0
+        self.collect()
+        gc.freeze()
+        gc.callbacks.append(self._on_collection)
+
+    def close(self) -> None:
+        """Stop watching and give the frozen objects back to the collector."""
+        gc.callbacks.remove(self._on_collection)
+        gc.unfreeze()
+        if self._had_frozen:
+            # The program had frozen its own: they must not end up in the collector's sight.
+            gc.collect()
+            gc.freeze()
+
+    def collect(self) -> bool:
+        """Collect as long as something is found, at most `ROUNDS` times. Returns whether anything was.
+
+        What these collections release is the caller's to count, from a reading before and one after.
+        """
+        self._ours = True
+        found = 0
+        for _ in range(ROUNDS):
+            collected = gc.collect()
+            found += collected
+            if not collected:
+                break
+        self._ours = False
+        return found > 0
+
+    def thaw(self) -> None:
+        """Unfreeze and collect: what was alive when it was frozen and is garbage now is out of reach till then."""
+        gc.unfreeze()
+        self.collect()
+
+    def refreeze(self) -> None:
+        """Freeze again after `thaw`."""
+        gc.freeze()
+
+    def take_released(self) -> tuple[int, int, int]:
+        """Descriptors, threads and processes that automatic collections gave back since the last call.
+
+        Processes are not followed there (walking the tree would cost too much in a collection) and are always 0.
+        """
+        fds, threads = self._released
+        self._released[0] = self._released[1] = 0
+        return fds, threads, 0
+
+    def name_released(self, wanted: bool) -> None:
+        """From now on also note what the released descriptors pointed to; costs a readlink per descriptor."""
+        self._names_before = {} if wanted else None
+
+    def _on_collection(self, phase: str, _info: dict[str, Any]) -> None:
+        if self._names_before is not None:
+            self._note_names(phase)
+        if self._ours:
+            return
+        fds, threads = self._read()
+        if phase == "start":
+            self._before[0], self._before[1] = fds, threads
+            return
+        self._released[0] += max(0, self._before[0] - fds)
+        self._released[1] += max(0, self._before[1] - threads)
+
+    def _note_names(self, phase: str) -> None:
+        assert self._names_before is not None
+        targets = open_targets()
+        if phase == "stop":
+            gone = (name for fd, name in self._names_before.items() if targets.get(fd) != name)
+            self.released_names.update(gone)
+        self._names_before = targets
+
+
+def open_targets() -> dict[int, str]:
+    """What each open descriptor of this process points to (empty where there is no /proc)."""
+    targets: dict[int, str] = {}
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return targets
+    for name in names:
+        try:
+            targets[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+    return targets

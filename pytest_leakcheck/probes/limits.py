@@ -1,0 +1,47 @@
+"""Where this process would die: the limits that growth runs into."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def read_limits() -> dict[str, int]:
+    """The limit of ``fd`` (RLIMIT_NOFILE, soft) and of ``heap`` and ``rss`` (the smaller of cgroup and machine memory).
+
+    A resource whose limit is unknown or infinite is left out.
+    """
+    limits: dict[str, int] = {}
+    with contextlib.suppress(ImportError, OSError):
+        import resource
+
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            limits["fd"] = soft
+    memory = [size for size in (_machine_memory(), _cgroup_memory()) if size]
+    if memory:
+        limits["heap"] = limits["rss"] = min(memory)
+    return limits
+
+
+def _machine_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0
+
+
+def _cgroup_memory() -> int:
+    """The tightest ``memory.max`` on the way from this process's cgroup (version 2) up to the root; 0 when unlimited."""
+    tightest = 0
+    with contextlib.suppress(OSError, ValueError):
+        own = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
+        folder = Path("/sys/fs/cgroup") / own
+        for place in (folder, *folder.parents):
+            if not place.is_relative_to("/sys/fs/cgroup"):
+                break
+            with contextlib.suppress(OSError, ValueError):
+                size = int((place / "memory.max").read_text())
+                tightest = min(tightest, size) if tightest else size
+    return tightest

@@ -1,0 +1,214 @@
+"""Repeats an item through pytest's own protocol: set-up, call and tear-down each time, then one last, logged run.
+
+The iterations are silent and are read after their tear-down, so that what a fixture leaves behind counts. The verdict is
+known before the logged run, and is raised in that run's call phase: every reader downstream (short summary, JUnit,
+annotations, xdist) sees an ordinary failed test whose first line is the finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+import pytest
+from _pytest.runner import call_and_report, runtestprotocol
+
+from pytest_leakcheck.failure import LeakError
+from pytest_leakcheck.finding import Finding, find
+from pytest_leakcheck.markers import MarkError, read_marks
+from pytest_leakcheck.plan import Plan
+from pytest_leakcheck.report.block import block
+from pytest_leakcheck.residue import Residue
+from pytest_leakcheck.runner import Repetition, Result
+from pytest_leakcheck.session import SessionReport, glyphs_of
+from pytest_leakcheck.settings import Settings
+from pytest_leakcheck.verdict import Verdict
+
+PLAN: Final = pytest.StashKey[Plan]()
+FINDINGS: Final = pytest.StashKey[list[Finding]]()
+REPEATING: Final = pytest.StashKey["_Iteration"]()
+
+
+class _Iteration:
+    """What is known of the inner run under way."""
+
+    def __init__(self, residue: Residue) -> None:
+        self.residue = residue
+        self.error: BaseException | None = None
+
+
+def register(config: pytest.Config, settings: Settings) -> None:
+    """Switch measuring on for this session."""
+    config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
+    config.pluginmanager.register(RepeatingProtocol(settings), "leakcheck-protocol")
+
+
+class RepeatingProtocol:
+    """The hooks that repeat and judge; registered only with ``--leakcheck``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        wrong: list[str] = []
+        interactive = config.getoption("usepdb") or config.getoption("trace")
+        for item in items:
+            try:
+                plan = read_marks(item.nodeid, item.iter_markers(), self._settings)
+            except MarkError as error:
+                wrong.append(f"{item.nodeid}: {error}")
+                continue
+            # A debugger in the middle of a repetition would be a surprise: one run, no verdict.
+            if plan is not None and not interactive and not config.getoption("setuponly"):
+                item.stash[PLAN] = plan
+        if wrong:
+            raise pytest.UsageError(*wrong)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        plan = item.stash.get(PLAN, None)
+        if plan is None:
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        result, own_failure = self._repeat(item, plan)
+        if own_failure is not None:
+            _log_as_it_was(item, nextitem, own_failure)
+        elif result is not None:
+            finding = find(result, self._settings.fail_on, self._settings.missing)
+            item.stash[FINDINGS] = [finding]
+            item.user_properties += [
+                (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
+                for verdict in finding.verdicts
+            ]
+            with _room_for_descriptors():
+                runtestprotocol(item, nextitem=nextitem)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """In the logged run, in place of the body where the verdict says so."""
+        if REPEATING in item.stash or PLAN not in item.stash:
+            return
+        for finding in item.stash.get(FINDINGS, []):
+            if finding.colour == "red":
+                raise LeakError(block(finding, glyphs_of(item.config)))
+            missing = [f"{v.resource}: {v.reason}" for v in finding.verdicts if _is_missing(v)]
+            if missing:
+                pytest.skip("; ".join(missing))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        if REPEATING in item.stash:
+            item.stash[REPEATING].residue.before_teardown()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        if REPEATING in item.stash:
+            # `call.excinfo`, never `report.outcome`: under xfail(strict) a passing inner run is reported as failed.
+            if call.excinfo is not None:
+                item.stash[REPEATING].error = call.excinfo.value
+        elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
+            findings: list[Any] = [finding.to_json() for finding in item.stash[FINDINGS]]
+            report.leakcheck = findings  # type: ignore[attr-defined]
+        return report
+
+    def _repeat(
+        self, item: pytest.Item, plan: Plan
+    ) -> tuple[Result | None, list[pytest.TestReport] | None]:
+        """Run the silent iterations.
+
+        Returns:
+            The result, or else the reports of the very first iteration, if that did not pass: a test that fails, skips
+            or is expected to fail gets no verdict.
+        """
+        residue = Residue(item)
+        repetition = Repetition(plan)
+        iteration = item.stash[REPEATING] = _Iteration(residue)
+        repetition.begin()
+        try:
+            for count in _forever():
+                reports = _run_silently(item)
+                residue_failed = residue.take_failed_subtests()
+                residue.put_back()
+                if iteration.error is not None or residue_failed:
+                    error, iteration.error = iteration.error, None
+                    result = repetition.end("failed", error)
+                    if count == 1:
+                        return None, reports
+                    return _does_not_repeat(result, count, error), None
+                del reports
+                if not repetition.iteration_done():
+                    return repetition.end(), None
+        except BaseException:
+            repetition.end("interrupted")
+            raise
+        finally:
+            del item.stash[REPEATING]
+        raise AssertionError("unreachable")
+
+
+def _forever() -> Iterator[int]:
+    count = 0
+    while True:
+        count += 1
+        yield count
+
+
+def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
+    # Recorded and thrown away: pytest's own record, around the whole protocol, would keep every repetition's warnings.
+    with warnings.catch_warnings(record=True):
+        return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+
+
+def _log_as_it_was(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
+    """Log an iteration that was run silently, and end what it left up for the iterations that do not follow."""
+    final = call_and_report(item, "teardown", log=False, nextitem=nextitem)
+    if not reports[-1].failed:
+        reports[-1] = final
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+
+
+def _does_not_repeat(result: Result, count: int, error: BaseException | None) -> Result:
+    """A test that passed once and then failed; unless it failed because what it leaks ran out, that is no verdict."""
+    if any(verdict.outcome == "leak" for verdict in result.verdicts):
+        return result
+    what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
+    first = result.plan.budgets[0]
+    verdict = Verdict(
+        first.resource,
+        "inconclusive",
+        iterations=count - 1,
+        reason=f"does not repeat: iteration {count} failed with {what}",
+        advice="a test is judged by repetition: let it leave the state that it found",
+        explicit=first.explicit,
+    )
+    return Result(result.plan, result.recording, (verdict,), result.held)
+
+
+def _is_missing(verdict: Verdict) -> bool:
+    return verdict.outcome == "unavailable" and verdict.explicit
+
+
+@contextlib.contextmanager
+def _room_for_descriptors() -> Iterator[None]:
+    """A leak may have used up every descriptor; the logged run needs a few to say so."""
+    try:
+        import resource
+    except ImportError:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raised = soft + 64 if hard == resource.RLIM_INFINITY else min(soft + 64, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,1 @@
+"""Findings in, text or files out. Nothing here measures or judges."""

@@ -1,0 +1,52 @@
+"""The signs a report is drawn with, in UTF-8 and in ASCII."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """One set of signs; both sets have the same widths, so a report has the same columns in either."""
+
+    times: str
+    dash: str
+    arrow: str
+    about: str
+    dots: str
+    dot: str
+    levels: str
+
+
+UNICODE: Final = Glyphs("×", "—", "→", "≈", "…", "·", "▁▂▃▄▅▆▇█")
+ASCII: Final = Glyphs("x", "-", ">", "~", "~", "|", "_.:-=+*#")
+
+
+def glyphs_for(encoding: str | None) -> Glyphs:
+    """The set that a stream of this encoding can show."""
+    try:
+        "".join((UNICODE.times, UNICODE.dash, UNICODE.arrow, UNICODE.about, UNICODE.levels)).encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return ASCII
+    return UNICODE
+
+
+def sparkline(readings: Sequence[int], glyphs: Glyphs, width: int = 16) -> str:
+    """The course of a series in at most `width` signs, lowest to highest; level where nothing moves."""
+    if len(readings) > width:
+        readings = [readings[round(i * (len(readings) - 1) / (width - 1))] for i in range(width)]
+    low, high = min(readings), max(readings)
+    top = len(glyphs.levels) - 1
+    if high == low:
+        return glyphs.levels[0] * len(readings)
+    return "".join(glyphs.levels[round((value - low) * top / (high - low))] for value in readings)
+
+
+def shorten(text: str, width: int, glyphs: Glyphs) -> str:
+    """Cut to `width`, dots in the middle: both ends of a path or a node id matter."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 3
+    return text[:head] + glyphs.dots + text[len(text) - (width - 1 - head) :]

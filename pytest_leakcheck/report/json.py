@@ -1,0 +1,89 @@
+"""All findings of a session as one JSON file, for scripts and for later."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pytest_leakcheck.finding import Finding
+from pytest_leakcheck.verdict import Verdict
+
+SCHEMA: Final = 1
+
+
+def document(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The file's content: ``findings`` has one object per verdict, ``recordings`` one per test.
+
+    A finding has ``test resource verdict colour slope level floor iterations site owner held fingerprint reason``;
+    amounts are in the unit of the resource, per iteration for slope and floor. ``site`` and ``owner`` are null where
+    they are not resolved.
+    """
+    return {
+        "schema": SCHEMA,
+        "findings": [_entry(finding, verdict) for finding in findings for verdict in finding.verdicts],
+        "recordings": [finding.recording.to_json() for finding in findings],
+    }
+
+
+def _entry(finding: Finding, verdict: Verdict) -> dict[str, Any]:
+    worst = verdict == finding.verdict
+    return {
+        "test": finding.test,
+        "resource": verdict.resource,
+        "verdict": verdict.outcome,
+        "colour": finding.colour if worst else "green" if verdict.outcome == "ok" else "yellow",
+        "slope": verdict.slope,
+        "level": verdict.level,
+        "floor": verdict.floor,
+        "iterations": verdict.iterations,
+        "site": None,
+        "owner": None,
+        "held": [{"what": one.what, "count": one.count} for one in finding.held.get(verdict.resource, ())],
+        "fingerprint": finding.fingerprint if worst else None,
+        "reason": verdict.reason,
+        "seen": [{"resource": s.resource, "slope": s.slope, "level": s.level} for s in finding.seen] if worst else [],
+    }
+
+
+def check_writable(path: Path) -> str:
+    """Why a report cannot be written there, or nothing. Leaves no trace, and what stands there untouched."""
+    if path.is_dir():
+        return "is a folder"
+    if not path.parent.is_dir():
+        return f"the folder {path.parent} does not exist"
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+        if path.exists() and not os.access(path, os.W_OK):
+            return "exists and may not be written"
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def write(path: Path, findings: Sequence[Finding]) -> None:
+    """Write the file whole or not at all: a reader never sees half a report.
+
+    Raises:
+        OSError: The folder went away, or the disk is full; an earlier file is then still there.
+    """
+    text = json.dumps(document(findings), indent=1, ensure_ascii=False)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current

@@ -1,0 +1,60 @@
+"""All findings of a session as the section at the end of the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pytest_leakcheck.finding import Finding
+from pytest_leakcheck.report.block import WIDTH, floor_text, headline
+from pytest_leakcheck.report.glyphs import Glyphs, shorten
+
+_WORDS = {
+    "ok": "ok",
+    "leak": "leak",
+    "over_budget": "over budget",
+    "unclosed": "unclosed",
+    "inconclusive": "inconclusive",
+    "unavailable": "unavailable",
+}
+
+
+def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
+    """How many tests were measured, with which verdicts, and what it cost."""
+    counts = Counter(finding.verdict.outcome for finding in findings)
+    parts = [f"{counts[outcome]} {word}" for outcome, word in _WORDS.items() if counts[outcome]]
+    spent = sum(finding.recording.seconds for finding in findings)
+    return f" {glyphs.dot} ".join((f"{len(findings)} measured", *parts, f"{spent:.1f} s of {seconds:.1f} s"))
+
+
+def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Lines of the section as (colour, text).
+
+    Args:
+        findings: In the order in which they arrived; tests with one fingerprint share a line.
+        wanted: ``failed`` leaves out what is green, ``all`` shows it, ``none`` gives no line.
+        glyphs: What the stream can show.
+    """
+    if wanted == "none":
+        return
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.colour != "green":
+            groups.setdefault(finding.fingerprint, []).append(finding)
+    for fingerprint, group in groups.items():
+        first = group[0]
+        tests = f"{len(group)} tests" if len(group) > 1 else first.test
+        yield first.colour, shorten(f"{fingerprint}  {headline(first, glyphs)}", WIDTH, glyphs)
+        yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
+    if wanted == "all":
+        for finding in findings:
+            if finding.colour == "green":
+                yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
+                yield "dim", shorten(f"  would have seen {_floors(finding)}", WIDTH, glyphs)
+                for verdict in finding.verdicts:
+                    if verdict.reason:
+                        yield "dim", shorten(f"  {verdict.resource}: {verdict.reason}", WIDTH, glyphs)
+
+
+def _floors(finding: Finding) -> str:
+    return ", ".join(f"{v.resource} {floor_text(v)}" for v in finding.verdicts if v.outcome == "ok")

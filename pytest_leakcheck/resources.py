@@ -1,0 +1,66 @@
+"""The resources that can be bounded: one row each, with what a budget and a report need to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pytest_leakcheck.units import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A counter that a test may be held to.
+
+    Attributes:
+        name: The word used alike in markers (``<name>_budget``), code, JSON, report and docs.
+        unit: ``"count"`` or ``"bytes"``.
+        plural: What the report calls several of it.
+        scarce: An exact counter of things that run out (descriptors, threads, processes). It has no noise, so it is
+            judged after few iterations; the others are judged on a horizon, since caches fill (see `ratchet`).
+        tolerance: Growth per iteration that is never called a leak, in the unit of the resource: what the counter
+            itself wanders by on clean code.
+        resolution: Levels closer than this cannot be told apart, in the unit of the resource.
+        default: Judged when a test carries ``leakcheck`` and names no resources.
+        scope: What the counter covers: the whole process tree, or this process.
+    """
+
+    name: str
+    unit: Unit
+    plural: str
+    scarce: bool = False
+    tolerance: float = 0.0
+    resolution: int = 0
+    default: bool = True
+    scope: str = "this process"
+
+
+# In the order in which they are judged: the first red ends the repetition, and what is scarce kills a process first.
+RESOURCES: Final[dict[str, Resource]] = {
+    resource.name: resource
+    for resource in (
+        Resource("fd", "count", "descriptors", scarce=True, scope="process tree"),
+        Resource("thread", "count", "threads", scarce=True, scope="process tree"),
+        Resource("process", "count", "child processes", scarce=True, scope="process tree"),
+        # glibc counts a block that is freed into a thread's cache as used until it is flushed: over 60 clean series of
+        # torch, pandas and PyAV loops, 16 bytes per iteration bounded that wandering with no false alarm.
+        Resource("heap", "bytes", "bytes in use", tolerance=16.0),
+        Resource("object", "count", "gc objects"),
+        # Pages are returned when the allocator likes. Kernels before 6.17 also count them in batches of up to 64 pages
+        # per CPU, hence the resolution; 1 KiB per iteration is a quarter page.
+        Resource("rss", "bytes", "resident bytes", tolerance=1024.0, resolution=64 * 4096, default=False),
+    )
+}
+
+# A counter of the user's own: exact, and of things that should not pile up.
+_GAUGE: Final = Resource("gauge", "count", "units", scarce=True)
+GAUGE_PREFIX: Final = "gauge:"
+
+
+def find_resource(name: str) -> Resource:
+    """The row of a resource, or the one that serves every ``gauge:<name>``.
+
+    Raises:
+        KeyError: No such resource.
+    """
+    return _GAUGE if name.startswith(GAUGE_PREFIX) else RESOURCES[name]

@@ -1,0 +1,264 @@
+"""A `Plan` in, a `Recording` and verdicts out, while somebody else repeats the work.
+
+`Repetition` is told when an iteration has ended and says whether it wants another. The pytest protocol, ``steps()`` and
+`measure` all drive the same object, so a test, a loop and a script are judged alike.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pytest_leakcheck.attribution.bounded import BoundedOwners
+from pytest_leakcheck.attribution.identity import Held, describe_target, group, survivors, take_identities
+from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.plan import Plan
+from pytest_leakcheck.probes.limits import read_limits
+from pytest_leakcheck.ratchet import growth, looks
+from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.series import Recording, Stopped
+from pytest_leakcheck.verdict import Context, Verdict, judge, ran_out
+
+# Read in every repetition, judged or not: cheap, and worth a line beside a red ("seen, not judged").
+_WITNESSES: Final = ("object", "heap")
+RED: Final = frozenset({"leak", "over_budget", "unclosed"})
+_RESTARTS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a repetition found.
+
+    Attributes:
+        plan: What was asked.
+        recording: All readings.
+        verdicts: One per judged resource, in the order of judgement; after a red no further one is judged.
+        held: Survivors by resource (for ``unclosed``: what the collector gave back), where they have identities.
+    """
+
+    plan: Plan
+    recording: Recording
+    verdicts: tuple[Verdict, ...]
+    held: Mapping[str, tuple[Held, ...]]
+
+
+class Repetition:
+    """Reads, judges and decides when to stop, for one plan. Use once: `begin`, `iteration_done` ..., `end`."""
+
+    def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]] | None = None) -> None:
+        """
+        Args:
+            plan: What to judge and how hard to try.
+            gauges: Counters of the user's own, read after each iteration; may be added to until the start is read.
+        """
+        self._plan = plan
+        self._gauges = gauges if gauges is not None else {}
+        self._ran = 0
+        self._began = self._last_ended = time.perf_counter()
+        self._deadline = self._began + plan.effort.max_time
+        self._verdicts: dict[str, Verdict] = {}
+        self._restarts = 0
+        self._next_look = 0
+        self._naming = False
+        self._out_of_time = False
+        self._panel: Panel | None = None
+
+    def begin(self) -> None:
+        """Before the first iteration."""
+        if self._plan.effort.warmup <= 1:
+            self._watch()
+        if self._plan.effort.warmup == 0:
+            self._start()
+
+    def iteration_done(self) -> bool:
+        """After each iteration, when the test's own objects are gone. Returns whether another is wanted."""
+        panel = self._panel
+        if panel is None or panel.n < 0:
+            return self._warm_up()
+        panel.read()
+        now = time.perf_counter()
+        # The next iteration will take about as long as this one did.
+        self._out_of_time = 2 * now - self._last_ended > self._deadline
+        self._last_ended = now
+        if panel.n < self._next_look and not self._out_of_time:
+            return True
+        if not self._look(panel, final=self._out_of_time or panel.n >= self._plan.effort.most):
+            return False
+        panel.subtract_own_work()
+        return True
+
+    def end(self, stopped: Stopped | None = None, error: BaseException | None = None) -> Result:
+        """After the last iteration: give everything back and say what was found.
+
+        Args:
+            stopped: Why no further iteration runs, where that was not this object's own doing.
+            error: What the last iteration failed with. Running out of descriptors or memory after growth is a leak.
+        """
+        panel = self._panel
+        if panel is None:
+            return Result(self._plan, self._recording(None, stopped or "time"), (), {})
+        if error is not None and _is_exhaustion(error) and panel.n > 0:
+            self._judge_exhaustion(panel, error)
+        held = self._held(panel)
+        recording = self._recording(panel, stopped or self._stopped(panel))
+        panel.close()
+        self._panel = None
+        verdicts = (*self._verdicts.values(), *missing_verdicts(self._plan, panel.missing))
+        return Result(self._plan, recording, verdicts, held)
+
+    def _warm_up(self) -> bool:
+        self._ran += 1
+        now = time.perf_counter()
+        self._out_of_time = 2 * now - self._last_ended > self._deadline
+        self._last_ended = now
+        if self._ran == self._plan.effort.warmup - 1:
+            self._watch()
+        if self._ran >= self._plan.effort.warmup:
+            self._start()
+        return not self._out_of_time
+
+    def _watch(self) -> None:
+        """Before the last warm-up iteration: what that one leaves frozen and dead is then part of the start."""
+        self._bounded = BoundedOwners()
+        self._limits = read_limits()
+        wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
+        self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
+
+    def _start(self) -> None:
+        assert self._panel is not None
+        self._identities = take_identities()
+        self._looks = looks(self._plan.effort.most)
+        self._next_look = next(self._looks)
+        self._panel.start()
+
+    def _look(self, panel: Panel, *, final: bool) -> bool:
+        if self._naming:
+            return False
+        self._next_look = next(self._looks, self._plan.effort.most)
+        for budget in self._plan.budgets:
+            name = budget.resource
+            if name in self._verdicts or not panel.has(name):
+                continue
+            context = self._context(panel, name, final)
+            verdict = judge(panel.series(name), budget, context)
+            if verdict is not None and verdict.outcome in ("leak", "over_budget"):
+                if self._only_looked_like_it(panel, name):
+                    return not final
+                context = replace(context, bounded=self._bounded.filling())
+                verdict = judge(panel.series(name), budget, context)
+            if verdict is None:
+                continue
+            self._verdicts[name] = verdict
+            if verdict.outcome in RED:
+                return self._name_released(panel, verdict)
+        return not final and (self._plan.effort.iterations > 0 or not self._all_judged(panel))
+
+    def _all_judged(self, panel: Panel) -> bool:
+        return all(b.resource in self._verdicts or not panel.has(b.resource) for b in self._plan.budgets)
+
+    def _only_looked_like_it(self, panel: Panel, name: str) -> bool:
+        """Rule out two artefacts; if it was one of them, begin again from here.
+
+        Things that end a little later by themselves, and garbage that was alive when it was frozen.
+        """
+        if self._restarts >= _RESTARTS or name.startswith("gauge:"):
+            return False
+        stood = panel.above_start(name)
+        settled = find_resource(name).scarce and panel.settle() and 2 * panel.above_start(name) <= stood
+        if not settled and not panel.frozen_garbage(name):
+            return False
+        panel.patient = panel.patient or settled
+        self._restarts += 1
+        self._verdicts.clear()
+        self._start()
+        return True
+
+    def _name_released(self, panel: Panel, verdict: Verdict) -> bool:
+        """What the collector gave back is gone; one more iteration tells what it was."""
+        if verdict.outcome != "unclosed" or verdict.resource != "fd" or panel.n >= self._plan.effort.most:
+            return False
+        panel.watch.name_released(True)
+        self._naming = True
+        self._next_look = 0
+        return True
+
+    def _context(self, panel: Panel, name: str, final: bool) -> Context:
+        limit, effort = self._limits.get(name), self._plan.effort
+        exact_flat = False
+        if name == "rss" and panel.has("heap"):
+            heap = find_resource("heap")
+            exact_flat = growth(panel.series("heap").readings, heap.tolerance).state == "flat"
+        headroom = None if limit is None else max(0, limit - panel.level(name))
+        return Context(final, effort.run_length, headroom, effort.most, exact_flat=exact_flat)
+
+    def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:
+        for budget in self._plan.budgets:
+            if panel.has(budget.resource):
+                verdict = ran_out(panel.series(budget.resource), budget, f"{type(error).__name__}: {error}")
+                if verdict is not None:
+                    self._verdicts[budget.resource] = verdict
+                    return
+
+    def _held(self, panel: Panel) -> dict[str, tuple[Held, ...]]:
+        if panel.n < 1 or not any(verdict.outcome in RED for verdict in self._verdicts.values()):
+            return {}
+        held = survivors(self._identities, take_identities())
+        if panel.watch.released_names:
+            held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
+        return held
+
+    def _stopped(self, panel: Panel) -> Stopped:
+        if self._out_of_time:
+            return "time"
+        return "iterations" if panel.n >= self._plan.effort.most else "judged"
+
+    def _recording(self, panel: Panel | None, stopped: Stopped) -> Recording:
+        return Recording(
+            test=self._plan.test,
+            series=panel.all_series() if panel else (),
+            warmup=self._plan.effort.warmup,
+            seconds=round(time.perf_counter() - self._began, 6),
+            collector="off" if panel and not panel.watch.enabled else "on",
+            stopped=stopped,
+            limits=self._limits if panel else {},
+            unavailable=panel.missing if panel else {},
+            environment=describe_environment(),
+        )
+
+
+def missing_verdicts(plan: Plan, missing: Mapping[str, str]) -> tuple[Verdict, ...]:
+    """``unavailable`` for each budget whose resource cannot be read here."""
+    return tuple(
+        Verdict(budget.resource, "unavailable", reason=missing[budget.resource], explicit=budget.explicit)
+        for budget in plan.budgets
+        if budget.resource in missing
+    )
+
+
+def describe_environment() -> dict[str, str]:
+    """Versions that a figure depends on."""
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "libc": " ".join(platform.libc_ver()),
+    }
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_exhaustion(error: BaseException) -> bool:
+    return any(
+        isinstance(cause, MemoryError)
+        or (isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+        for cause in _causes(error)
+    )

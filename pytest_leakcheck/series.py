@@ -1,0 +1,103 @@
+"""What was read, as values with a JSON form: a `Series` per counter, a `Recording` per test.
+
+A recording made in another process (an xdist worker, a fresh child) is judged and rendered like one made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+SCHEMA: Final = 1
+
+Collector: TypeAlias = Literal["on", "off"]
+Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted"]
+
+
+class RecordingError(ValueError):
+    """A JSON value that is no recording of this schema; the message names the part that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The readings of one counter.
+
+    Attributes:
+        resource: A key of `resources.RESOURCES`, or ``gauge:<name>`` for a counter of the user's own.
+        readings: x[0] ... x[n]: the counter at the end of warm-up and after each of n iterations, in its unit.
+        released: For each of the n iterations, how much of it only the cyclic garbage collector gave back; empty
+            where that is not followed.
+    """
+
+    resource: str
+    readings: tuple[int, ...]
+    released: tuple[int, ...] = ()
+
+    @property
+    def iterations(self) -> int:
+        return len(self.readings) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """All series of one test, with what is needed to judge and to compare them later.
+
+    Attributes:
+        test: The node id, or the name given to `measure`.
+        series: One per counter, all of the same length.
+        warmup: Iterations that ran before x[0].
+        seconds: Wall time of warm-up and iterations, probes included.
+        collector: Whether the program's cyclic collector was on when the last reading was taken.
+        stopped: Why the repetition ended.
+        limits: For some resources, where this process would die: RLIMIT_NOFILE, memory of machine or cgroup, in bytes.
+        unavailable: Why an instrument is absent, by resource.
+        environment: Versions and machine, for the report.
+    """
+
+    test: str
+    series: tuple[Series, ...]
+    warmup: int = 0
+    seconds: float = 0.0
+    collector: Collector = "on"
+    stopped: Stopped = "judged"
+    limits: Mapping[str, int] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def find(self, resource: str) -> Series | None:
+        """The series of a resource, or None where it was not read."""
+        return next((series for series in self.series if series.resource == resource), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The recording as plain JSON types; `from_json` gives it back equal."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: object) -> Recording:
+        """Read what `to_json` wrote, after any trip through a JSON encoder.
+
+        Raises:
+            RecordingError: Not an object, of another schema, or a part is missing or of the wrong type.
+        """
+        if not isinstance(data, dict):
+            raise RecordingError(f"a recording is a JSON object, not {type(data).__name__}")
+        if data.get("schema") != SCHEMA:
+            raise RecordingError(f"schema {data.get('schema')!r} is not {SCHEMA}: written by another version")
+        try:
+            return cls(
+                test=str(data["test"]),
+                series=tuple(
+                    Series(str(one["resource"]), tuple(map(int, one["readings"])), tuple(map(int, one["released"])))
+                    for one in data["series"]
+                ),
+                warmup=int(data["warmup"]),
+                seconds=float(data["seconds"]),
+                collector=data["collector"],
+                stopped=data["stopped"],
+                limits={str(key): int(value) for key, value in data["limits"].items()},
+                unavailable=dict(data["unavailable"]),
+                environment=dict(data["environment"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RecordingError(f"not a recording: {type(error).__name__}: {error}") from error

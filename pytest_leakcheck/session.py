@@ -1,0 +1,95 @@
+"""The session's report: findings arrive on test reports (from xdist workers too), and leave as summary and JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pytest_leakcheck import xdist
+from pytest_leakcheck.finding import Finding
+from pytest_leakcheck.report import json as json_report
+from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
+from pytest_leakcheck.report.summary import first_line, summary_lines
+from pytest_leakcheck.settings import Settings
+
+_MARKUP: Mapping[str, dict[str, bool]] = {
+    "red": {"red": True},
+    "yellow": {"yellow": True},
+    "green": {"green": True},
+    "dim": {"light": True},
+}
+
+
+def glyphs_of(config: pytest.Config) -> Glyphs:
+    """What the terminal of the session can show; a worker is told by its controller."""
+    if xdist.is_worker(config):
+        return glyphs_for(xdist.told_encoding(config))
+    return glyphs_for(getattr(config.get_terminal_writer()._file, "encoding", None))
+
+
+class SessionReport:
+    """The hooks that gather and print; registered only with ``--leakcheck``."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """
+        Raises:
+            pytest.UsageError: The JSON report cannot be written where it should go.
+        """
+        self._settings = settings
+        self._findings: list[Finding] = []
+        self._began = time.perf_counter()
+        self._json: Path | None = None
+        if not xdist.is_worker(config) and settings.json:
+            self._json = Path(config.invocation_params.dir, settings.json)
+            wrong = json_report.check_writable(self._json)
+            if wrong:
+                raise pytest.UsageError(
+                    f"--leakcheck-json={settings.json} (command line): {wrong}; name a file in a folder that can be written"
+                )
+        if config.pluginmanager.hasplugin("xdist") and not xdist.is_worker(config):
+            config.pluginmanager.register(xdist.Controller(), "leakcheck-xdist")
+
+    def pytest_report_header(self) -> str:
+        effort = f"{self._settings.iterations} iterations" if self._settings.iterations else "adaptive"
+        return f"leakcheck: {effort}, at most {self._settings.max_time:g} s per test"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for data in cast("list[dict[str, Any]]", getattr(report, "leakcheck", ())):
+            self._findings.append(Finding.from_json(data))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
+        found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
+        if report.when == "call" and report.failed and any(data["colour"] == "red" for data in found):
+            return "failed", "L", "LEAK"
+        return None
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        if not self._findings and not self._json:
+            return
+        terminal = terminalreporter
+        quiet = config.get_verbosity() < 0
+        wanted = "all" if config.get_verbosity() > 0 else self._settings.summary
+        glyphs = glyphs_of(config)
+        headline = first_line(self._findings, time.perf_counter() - self._began, glyphs)
+        if terminal.no_summary:
+            terminal.write_line(f"leakcheck: {headline}")
+        else:
+            terminal.section("leakcheck") if not quiet else None
+            terminal.write_line(headline)
+            for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
+                terminal.write_line(line, **_MARKUP[colour])
+        if self._json:
+            terminal.write_line(f"leakcheck: wrote {self._json}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        if self._json:
+            json_report.write(self._json, self._findings)

@@ -1,0 +1,323 @@
+"""A series and its budget in, a `Verdict` out. Pure: every case below is tested with literal numbers.
+
+The order of questions, and why:
+
+1. Does it grow? (`ratchet`) A statistical crossing is a suspicion; a bounded owner that is still filling explains it.
+   Scarce exact counters need no horizon. For memory and gc objects the growth must hold for a horizon of iterations,
+   since caches fill, unless it would reach the limit of the process within a run: then it is called at once.
+2. Is the level exceeded? That needs no horizon, only that the counter has settled.
+3. Was it given back by the collector alone? The same rule, on the running sum of what the collector released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any, Final, Literal, TypeAlias
+
+from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.ratchet import FIRST_LOOK, MISS, Growth, growth
+from pytest_leakcheck.resources import Resource, find_resource
+from pytest_leakcheck.series import Series
+from pytest_leakcheck.units import format_amount, format_rate
+
+Outcome: TypeAlias = Literal["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How long a kind of counter is looked at.
+
+    Attributes:
+        clean: The least number of iterations behind an ``ok``. Thirteen quiet ones exclude a leak at every 3rd
+            iteration at 99 %; memory's fifty exclude one at every 11th.
+        leak: The first number of iterations after which growth may be called.
+        horizon: Growth is called a leak only after so many iterations (caches of up to about this size may fill).
+    """
+
+    clean: int
+    leak: int
+    horizon: int
+
+
+SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
+RETAINED: Final = Profile(clean=50, leak=FIRST_LOOK, horizon=200)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the verdict on one resource depends on beside its own series.
+
+    Attributes:
+        final: No further iteration will follow, so a verdict must be given.
+        run_length: Iterations of the run that the test stands for (``leakcheck_run``).
+        headroom: How far the resource can still grow before the process dies, in its unit; None when unknown.
+        horizon: The most iterations that this test will be given; a shorter effort shortens the horizon with it.
+        bounded: An owner with a readable bound that filled up while the resource grew, as a text for the report.
+        exact_flat: For resident memory: the exact memory counters did not grow.
+    """
+
+    final: bool = False
+    run_length: int = 10_000
+    headroom: int | None = None
+    horizon: int = RETAINED.horizon
+    bounded: str = ""
+    exact_flat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said of one resource of one test.
+
+    Attributes:
+        resource: As in the series.
+        outcome: ``ok``, ``leak``, ``over_budget``, ``unclosed``, ``inconclusive`` or ``unavailable``.
+        slope: Sustained growth per iteration, in the unit of the resource; for ``unclosed`` what the collector gave
+            back per iteration.
+        level: How far it stands above the start, settled, in its unit.
+        iterations: How many iterations the verdict rests on.
+        floor: For ``ok``: the smallest sustained growth per iteration that this very run would have shown.
+        reason: What was seen, in one sentence; for ``inconclusive`` what is missing.
+        advice: What to do, where that can be said.
+        explicit: The test names this resource, so yellow may be turned red.
+    """
+
+    resource: str
+    outcome: Outcome
+    slope: float = 0.0
+    level: int = 0
+    iterations: int = 0
+    floor: float | None = None
+    reason: str = ""
+    advice: str = ""
+    explicit: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One series under judgement: the numbers that the questions share."""
+
+    series: Series
+    budget: Budget
+    context: Context
+    resource: Resource
+    profile: Profile
+    grown: Growth
+    collected: Growth
+    level: int
+    noise: int
+
+    @property
+    def n(self) -> int:
+        return self.series.iterations
+
+    @property
+    def horizon(self) -> int:
+        return min(self.profile.horizon, self.context.horizon)
+
+    def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
+        values = {"slope": self.grown.slope, "level": self.level, "iterations": self.n} | changes
+        warned = outcome == "unclosed" and self.budget.unclosed == "warn"
+        explicit = self.budget.explicit and not warned
+        return Verdict(self.series.resource, outcome, reason=reason, advice=advice, explicit=explicit, **values)
+
+    def amount(self, value: float) -> str:
+        return format_amount(value, self.resource.unit)
+
+    def rate(self, value: float) -> str:
+        return format_rate(value, self.resource.unit)
+
+
+def judge(series: Series, budget: Budget, context: Context | None = None) -> Verdict | None:
+    """Judge one resource.
+
+    Args:
+        series: At least two readings.
+        budget: What is allowed.
+        context: What else is known; by default a run that may go on.
+
+    Returns:
+        A verdict, or None when more iterations are needed. With ``context.final`` never None.
+    """
+    case = _examine(series, budget, context or Context())
+    return _growing(case) or _standing(case) or _unclosed(case) or _settled(case) or _undecided(case)
+
+
+def judge_once(series: Series, budget: Budget) -> Verdict:
+    """Judge a block that ran once, by the difference of its two readings and the level of the budget."""
+    case = _examine(series, budget, Context(final=True))
+    level, allowed, released = series.readings[-1] - series.readings[0], budget.level or 0, sum(series.released)
+    if level > allowed:
+        noisy = not case.resource.scarce and level - allowed <= case.noise
+        reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
+        return case.say("inconclusive" if noisy else "over_budget", reason, level=level, slope=0.0)
+    if released and budget.unclosed != "allow":
+        reason = f"{released} {case.resource.plural} given back by the garbage collector alone"
+        return case.say("unclosed", reason, slope=float(released), level=level)
+    return case.say("ok", "", level=level, slope=0.0)
+
+
+def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
+    """Judge a series that ended because the process ran out: a leak if it grew up to there.
+
+    Args:
+        series: The readings before the failure.
+        budget: What is allowed.
+        error: What the failing iteration said.
+
+    Returns:
+        A verdict, or None where this resource did not rise in most iterations, so that it is not the cause.
+    """
+    x = series.readings
+    rises = sum(1 for i in range(1, len(x)) if x[i] > x[i - 1])
+    if len(x) < 2 or 2 * rises < series.iterations or x[-1] <= x[0]:
+        return None
+    slope = (x[-1] - x[0]) / series.iterations
+    unit = find_resource(series.resource).unit
+    reason = f"{format_rate(slope, unit)} over {series.iterations} iterations, then {error}"
+    level = x[-1] - x[0]
+    return Verdict(series.resource, "leak", slope, level, series.iterations, reason=reason, explicit=budget.explicit)
+
+
+def _examine(series: Series, budget: Budget, context: Context) -> _Case:
+    resource = find_resource(series.resource)
+    profile = SCARCE if resource.scarce else RETAINED
+    tolerance = resource.tolerance + budget.per_iteration
+    grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
+    collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
+    x = series.readings
+    late = x[len(x) // 2 :]
+    # Settled: the least of the later half of the second half, so that a spike or a falling tail is not held against it.
+    level = min(late[len(late) // 2 :]) - x[0]
+    falls = (top - value for top, value in zip(accumulate(late, max), late, strict=True))
+    return _Case(series, budget, context, resource, profile, grown, collected, level, max(resource.resolution, *falls))
+
+
+def _growing(case: _Case) -> Verdict | None:
+    """Question 1: growth that is proved, that nothing bounded explains, and that has held for long enough."""
+    if case.grown.state != "growing" or case.context.bounded or _kept_by_allocator(case):
+        return None
+    held = case.n >= case.horizon
+    if case.budget.over is not None and case.budget.level is not None:
+        return _extrapolated(case, case.budget.over, case.budget.level) if held or case.context.final else None
+    fatal = case.context.headroom is not None and case.grown.slope * case.context.run_length >= case.context.headroom
+    if not held and not fatal:
+        return None
+    reason = f"{case.rate(case.grown.slope)} sustained over {case.n} iterations"
+    if case.budget.per_iteration:
+        reason += f", {case.rate(case.budget.per_iteration)} allowed"
+    return case.say("leak", reason)
+
+
+def _kept_by_allocator(case: _Case) -> bool:
+    return case.series.resource == "rss" and case.context.exact_flat
+
+
+def _extrapolated(case: _Case, over: int, level: int) -> Verdict:
+    there = case.level + case.grown.slope * max(0, over - case.n)
+    reason = f"{case.amount(there)} over {over:,} iterations at {case.rate(case.grown.slope)}"
+    if there <= level:
+        return case.say("ok", reason, floor=_floor(case))
+    return case.say("over_budget", f"{reason}, {case.amount(level)} allowed")
+
+
+def _standing(case: _Case) -> Verdict | None:
+    """Question 2: a level that is exceeded and has settled."""
+    allowed = case.budget.level
+    if allowed is None or case.level <= allowed:
+        return None
+    settled = case.grown.state == "flat" and case.n >= min(SCARCE.clean, case.context.horizon)
+    if not settled and not case.context.final:
+        return None
+    if case.level - allowed <= case.noise and not case.resource.scarce:
+        reason = f"{case.amount(case.level)} above the start, {case.amount(allowed)} allowed"
+        advice = "give the budget a level above the noise, or bound growth only"
+        return case.say("inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice)
+    name, stays = case.series.resource, _literal(case)
+    advice = f"if it is meant to stay: {name}_budget({stays}), or {name}_budget() to bound growth only"
+    return case.say("over_budget", f"{_shape(case)}, {case.amount(allowed)} allowed", advice)
+
+
+def _literal(case: _Case) -> str:
+    return str(case.level) if case.resource.unit == "count" else f'"{case.amount(case.level)}"'
+
+
+def _shape(case: _Case) -> str:
+    x = case.series.readings
+    rises = [i for i in range(1, len(x)) if x[i] > x[i - 1]]
+    if case.resource.scarce and len(rises) == 1 and x[-1] == max(x):
+        return f"one-off +{case.level} at iteration {rises[0]}"
+    return f"settles at +{case.amount(case.level)}"
+
+
+def _unclosed(case: _Case) -> Verdict | None:
+    """Question 3: given back, but by the collector alone."""
+    if case.collected.state != "growing" or case.budget.unclosed == "allow":
+        return None
+    slope = case.collected.slope
+    reason = f"{slope:.3g} {case.resource.plural} per iteration given back by the garbage collector alone"
+    advice = "close them when done: the collector runs late, and not at all where it is switched off"
+    return case.say("unclosed", reason, advice, slope=slope)
+
+
+def _settled(case: _Case) -> Verdict | None:
+    if case.grown.state != "flat" or case.n < min(case.profile.clean, case.context.horizon):
+        return None
+    if case.collected.state == "undecided" and any(case.series.released) and not case.context.final:
+        return None
+    note = _shape(case) if case.level > 0 and case.resource.scarce else ""
+    return case.say("ok", note, floor=_floor(case))
+
+
+def _undecided(case: _Case) -> Verdict | None:
+    """No further iteration will follow: say what is missing."""
+    grown, n = case.grown, case.n
+    if _kept_by_allocator(case) and grown.state == "growing" and (case.context.final or n >= case.horizon):
+        reason = f"{case.rate(grown.slope)} over {n} iterations, while the exact memory counters stand still"
+        return case.say("inconclusive", f"kept by the allocator: {reason}")
+    if not case.context.final:
+        return None
+    more = "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time"
+    if case.context.bounded and grown.state == "growing":
+        return case.say("inconclusive", f"bounded cache still filling: {case.context.bounded}", more)
+    if grown.state == "growing":
+        reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
+        return case.say("inconclusive", reason, more)
+    if n < case.profile.clean:
+        return case.say("inconclusive", f"{n} iterations, {case.profile.clean} needed", more)
+    if 0 < grown.slope < grown.earlier / 2:
+        reason = f"still growing but decaying: {case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
+        return case.say("inconclusive", f"{reason}; about {n} more iterations would tell", more)
+    moves = f"moves by {case.amount(case.noise)} between iterations"
+    return case.say("inconclusive", f"{moves}, {case.rate(grown.slope)} on the whole", more)
+
+
+def _floor(case: _Case) -> float:
+    """The smallest sustained growth per iteration that this series would have shown.
+
+    An exact counter that stood still for q iterations excludes one at every q / 4.6 iterations at 99 %. For a counter
+    with noise it is found by trial: the least slope which, added to the readings, the rule calls growing.
+    """
+    if case.resource.scarce:
+        return MISS / max(1, case.grown.quiet)
+    low, high = 0, 1
+    while high < 1 << 50 and not _would_show(case, high):
+        low, high = high, high * 2
+    while high - low > max(1, low // 16):
+        middle = (low + high) // 2
+        low, high = (low, middle) if _would_show(case, middle) else (middle, high)
+    return float(high)
+
+
+def _would_show(case: _Case, slope: int) -> bool:
+    planted = [value + slope * i for i, value in enumerate(case.series.readings)]
+    tolerance = case.resource.tolerance + case.budget.per_iteration
+    return growth(planted, tolerance, case.profile.leak).state == "growing"
