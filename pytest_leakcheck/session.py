@@ -86,7 +86,7 @@ class SessionReport:
             terminal.write_line(headline)
             for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
                 terminal.write_line(line, **_MARKUP[colour])
-        if self._json:
+        if self._json and not quiet:
             terminal.write_line(f"leakcheck: wrote {self._json}")
 
     @pytest.hookimpl(trylast=True)

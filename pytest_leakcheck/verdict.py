@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.ratchet import FIRST_LOOK, MISS, Growth, growth
+from pytest_leakcheck.ratchet import MISS, Growth, growth
 from pytest_leakcheck.resources import Resource, find_resource
 from pytest_leakcheck.series import Series
 from pytest_leakcheck.units import format_amount, format_rate
@@ -42,7 +42,7 @@ class Profile:
 
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
-RETAINED: Final = Profile(clean=50, leak=FIRST_LOOK, horizon=200)
+RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
 
 
 @dataclass(frozen=True, slots=True)

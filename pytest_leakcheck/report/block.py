@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
@@ -15,6 +16,7 @@ from pytest_leakcheck.verdict import Verdict
 WIDTH: Final = 80
 _HEADLINE: Final = 60
 _LABEL: Final = 13
+_TEXT: Final = WIDTH - 2 - _LABEL
 _MOST_HELD: Final = 9
 
 
@@ -26,17 +28,19 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
     if verdict.slope:
         head += f" {glyphs.times} {verdict.iterations}"
     if verdict.outcome in ("inconclusive", "unavailable"):
-        return shorten_end(f"{verdict.resource} {verdict.outcome}: {verdict.reason}", glyphs)
+        return _cut(f"{verdict.resource} {verdict.outcome}: {verdict.reason}", glyphs)
     line = f"{head} (budget {budget})"
     held = finding.held.get(verdict.resource, ())
     if held:
         name = held[0].what.rpartition("/")[2]
+        more = f" + {len(held) - 1} more" if len(held) > 1 else ""
         line += f" {glyphs.dash} {held[0].count} {glyphs.times} {name}"
-    return shorten_end(line, glyphs)
+        line = _cut(line, glyphs, _HEADLINE - len(more)) + more
+    return _cut(line, glyphs)
 
 
-def shorten_end(line: str, glyphs: Glyphs) -> str:
-    return line if len(line) <= _HEADLINE else line[: _HEADLINE - 1] + glyphs.dots
+def _cut(line: str, glyphs: Glyphs, width: int = _HEADLINE) -> str:
+    return line if len(line) <= width else line[: width - 1] + glyphs.dots
 
 
 def _measure(verdict: Verdict) -> str:
@@ -51,52 +55,57 @@ def _measure(verdict: Verdict) -> str:
 def block(finding: Finding, glyphs: Glyphs) -> str:
     """The whole report of one finding, without colour (it travels to JUnit and other readers)."""
     lines = [headline(finding, glyphs), ""]
-    lines += [_line(label, text, glyphs) for label, text in _lines(finding, glyphs)]
+    for label, text in _rows(finding, glyphs):
+        for piece in _wrap(text):
+            lines.append(f"  {label:<{_LABEL}}{piece}".rstrip())
+            label = ""
+    # Never cut or wrapped: it is there to be copied.
+    lines.append(f'  {"next":<{_LABEL}}pytest --leakcheck "{finding.test}"')
     return "\n".join(lines)
 
 
-def _line(label: str, text: str, glyphs: Glyphs) -> str:
-    return f"  {label:<{_LABEL}}{shorten(text, WIDTH - 2 - _LABEL, glyphs)}".rstrip()
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, _TEXT, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _lines(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     verdict = finding.verdict
     yield verdict.outcome.replace("_", " "), verdict.reason
     for one in finding.verdicts:
-        yield from _course(finding, one, glyphs)
+        yield one.resource, _course(finding, one, glyphs)
     for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
         unit = find_resource(seen.resource).unit
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
         yield label, f"{seen.resource} {grew}; not judged"
     yield from _held(finding, glyphs)
-    yield from _collector(finding)
+    if finding.recording.collector == "off":
+        yield "collector", "switched off by the program: cyclic garbage counts as retained"
     means = consequence(finding, verdict, glyphs)
     if means:
         yield "means", means
     if finding.reasons.get(verdict.resource):
         yield "budget", f"{finding.budgets[verdict.resource]}: {finding.reasons[verdict.resource]}"
     if verdict.advice:
-        yield from _wrapped("advice", verdict.advice)
+        yield "advice", verdict.advice
     yield "finding", finding.fingerprint
-    yield "next", f'pytest --leakcheck "{finding.test}"'
 
 
-def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     series = finding.recording.find(verdict.resource)
     if series is None:
-        yield verdict.resource, f"{verdict.outcome}: {verdict.reason}"
-        return
+        return f"{verdict.outcome}: {verdict.reason}"
     resource = find_resource(verdict.resource)
     x = series.readings
     course = f"{format_amount(x[0], resource.unit)} {glyphs.arrow} {format_amount(x[-1], resource.unit)}"
+    if verdict.outcome == "ok":
+        return f"{course:<19} within budget; would have seen {floor_text(verdict)}"
     if verdict.outcome == "unclosed":
         rate, note = format_rate(verdict.slope, resource.unit), "by the collector"
-    elif verdict.outcome == "ok":
-        rate, note = "within budget", f"would have seen {floor_text(verdict)}"
     else:
-        rate = format_rate(verdict.slope, resource.unit) if verdict.slope else f"+{format_amount(verdict.level, resource.unit)}"
-        note = "exact" if resource.scarce else verdict.outcome
-    yield verdict.resource, f"{course:<19} {sparkline(x, glyphs)}  {rate}  {note}"
+        amount = f"+{format_amount(verdict.level, resource.unit)}"
+        rate = format_rate(verdict.slope, resource.unit) if verdict.slope else amount
+        note = "exact" if resource.scarce else ""
+    return f"{course:<19} {sparkline(x, glyphs)}  {rate}  {note}".rstrip()
 
 
 def floor_text(verdict: Verdict) -> str:
@@ -105,23 +114,29 @@ def floor_text(verdict: Verdict) -> str:
     if verdict.floor is None:
         return "nothing"
     if resource.scarce:
-        return f"1 in {max(1, round(1 / verdict.floor))} iterations" if verdict.floor < 1 else "1/iter"
-    return f">= {format_amount(verdict.floor, resource.unit)}/iter"
+        return f"1 in {max(1, round(1 / verdict.floor))} iter" if verdict.floor < 1 else "1/iter"
+    return f"{format_amount(verdict.floor, resource.unit)}/iter"
 
 
 def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    verb = "released" if finding.verdict.outcome == "unclosed" else "held"
+    label = "released" if finding.verdict.outcome == "unclosed" else "held"
     for group in finding.held.values():
         for one in group[:_MOST_HELD]:
-            yield verb, f"{one.count} {glyphs.times} {one.what}"
-            verb = ""
+            count = f"{one.count} {glyphs.times} "
+            yield label, count + _place(one.what, _TEXT - len(count), glyphs)
+            label = ""
         if len(group) > _MOST_HELD:
             yield "", f"and {len(group) - _MOST_HELD} kinds more"
 
 
-def _collector(finding: Finding) -> Iterator[tuple[str, str]]:
-    if finding.recording.collector == "off":
-        yield "collector", "off, by the program's own choice: cyclic garbage counts as retained"
+def _place(what: str, width: int, glyphs: Glyphs) -> str:
+    """A path that is too long keeps its end; anything else both its ends."""
+    if len(what) <= width:
+        return what
+    if what.startswith("/"):
+        tail = what[-(width - 1) :]
+        return glyphs.dots + (tail[tail.index("/") :] if "/" in tail else tail)
+    return shorten(what, width, glyphs)
 
 
 def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
@@ -131,18 +146,8 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
         return ""
     resource = find_resource(verdict.resource)
-    left = max(0.0, (limit - series.readings[0]) / verdict.slope)
+    # Warm-up is part of the run too, and what it left stands in the first reading.
+    at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
-    when = f"this process reaches {shown} after {glyphs.about} {left:,.0f} iterations"
+    when = f"this process reaches {shown} after {glyphs.about} {at:,.0f} iterations"
     return f"where nothing collects, {when}" if verdict.outcome == "unclosed" else when
-
-
-def _wrapped(label: str, text: str) -> Iterator[tuple[str, str]]:
-    line = ""
-    for word in text.split():
-        if line and len(line) + 1 + len(word) > WIDTH - 2 - _LABEL:
-            yield label, line
-            label, line = "", word
-        else:
-            line = f"{line} {word}".strip()
-    yield label, line

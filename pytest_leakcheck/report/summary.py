@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report.block import WIDTH, floor_text, headline
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
+from pytest_leakcheck.verdict import Verdict
 
 _WORDS = {
     "ok": "ok",
@@ -46,15 +48,28 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
         tests = f"{len(group)} tests" if len(group) > 1 else first.test
         yield first.colour, shorten(f"{fingerprint}  {headline(first, glyphs)}", WIDTH, glyphs)
         yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
+    green = [finding for finding in findings if finding.colour == "green"]
     if wanted == "all":
-        for finding in findings:
-            if finding.colour == "green":
-                yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
-                yield "dim", shorten(f"  would have seen {_floors(finding)}", WIDTH, glyphs)
-                for verdict in finding.verdicts:
-                    if verdict.reason:
-                        yield "dim", shorten(f"  {verdict.resource}: {verdict.reason}", WIDTH, glyphs)
+        for finding in green:
+            yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
+            yield from _wrapped(f"would have seen {_floors([finding])}")
+            for verdict in finding.verdicts:
+                if verdict.reason:
+                    yield from _wrapped(f"{verdict.resource}: {verdict.reason}")
+    elif green:
+        yield from _wrapped(f"in each ok test a leak would have been seen of {_floors(green)}")
 
 
-def _floors(finding: Finding) -> str:
-    return ", ".join(f"{v.resource} {floor_text(v)}" for v in finding.verdicts if v.outcome == "ok")
+def _floors(findings: Sequence[Finding]) -> str:
+    """The weakest floor of each resource."""
+    weakest: dict[str, Verdict] = {}
+    for verdict in (verdict for finding in findings for verdict in finding.verdicts):
+        known = weakest.get(verdict.resource)
+        if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
+            weakest[verdict.resource] = verdict
+    return ", ".join(f"{resource} {floor_text(verdict)}" for resource, verdict in weakest.items())
+
+
+def _wrapped(text: str) -> Iterator[tuple[str, str]]:
+    for line in textwrap.wrap(text, WIDTH - 2):
+        yield "dim", f"  {line}"
