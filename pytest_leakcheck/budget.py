@@ -74,14 +74,16 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, obje
     if over is not None and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
         raise BudgetError(f"over={over!r} is not a number of iterations: write over=10_000")
     if over is not None and level is None:
-        raise BudgetError(f"over={over} needs a level to hold over that run: write {resource}_budget(LEVEL, over={over})")
+        raise BudgetError(
+            f"over={over} needs a level to hold over that run: write {resource}_budget(LEVEL, over={over})"
+        )
     unclosed = kwargs.get("unclosed", "fail")
     if unclosed not in _UNCLOSED:
         raise BudgetError(f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED))}")
     reason = kwargs.get("reason", "")
     if not isinstance(reason, str):
         raise BudgetError(f"reason={reason!r} is not a text")
-    return Budget(resource, level, per_iteration, over, unclosed, reason)  # type: ignore[arg-type]
+    return Budget(resource, level, per_iteration, over, unclosed, reason)
 
 
 def parse_level(resource: str, value: object) -> int:

@@ -29,7 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
     from leakcheck_incidents.catalog import INCIDENTS
 
-    parser = argparse.ArgumentParser(prog="pytest-leakcheck", description="Leaks of real trainings, to see for yourself.")
+    parser = argparse.ArgumentParser(
+        prog="pytest-leakcheck", description="Leaks of real trainings, to see for yourself."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     repro = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm, then the mended one")
     repro.add_argument("incident", nargs="?", metavar="INCIDENT", help="its name; left out, all are listed")

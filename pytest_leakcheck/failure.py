@@ -8,7 +8,7 @@ import pytest
 
 
 @final
-class LeakError(pytest.fail.Exception):
+class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
     """Raised in the call phase of a test whose verdict is red.
 
     What happened is the first line of its text; the report below names what grew, by how much, and what is held. It is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -134,7 +135,7 @@ class _Measuring:
         self._report(finished())
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        self._gauges[name] = read if callable(read) else lambda value=read: value
+        self._gauges[name] = read if callable(read) else partial(int, read)
         self._gauge_levels[name] = level
 
     def _gauge_budgets(self) -> tuple[Budget, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pytest_leakcheck.budget import KEYWORDS, Budget, BudgetError, parse_budget
@@ -89,28 +88,30 @@ def _budget(mark: Mark) -> Budget:
         return parse_budget(BUDGET_MARKS[mark.name], mark.args, dict(mark.kwargs))
     except BudgetError as error:
         unknown = next((name for name in mark.kwargs if name not in KEYWORDS), "")
-        raise MarkError(f"{_spelled(mark)}: {error}.{_did_you_mean(unknown, KEYWORDS)} Valid: {valid_form(mark.name)}") from None
+        raise MarkError(
+            f"{_spelled(mark)}: {error}.{_did_you_mean(unknown, KEYWORDS)} Valid: {valid_form(mark.name)}"
+        ) from None
 
 
 def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
     def fail(what: str) -> MarkError:
-        return MarkError(f"{_spelled(mark)}: {what}. Valid: leakcheck({', '.join(f'{name}=' for name in _EFFORT)})")
+        return MarkError(f"{_spelled(mark)}: {what} Valid: leakcheck({', '.join(f'{name}=' for name in _EFFORT)})")
 
     if mark.args:
-        raise fail("takes keywords only")
+        raise fail("takes keywords only.")
     unknown = [name for name in mark.kwargs if name not in _EFFORT]
     if unknown:
-        raise fail(f"has no keyword {unknown[0]!r}.{_did_you_mean(unknown[0], _EFFORT)}".removesuffix("."))
+        raise fail(f"has no keyword {unknown[0]!r}.{_did_you_mean(unknown[0], _EFFORT)}")
     values: dict[str, Any] = {}
     for name, kind, least in (("iterations", int, 1), ("warmup", int, 0), ("max_time", (int, float), 0)):
         if name in mark.kwargs:
             value = mark.kwargs[name]
-            if not isinstance(value, kind) or isinstance(value, bool) or value < least or value != value:
-                raise fail(f"{name}={value!r} is not a number of at least {least}")
+            if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:
+                raise fail(f"{name}={value!r} is not a number of at least {least}.")
             values[name] = value
     resources = mark.kwargs.get("resources", ())
     if isinstance(resources, str) or not all(name in RESOURCES for name in resources):
-        raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}")
+        raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
     for name in list(values):
         if settings.from_command_line(name):
             del values[name]

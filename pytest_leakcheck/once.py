@@ -34,7 +34,9 @@ def measure_block(name: str, budgets: tuple[Budget, ...]) -> Iterator[Callable[[
         panel.start()
         yield lambda: results[0]
         panel.read()
-        if any(panel.above_start(budget.resource) > (budget.level or 0) for budget in budgets if panel.has(budget.resource)):
+        if any(
+            panel.above_start(budget.resource) > (budget.level or 0) for budget in budgets if panel.has(budget.resource)
+        ):
             panel.settle()
         verdicts = tuple(
             judge_once(panel.series(budget.resource), budget) for budget in budgets if panel.has(budget.resource)

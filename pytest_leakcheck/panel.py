@@ -10,12 +10,10 @@ from typing import Final
 from pytest_leakcheck.probes import Probe, Unavailable, open_probes
 from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
 from pytest_leakcheck.probes.processes import Tree, process_tree
-from pytest_leakcheck.resources import GAUGE_PREFIX
+from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.series import Series
 
 _TREE: Final = ("fd", "thread", "process")
-# The counters that the harness's own judging can move.
-_OWN: Final = ("object", "heap")
 # Things that end by themselves a little later (executors and resolvers take up to 2 s) are waited for only where
 # something looks wrong, and for so long only while a counter is seen to fall.
 _SETTLE: Final = 0.4
@@ -57,7 +55,13 @@ class Panel:
         ]
         self._released = {name: self._column() for name in _TREE}
         self._released_columns = [(at, self._released[name]) for at, name in enumerate(_TREE)]
-        self._own = dict.fromkeys((name for name in _OWN if name in self._columns), 0)
+        # What the harness's own judging can move: exact counters of memory. Resident memory wanders by more than that.
+        self._own = {
+            name: array("q", (0,))
+            for probe in self._probes
+            for name in probe.resources
+            if not find_resource(name).resolution
+        }
         self.watch = CollectorWatch(self._tree.own)
         self.watch.open()
 
@@ -128,12 +132,13 @@ class Panel:
         made = self._columns["object"][self.n] if "object" in self._columns else 0
         self.watch.thaw()
         if 2 * (self._read_one(resource) - self._columns[resource][0]) <= stood:
-            self._own = dict.fromkeys(self._own, 0)
+            for own in self._own.values():
+                own[0] = 0
             return True
         self.watch.refreeze()
         if "object" in self._own:
             # What was made since the start is frozen now, and still counts.
-            self._own["object"] = -made
+            self._own["object"][0] = -made
         return False
 
     def subtract_own_work(self) -> None:
@@ -142,7 +147,7 @@ class Panel:
         scratch = self.n + 1
         self._read_into(scratch)
         for name in self._own:
-            self._own[name] += self._columns[name][scratch] - self._columns[name][self.n]
+            self._own[name][0] += self._columns[name][scratch] - self._columns[name][self.n]
 
     def _read_into(self, row: int) -> None:
         before = self._tree.read()
@@ -154,8 +159,8 @@ class Panel:
             for value, column in zip(probe.read(), columns, strict=True):
                 column[row] = value
         for name, own in self._own.items():
-            if own:
-                self._columns[name][row] -= own
+            if own[0]:
+                self._columns[name][row] -= own[0]
         for name, read in self._gauges.items():
             self._columns[GAUGE_PREFIX + name][row] = read()
         automatic = self.watch.take_released()
@@ -166,7 +171,8 @@ class Panel:
     def _read_one(self, resource: str) -> int:
         for probe in (self._tree, *self._probes):
             if resource in probe.resources:
-                return probe.read()[probe.resources.index(resource)] - self._own.get(resource, 0)
+                own = self._own.get(resource)
+                return probe.read()[probe.resources.index(resource)] - (own[0] if own else 0)
         return self._columns[resource][self.n]
 
     def _column(self) -> array[int]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = pytest.StashKey[Settings]()
 
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("leakcheck", "leakcheck: what tests retain as they repeat")
     for option in OPTIONS:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Final
 
 import pytest
-from _pytest.runner import call_and_report, runtestprotocol
+from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, find
@@ -36,6 +36,7 @@ class _Iteration:
 
     def __init__(self, residue: Residue) -> None:
         self.residue = residue
+        self.count = 0
         self.error: BaseException | None = None
 
 
@@ -51,21 +52,39 @@ class RepeatingProtocol:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """A mark that cannot be read is an error of collection: that is reported alike with and without xdist."""
+        report = yield
+        wrong = self._plan_items(collector.config, report.result or ())
+        if wrong:
+            report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []
+        return report
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Once more, for marks that a conftest has added since."""
+        wrong = self._plan_items(config, items)
+        if wrong:
+            raise pytest.UsageError(*wrong)
+
+    def _plan_items(self, config: pytest.Config, nodes: Iterable[object]) -> list[str]:
+        # A debugger in the middle of a repetition would be a surprise: one run, no verdict.
+        once = config.getoption("usepdb") or config.getoption("trace") or config.getoption("setuponly")
         wrong: list[str] = []
-        interactive = config.getoption("usepdb") or config.getoption("trace")
-        for item in items:
+        for item in nodes:
+            if not isinstance(item, pytest.Item):
+                continue
             try:
                 plan = read_marks(item.nodeid, item.iter_markers(), self._settings)
             except MarkError as error:
                 wrong.append(f"{item.nodeid}: {error}")
-                continue
-            # A debugger in the middle of a repetition would be a surprise: one run, no verdict.
-            if plan is not None and not interactive and not config.getoption("setuponly"):
-                item.stash[PLAN] = plan
-        if wrong:
-            raise pytest.UsageError(*wrong)
+            else:
+                if plan is not None and not once:
+                    item.stash[PLAN] = plan
+        return wrong
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -111,6 +130,8 @@ class RepeatingProtocol:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if REPEATING in item.stash:
+            # The first one is not silent: if a subtest fails there, that is the test's own failure.
+            report.leakcheck_silent = item.stash[REPEATING].count > 1  # type: ignore[attr-defined]
             # `call.excinfo`, never `report.outcome`: under xfail(strict) a passing inner run is reported as failed.
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
@@ -119,9 +140,7 @@ class RepeatingProtocol:
             report.leakcheck = findings  # type: ignore[attr-defined]
         return report
 
-    def _repeat(
-        self, item: pytest.Item, plan: Plan
-    ) -> tuple[Result | None, list[pytest.TestReport] | None]:
+    def _repeat(self, item: pytest.Item, plan: Plan) -> tuple[Result | None, list[pytest.TestReport] | None]:
         """Run the silent iterations.
 
         Returns:
@@ -133,16 +152,17 @@ class RepeatingProtocol:
         iteration = item.stash[REPEATING] = _Iteration(residue)
         repetition.begin()
         try:
-            for count in _forever():
+            while True:
+                iteration.count += 1
                 reports = _run_silently(item)
-                residue_failed = residue.take_failed_subtests()
+                error, iteration.error = iteration.error, None
+                failed = error is not None or residue.failed_subtests()
+                if failed and iteration.count == 1:
+                    repetition.end("failed")
+                    return None, reports
                 residue.put_back()
-                if iteration.error is not None or residue_failed:
-                    error, iteration.error = iteration.error, None
-                    result = repetition.end("failed", error)
-                    if count == 1:
-                        return None, reports
-                    return _does_not_repeat(result, count, error), None
+                if failed:
+                    return _does_not_repeat(repetition.end("failed", error), iteration.count, error), None
                 del reports
                 if not repetition.iteration_done():
                     return repetition.end(), None
@@ -151,14 +171,6 @@ class RepeatingProtocol:
             raise
         finally:
             del item.stash[REPEATING]
-        raise AssertionError("unreachable")
-
-
-def _forever() -> Iterator[int]:
-    count = 0
-    while True:
-        count += 1
-        yield count
 
 
 def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
@@ -169,7 +181,9 @@ def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
 
 def _log_as_it_was(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
     """Log an iteration that was run silently, and end what it left up for the iterations that do not follow."""
-    final = call_and_report(item, "teardown", log=False, nextitem=nextitem)
+    state = item.session._setupstate
+    call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
+    final = item.ihook.pytest_runtest_makereport(item=item, call=call)
     if not reports[-1].failed:
         reports[-1] = final
     for report in reports:

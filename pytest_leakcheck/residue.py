@@ -16,7 +16,9 @@ import pytest
 
 try:
     from _pytest.subtests import failed_subtests_key
-except ImportError:  # pragma: no cover  # a later pytest may move it; then failed subtests are read from the report alone
+except (
+    ImportError
+):  # pragma: no cover  # a later pytest may move it; then failed subtests are read from the report alone
     failed_subtests_key = None  # type: ignore[assignment]
 
 
@@ -67,14 +69,18 @@ class Residue:
         # Subtests report as they end, in every repetition; theirs are counted once, in the logged run.
         for category, reports in self._stats.items():
             del reports[self._counts.get(category, 0) :]
+        for key, _count in self._subtest_failures():
+            del item.config.stash[failed_subtests_key][key]
 
-    def take_failed_subtests(self) -> bool:
-        """Whether subtests of this repetition failed; forgets them, since the logged run counts its own."""
+    def failed_subtests(self) -> bool:
+        """Whether subtests of this repetition failed; pytest tells that by a count beside the item's own outcome."""
+        return any(count > 0 for _key, count in self._subtest_failures())
+
+    def _subtest_failures(self) -> list[tuple[Any, int]]:
         if failed_subtests_key is None:
-            return False
-        failed: dict[Any, int] = self._item.config.stash.get(failed_subtests_key, {})
-        keys = [key for key in failed if str(key) == self._item.nodeid]
-        return any([failed.pop(key) for key in keys])
+            return []
+        failed: Any = self._item.config.stash.get(failed_subtests_key, None)
+        return [(key, count) for key, count in (failed or {}).items() if str(key) == self._item.nodeid]
 
 
 def _is_done(finalizer: Any) -> bool:

@@ -150,12 +150,13 @@ class Repetition:
                     return not final
                 context = replace(context, bounded=self._bounded.filling())
                 verdict = judge(panel.series(name), budget, context)
-            if verdict is None:
+            if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
+                # Where the effort is given, all of it goes into an `ok` and its floor.
                 continue
             self._verdicts[name] = verdict
             if verdict.outcome in RED:
                 return self._name_released(panel, verdict)
-        return not final and (self._plan.effort.iterations > 0 or not self._all_judged(panel))
+        return not final and not self._all_judged(panel)
 
     def _all_judged(self, panel: Panel) -> bool:
         return all(b.resource in self._verdicts or not panel.has(b.resource) for b in self._plan.budgets)

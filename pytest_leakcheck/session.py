@@ -59,6 +59,8 @@ class SessionReport:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if isinstance(report, pytest.SubtestReport):
+            return
         for data in cast("list[dict[str, Any]]", getattr(report, "leakcheck", ())):
             self._findings.append(Finding.from_json(data))
 
@@ -66,6 +68,9 @@ class SessionReport:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
+        if isinstance(report, pytest.SubtestReport):
+            # Subtests report as they end, in every repetition: shown once.
+            return ("", "", "") if getattr(report, "leakcheck_silent", False) else None
         found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
         if report.when == "call" and report.failed and any(data["colour"] == "red" for data in found):
             return "failed", "L", "LEAK"

@@ -78,7 +78,12 @@ OPTIONS: Final = (
     Option("warmup", "int", 3, "N", "Iterations before the start that levels are measured from.", check=_at_least(0)),
     Option("max-time", "float", 30.0, "S", "Seconds for all iterations of one test.", check=_more_than_zero),
     Option(
-        "run", "int", 10_000, "N", "Iterations of the run that a test stands for: growth is read by it.", check=_at_least(1)
+        "run",
+        "int",
+        10_000,
+        "N",
+        "Iterations of the run that a test stands for: growth is read by it.",
+        check=_at_least(1),
     ),
     Option(
         "fail-on",
@@ -174,8 +179,8 @@ def _checked(option: Option, value: Any, source: str) -> Any:
     except (TypeError, ValueError):
         raise SettingError(f"{shown} ({source}): expects {_EXPECTED[option.kind]}") from None
     wrong = option.check(value) if option.check else ""
-    if wrong or value != value:
-        raise SettingError(f"{shown} ({source}): {wrong or 'is not a number'}")
+    if wrong:
+        raise SettingError(f"{shown} ({source}): {wrong}")
     return value
 
 

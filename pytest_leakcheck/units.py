@@ -63,9 +63,9 @@ def _parse(value: object, unit: Unit, *, whole: bool) -> float:
         if match is None or factor is None:
             raise AmountError(f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)")
         number = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
-    elif isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif isinstance(value, float) and math.isfinite(value) and not whole:
+    elif (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and math.isfinite(value) and not whole
+    ):
         number = value
     else:
         valid = "0 or 3" if unit == "count" else "65536 or '64 KiB'"

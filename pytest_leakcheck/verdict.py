@@ -285,19 +285,18 @@ def _undecided(case: _Case) -> Verdict | None:
         return case.say("inconclusive", f"kept by the allocator: {reason}")
     if not case.context.final:
         return None
-    more = "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time"
-    if case.context.bounded and grown.state == "growing":
-        return case.say("inconclusive", f"bounded cache still filling: {case.context.bounded}", more)
     if grown.state == "growing":
-        reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
-        return case.say("inconclusive", reason, more)
-    if n < case.profile.clean:
-        return case.say("inconclusive", f"{n} iterations, {case.profile.clean} needed", more)
-    if 0 < grown.slope < grown.earlier / 2:
-        reason = f"still growing but decaying: {case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
-        return case.say("inconclusive", f"{reason}; about {n} more iterations would tell", more)
-    moves = f"moves by {case.amount(case.noise)} between iterations"
-    return case.say("inconclusive", f"{moves}, {case.rate(grown.slope)} on the whole", more)
+        filling = f"bounded cache still filling: {case.context.bounded}"
+        grew = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
+        reason = filling if case.context.bounded else grew
+    elif n < case.profile.clean:
+        reason = f"{n} iterations, {case.profile.clean} needed"
+    elif 0 < grown.slope < grown.earlier / 2:
+        decays = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
+        reason = f"still growing but decaying: {decays}; about {n} more iterations would tell"
+    else:
+        reason = f"moves by {case.amount(case.noise)} between iterations, {case.rate(grown.slope)} on the whole"
+    return case.say("inconclusive", reason, "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time")
 
 
 def _floor(case: _Case) -> float:

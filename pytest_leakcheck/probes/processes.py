@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 
 class Tree(Protocol):
     """A probe of ``fd``, ``thread`` and ``process`` which can also read this process alone, for the collector's watch."""
 
-    resources: tuple[str, ...]
+    @property
+    def resources(self) -> tuple[str, ...]: ...
 
     def open(self) -> None: ...
     def own(self) -> tuple[int, int]: ...
@@ -82,10 +83,13 @@ class PortableTree:
 
         self._me = psutil.Process()
         self._gone = psutil.Error
+        # Windows has handles in their place.
+        self._descriptors: Callable[[Any], int] = getattr(psutil.Process, "num_fds", None) or getattr(
+            psutil.Process, "num_handles"
+        )
 
     def own(self) -> tuple[int, int]:
-        fds: int = self._me.num_handles() if sys.platform == "win32" else self._me.num_fds()
-        return fds, self._me.num_threads()
+        return self._descriptors(self._me), self._me.num_threads()
 
     def read(self) -> tuple[int, ...]:
         fds, threads = self.own()
@@ -94,8 +98,8 @@ class PortableTree:
             with contextlib.suppress(self._gone):
                 if child.status() == "zombie":
                     continue
-                its_fds = child.num_handles() if sys.platform == "win32" else child.num_fds()
-                fds, threads, processes = fds + its_fds, threads + child.num_threads(), processes + 1
+                its_fds, its_threads = self._descriptors(child), child.num_threads()
+                fds, threads, processes = fds + its_fds, threads + its_threads, processes + 1
         return fds, threads, processes
 
     def close(self) -> None:

@@ -56,9 +56,8 @@ def block(finding: Finding, glyphs: Glyphs) -> str:
     """The whole report of one finding, without colour (it travels to JUnit and other readers)."""
     lines = [headline(finding, glyphs), ""]
     for label, text in _rows(finding, glyphs):
-        for piece in _wrap(text):
-            lines.append(f"  {label:<{_LABEL}}{piece}".rstrip())
-            label = ""
+        for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
+            lines.append(f"  {first:<{_LABEL}}{piece}".rstrip())
     # Never cut or wrapped: it is there to be copied.
     lines.append(f'  {"next":<{_LABEL}}pytest --leakcheck "{finding.test}"')
     return "\n".join(lines)

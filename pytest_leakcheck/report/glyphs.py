@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 
@@ -20,14 +20,14 @@ class Glyphs:
     levels: str
 
 
-UNICODE: Final = Glyphs("×", "—", "→", "≈", "…", "·", "▁▂▃▄▅▆▇█")
+UNICODE: Final = Glyphs("\N{MULTIPLICATION SIGN}", "—", "→", "≈", "…", "·", "▁▂▃▄▅▆▇█")
 ASCII: Final = Glyphs("x", "-", ">", "~", "~", "|", "_.:-=+*#")
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
     """The set that a stream of this encoding can show."""
     try:
-        "".join((UNICODE.times, UNICODE.dash, UNICODE.arrow, UNICODE.about, UNICODE.levels)).encode(encoding or "ascii")
+        "".join(astuple(UNICODE)).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return ASCII
     return UNICODE

@@ -74,7 +74,7 @@ def write(path: Path, findings: Sequence[Finding]) -> None:
     text = json.dumps(document(findings), indent=1, ensure_ascii=False)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text + "\n")
         Path(name).chmod(0o666 & ~_umask())
         Path(name).replace(path)

@@ -23,7 +23,7 @@ _WORDS = {
 
 def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
     """How many tests were measured, with which verdicts, and what it cost."""
-    counts = Counter(finding.verdict.outcome for finding in findings)
+    counts: Counter[str] = Counter(finding.verdict.outcome for finding in findings)
     parts = [f"{counts[outcome]} {word}" for outcome, word in _WORDS.items() if counts[outcome]]
     spent = sum(finding.recording.seconds for finding in findings)
     return f" {glyphs.dot} ".join((f"{len(findings)} measured", *parts, f"{spent:.1f} s of {seconds:.1f} s"))

@@ -1,0 +1,155 @@
+"""What pytest keeps of a repeated item is put back: no object and no block over 200 iterations, a row per cause.
+
+On the oldest and the newest supported pytest. The probe of Python blocks is the test's own, since blocks are the finest
+counter there is: one for every object, tracked by the collector or not.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from projects import OLDEST, ROOT, Project
+
+CONFTEST = """
+    import sys, warnings
+    from pytest_leakcheck import probes, resources
+    warnings.filterwarnings("ignore", "sys._clear_type_cache")
+
+    class Blocks:
+        resources = ("block",)
+        def open(self): pass
+        def read(self):
+            # The interpreter's own attribute cache keeps up to 4,096 names; regrtest empties it too.
+            sys._clear_type_cache()
+            return (sys.getallocatedblocks(),)
+        def close(self): pass
+
+    probes.CATALOG[("block",)] = Blocks
+    resources.RESOURCES["block"] = resources.Resource("block", "count", "blocks")
+"""
+ROWS = {
+    "empty": "def test_it(): pass",
+    "function_fixture_over_module_fixture": """
+        @pytest.fixture(scope="module")
+        def outer():
+            yield []
+        @pytest.fixture
+        def inner(outer):
+            yield outer
+        def test_it(inner): pass
+    """,
+    "tmp_path": "def test_it(tmp_path): assert list(tmp_path.iterdir()) == []; (tmp_path / 'file').write_text('x')",
+    "warnings": "def test_it(): warnings.warn('careful')",
+    "print": "def test_it(): print('hello'); sys.stderr.write('there')",
+    "record_property": "def test_it(record_property): record_property('name', 'value')",
+    "add_marker": "def test_it(request): request.node.add_marker(pytest.mark.slow)",
+    "class_instance": """
+        class TestIt:
+            def test_it(self):
+                assert not hasattr(self, 'seen')
+                self.seen = [object()]
+    """,
+    "subtests": """
+        def test_it(subtests):
+            with subtests.test(msg='one'): pass
+    """,
+    "unittest_subtests": """
+        class Unit(unittest.TestCase):
+            def test_it(self):
+                with self.subTest(one=1): pass
+    """,
+    "getfixturevalue": """
+        @pytest.fixture(scope="session")
+        def outer():
+            yield []
+        @pytest.fixture
+        def inner(outer):
+            yield outer
+        def test_it(request): request.getfixturevalue('inner')
+    """,
+    "caplog": "def test_it(caplog): logging.getLogger('x').warning('careful'); assert caplog.records",
+}
+
+
+@pytest.fixture(params=["oldest", "newest"])
+def python(request: pytest.FixtureRequest) -> str:
+    if request.param == "newest":
+        return sys.executable
+    assert OLDEST.exists(), f"{OLDEST} is missing: ./ci/test makes it"
+    return str(OLDEST)
+
+
+def test_rows(project: Project, python: str) -> None:
+    project.write("conftest.py", CONFTEST)
+    for name, body in ROWS.items():
+        source = project.write(f"test_{name}.py", body)
+        head = (
+            "import logging, sys, unittest, warnings\nimport pytest\n"
+            "pytestmark = pytest.mark.leakcheck(iterations=200, resources=['object', 'block'])\n"
+        )
+        source.write_text(head + source.read_text())
+    outcome = project.run(
+        *("-p", "pytest_leakcheck.plugin", "-o", "markers=slow"),
+        python=python,
+        PYTHONPATH=str(ROOT),
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
+    assert len(outcome.recordings) == len(ROWS), outcome.text
+    for recording in outcome.recordings:
+        for series in recording["series"]:
+            if series["resource"] in ("object", "block"):
+                first, last = series["readings"][0], series["readings"][200]
+                assert last - first == 0, (recording["test"], series)
+
+
+def test_tmp_path_leaves_one_folder(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.fd_budget(0)
+        def test_it(tmp_path): (tmp_path / "file").write_text("x")
+        """,
+    )
+    outcome = project.run("--basetemp=kept")
+    assert outcome.status == 0, outcome.text
+    folders = [path.name for path in (project.folder / "kept").iterdir() if not path.is_symlink()]
+    assert len(folders) == 1
+
+
+def test_warnings_and_subtests_are_reported_once(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import warnings
+        import pytest
+        @pytest.mark.fd_budget(0)
+        def test_warns(): warnings.warn("careful")
+        @pytest.mark.fd_budget(0)
+        def test_subtests(subtests):
+            with subtests.test(msg="one"): pass
+        """,
+    )
+    outcome = project.run("-v")
+    assert outcome.text.count("UserWarning: careful") == 1
+    assert outcome.last_line == "2 passed, 1 warning, 1 subtests passed"
+
+
+def test_a_failing_subtest_is_the_tests_own_failure(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        RUNS = []
+        @pytest.mark.fd_budget(0)
+        def test_subtests(subtests):
+            RUNS.append(1)
+            with subtests.test(msg="one"): assert len(RUNS) > 1, "my own failure"
+        """,
+    )
+    outcome = project.run()
+    assert outcome.status == 1
+    assert outcome.findings == []
+    assert "my own failure" in outcome.text

@@ -1,0 +1,153 @@
+"""Wrong use is said before a test runs: what was seen, whose it is, what is valid."""
+
+from __future__ import annotations
+
+import pytest
+
+from projects import Project
+
+COLLECTION_ERROR = 2
+USAGE_ERROR = 4
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        (
+            'fd_budget("many")',
+            "test_it.py::test_it: fd_budget(\"many\"): 'many' is not a number: write 0 or 3. "
+            "Valid: fd_budget(0, *, per_iteration=0, over=N, unclosed='fail', reason='')",
+        ),
+        (
+            "rss_budget(-1)",
+            "test_it.py::test_it: rss_budget(-1): -1 is negative: a budget is 0 or more. "
+            "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, over=N, unclosed='fail', reason='')",
+        ),
+        (
+            "heap_budget(0, per_iterations=1)",
+            "test_it.py::test_it: heap_budget(0, per_iterations=1): has no keyword 'per_iterations': "
+            "valid are per_iteration, over, unclosed, reason. Did you mean 'per_iteration'? "
+            "Valid: heap_budget(\"1 MiB\", *, per_iteration=0, over=N, unclosed='fail', reason='')",
+        ),
+        (
+            "leakcheck(iteration=5)",
+            "test_it.py::test_it: leakcheck(iteration=5): has no keyword 'iteration'. Did you mean 'iterations'? "
+            "Valid: leakcheck(iterations=, warmup=, max_time=, resources=)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_wrong_mark(project: Project, mark: str, message: str, workers: str) -> None:
+    project.write("test_it.py", f"import pytest\n@pytest.mark.{mark}\ndef test_it(): print('ran')\n")
+    outcome = project.run("-n", workers)
+    assert " ".join(message.split()) in " ".join(outcome.text.split())
+    assert outcome.status in (1, COLLECTION_ERROR)
+    assert "1 error" in outcome.text
+    assert "1 passed" not in outcome.text
+    assert "Traceback" not in outcome.text
+    assert "INTERNALERROR" not in outcome.text
+
+
+def test_a_mark_added_by_a_conftest(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import pytest
+        def pytest_collection_modifyitems(items):
+            for item in items: item.add_marker(pytest.mark.fd_budget("many"))
+        """,
+    )
+    project.write("test_it.py", "def test_it(): pass")
+    outcome = project.run()
+    assert outcome.status == USAGE_ERROR
+    assert "ERROR: test_it.py::test_it: fd_budget(" in outcome.text
+
+
+def test_all_wrong_marks_are_named_at_once(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.fd_budget("many")
+        def test_one(): pass
+        @pytest.mark.fd_budget(1, 2)
+        def test_two(): pass
+        """,
+    )
+    text = project.run().text
+    assert "test_it.py::test_one: fd_budget" in text
+    assert "test_it.py::test_two: fd_budget(1, 2): takes one level, 2 arguments were given" in text
+
+
+@pytest.mark.parametrize("table", ["pytest.ini", "tool.pytest", "tool.pytest.ini_options"])
+def test_a_wrong_setting_names_its_file(project: Project, table: str) -> None:
+    project.write("test_it.py", "def test_it(): pass")
+    if table == "pytest.ini":
+        name = project.write("pytest.ini", "[pytest]\nleakcheck_warmup = -1\n").name
+    else:
+        (project.folder / "pytest.ini").unlink()
+        name = project.write("pyproject.toml", f"[{table}]\nleakcheck_warmup = -1\n").name
+    # Without --leakcheck too: a wrong value is found on the first run.
+    outcome = project.run(leakcheck=False)
+    assert outcome.status == USAGE_ERROR
+    assert f"leakcheck_warmup = -1 ({name}): must be at least 0" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--leakcheck-iterations=many", "--leakcheck-iterations=many (command line): expects a whole number"),
+        ("--leakcheck-max-time=0", "--leakcheck-max-time=0 (command line): must be more than 0"),
+        ("--leakcheck-max-time=nan", "--leakcheck-max-time=nan (command line): must be more than 0"),
+        (
+            "--leakcheck-fail-on=leek",
+            "--leakcheck-fail-on=leek (command line): 'leek' is not one of auto, leak, over_budget, unclosed, inconclusive",
+        ),
+        ("--leakcheck-missing=ignore", "--leakcheck-missing=ignore (command line): must be one of skip, fail"),
+        ("--leakcheck-summary=long", "--leakcheck-summary=long (command line): must be one of failed, all, none"),
+    ],
+)
+def test_a_wrong_flag(project: Project, flag: str, message: str) -> None:
+    project.write("test_it.py", "def test_it(): pass")
+    outcome = project.run(flag, leakcheck=False)
+    assert outcome.status == USAGE_ERROR
+    assert message in outcome.text
+
+
+def test_a_wrong_type_in_toml(project: Project) -> None:
+    (project.folder / "pytest.ini").unlink()
+    project.write("pyproject.toml", '[tool.pytest]\nleakcheck_iterations = "7"\n')
+    project.write("test_it.py", "def test_it(): pass")
+    outcome = project.run(leakcheck=False)
+    assert outcome.status == USAGE_ERROR
+    assert "leakcheck_iterations" in outcome.text
+    assert "expects an int" in outcome.text
+
+
+def test_a_report_that_cannot_be_written(project: Project) -> None:
+    project.write("test_it.py", "def test_it(): print('ran')")
+    (project.folder / "folder").mkdir()
+    for path, reason in (("missing/a.json", "does not exist"), ("folder", "is a folder")):
+        outcome = project.run("--leakcheck", f"--leakcheck-json={path}", leakcheck=False)
+        assert outcome.status == USAGE_ERROR
+        assert f"--leakcheck-json={path} (command line): " in outcome.text
+        assert reason in outcome.text
+        assert "name a file in a folder that can be written" in outcome.text
+        assert "Traceback" not in outcome.text
+
+
+def test_a_level_for_steps_that_cannot_be_read(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        def test_steps(leakcheck):
+            for step in leakcheck.steps(fdd=0): pass
+        def test_budget(leakcheck):
+            with leakcheck.budget(heap="much"): pass
+        """,
+    )
+    for leakcheck in (True, False):
+        outcome = project.run(leakcheck=leakcheck)
+        assert "fdd=0: no such resource; valid are fd, thread, process, heap, object, rss" in outcome.text
+        assert "heap='much': 'much' is not a size" in outcome.text
+        assert "2 failed" in outcome.text

@@ -1,0 +1,76 @@
+"""A project in a folder of its own, run by pytest in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+OLDEST = ROOT / ".venv" / "oldest" / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of pytest came to."""
+
+    status: int
+    text: str
+    findings: list[dict[str, Any]]
+    recordings: list[dict[str, Any]]
+
+    @property
+    def verdicts(self) -> dict[tuple[str, str], str]:
+        """By name of the test and resource."""
+        return {(one["test"].rpartition("::")[2], one["resource"]): one["verdict"] for one in self.findings}
+
+    @property
+    def last_line(self) -> str:
+        """pytest's own count, without the time."""
+        return self.text.strip().splitlines()[-1].strip("= ").rpartition(" in ")[0]
+
+    def finding(self, test: str, resource: str = "fd") -> dict[str, Any]:
+        return next(one for one in self.findings if one["test"].endswith(test) and one["resource"] == resource)
+
+
+class Project:
+    """Files of a user's project, and pytest over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.write("pytest.ini", "[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+        return path
+
+    def run(
+        self, *arguments: str, leakcheck: bool = True, python: str = sys.executable, **environment: str
+    ) -> Outcome:
+        """Run pytest; with `leakcheck`, measuring, and with a JSON report."""
+        report = self.folder / "findings.json"
+        report.unlink(missing_ok=True)
+        command = [python, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        if leakcheck:
+            command += ["--leakcheck", f"--leakcheck-json={report}"]
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTEST", "COV_")) and name not in ("CI", "BUILD_NUMBER", "COLUMNS")
+        }
+        clean |= {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"} | environment
+        done = subprocess.run(
+            command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=120
+        )
+        written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
+        return Outcome(
+            done.returncode, done.stdout + done.stderr, written.get("findings", []), written.get("recordings", [])
+        )
+
