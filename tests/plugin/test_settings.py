@@ -35,7 +35,9 @@ def _effort(project: Project, *arguments: str) -> tuple[int, int]:
 @pytest.mark.parametrize("table", ["tool.pytest", "tool.pytest.ini_options"])
 def test_switched_on_in_the_configuration(project: Project, table: str) -> None:
     (project.folder / "pytest.ini").unlink()
-    project.write("pyproject.toml", f"[{table}]\nleakcheck = true\nleakcheck_max_time = 5.5\nleakcheck_iterations = 15\n")
+    project.write(
+        "pyproject.toml", f"[{table}]\nleakcheck = true\nleakcheck_max_time = 5.5\nleakcheck_iterations = 15\n"
+    )
     project.write("test_it.py", CLEAN.format(mark=""))
     outcome = project.run("--leakcheck-json=findings.json", leakcheck=False)
     assert "leakcheck: 15 iterations, at most 5.5 s per test" in outcome.text

@@ -51,9 +51,7 @@ class Project:
         path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
         return path
 
-    def run(
-        self, *arguments: str, leakcheck: bool = True, python: str = sys.executable, **environment: str
-    ) -> Outcome:
+    def run(self, *arguments: str, leakcheck: bool = True, python: str = sys.executable, **environment: str) -> Outcome:
         """Run pytest; with `leakcheck`, measuring, and with a JSON report."""
         report = self.folder / "findings.json"
         report.unlink(missing_ok=True)
@@ -73,4 +71,3 @@ class Project:
         return Outcome(
             done.returncode, done.stdout + done.stderr, written.get("findings", []), written.get("recordings", [])
         )
-

@@ -1,0 +1,149 @@
+"""The fixture ``leakcheck``: a loop, a block and a gauge, judged by the same runner."""
+
+from __future__ import annotations
+
+from projects import Project
+
+TRAINING = """
+    import os
+
+    KEPT = []
+
+    class Model:
+        def __init__(self): self.weights = bytearray(1 << 20)
+        def train(self, step):
+            file = os.open(__file__, os.O_RDONLY)
+            history = bytearray(64 << 10)
+            {after}
+
+    LOADED = []
+
+    def load():
+        LOADED.append(1)
+        return Model()
+
+    def test_training(leakcheck):
+        model = load()
+        for step in leakcheck.steps({arguments}):
+            model.train(step)
+        print("STEPS", step + 1, "LOADED", len(LOADED))
+"""
+
+
+def test_a_training_loop(project: Project) -> None:
+    project.write("test_it.py", TRAINING.format(after="KEPT.append((file, history))", arguments="fd=0, heap='1 MiB'"))
+    leaky = project.run()
+    assert leaky.status == 1
+    found = leaky.finding("test_training")
+    assert (found["verdict"], found["slope"], found["iterations"]) == ("leak", 1.0, 17)
+    assert "LeakError: fd +1.0/iter" in leaky.text
+    assert [(one["resource"], one["slope"] > 65_000) for one in found["seen"] if one["resource"] == "heap"] == [
+        ("heap", True)
+    ]
+    project.write("test_it.py", TRAINING.format(after="os.close(file)", arguments="fd=0, heap='1 MiB'"))
+    mended = project.run("-s")
+    assert mended.status == 0, mended.text
+    assert mended.verdicts == {("test_training", "fd"): "ok", ("test_training", "heap"): "ok"}
+    assert "LOADED 1" in mended.text
+    assert "STEPS 1 LOADED 1" in project.run("-s", leakcheck=False).text
+
+
+def test_five_hundred_steps_of_one_model(project: Project) -> None:
+    project.write("test_it.py", TRAINING.format(after="os.close(file)", arguments="500, fd=0"))
+    outcome = project.run("-s")
+    assert "STEPS 503 LOADED 1" in outcome.text
+    found = outcome.finding("test_training")
+    assert (found["verdict"], found["iterations"]) == ("ok", 500)
+    assert found["floor"] < 4.6 / 400
+
+
+def test_a_loop_that_is_left_early_gets_no_verdict(project: Project) -> None:
+    project.write(
+        "test_it.py", TRAINING.format(after="KEPT.append(file); break", arguments="fd=0").replace("; break", "")
+    )
+    text = (
+        (project.folder / "test_it.py")
+        .read_text()
+        .replace("model.train(step)", "model.train(step)\n        if step == 30 or step == 5: break")
+    )
+    project.write("test_it.py", text)
+    outcome = project.run()
+    assert (outcome.status, outcome.findings) == (0, []), outcome.text
+
+
+def test_a_block(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os
+        KEPT = []
+
+        def test_leaky(leakcheck):
+            with leakcheck.budget(fd=0, rss="64 MiB"):
+                KEPT.append(os.open(__file__, os.O_RDONLY))
+
+        def test_within(leakcheck):
+            with leakcheck.budget(fd=1):
+                KEPT.append(os.open(__file__, os.O_RDONLY))
+
+        def test_mended(leakcheck):
+            with leakcheck.budget(fd=0, rss="64 MiB"):
+                os.close(os.open(__file__, os.O_RDONLY))
+
+        class Cycle:
+            def __init__(self): self.me, self.file = self, os.open(__file__, os.O_RDONLY)
+            def __del__(self): os.close(self.file)
+
+        def test_unclosed(leakcheck):
+            with leakcheck.budget(fd=0):
+                Cycle()
+
+        def test_own_failure(leakcheck):
+            with leakcheck.budget(fd=0):
+                KEPT.append(os.open(__file__, os.O_RDONLY))
+                raise ValueError("mine")
+        """,
+    )
+    outcome = project.run()
+    assert outcome.verdicts == {
+        ("test_leaky", "fd"): "over_budget",
+        ("test_leaky", "rss"): "ok",
+        ("test_within", "fd"): "ok",
+        ("test_mended", "fd"): "ok",
+        ("test_mended", "rss"): "ok",
+        ("test_unclosed", "fd"): "unclosed",
+    }, outcome.text
+    assert "ValueError: mine" in outcome.text
+    assert outcome.finding("test_leaky")["level"] == 1
+
+
+def test_a_gauge(project: Project) -> None:
+    text = """
+        QUEUE = []
+        def test_queue(leakcheck):
+            leakcheck.gauge("queue", lambda: len(QUEUE), level={level})
+            for step in leakcheck.steps(fd=0):
+                QUEUE.append(step)
+                {after}
+    """
+    project.write("test_it.py", text.format(level=None, after=""))
+    leaky = project.run()
+    assert leaky.finding("test_queue", "gauge:queue")["verdict"] == "leak"
+    assert "gauge:queue +1.0/iter" in leaky.text
+    project.write("test_it.py", text.format(level=0, after="QUEUE.pop()"))
+    assert project.run().verdicts == {("test_queue", "gauge:queue"): "ok", ("test_queue", "fd"): "ok"}
+
+
+def test_inside_a_repeated_test_the_loop_is_one_step(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os
+        import pytest
+        @pytest.mark.fd_budget(0)
+        def test_it(leakcheck):
+            assert list(leakcheck.steps(fd=0)) == [0]
+            os.open(__file__, os.O_RDONLY)
+        """,
+    )
+    assert project.run().verdicts == {("test_it", "fd"): "leak"}

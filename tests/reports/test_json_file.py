@@ -1,0 +1,74 @@
+"""``--leakcheck-json``: the fields that scripts rely on, with and without workers, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+
+from projects import Project
+
+SUITE = """
+    import os
+    import pytest
+    KEPT = []
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.heap_budget("1 MiB")
+    def test_leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.heap_budget("1 MiB")
+    def test_clean(): pass
+
+    def test_unmarked(): pass
+"""
+FIELDS = {
+    "test",
+    "resource",
+    "verdict",
+    "colour",
+    "slope",
+    "level",
+    "floor",
+    "iterations",
+    "site",
+    "owner",
+    "held",
+    "fingerprint",
+    "reason",
+    "seen",
+}
+
+
+def test_the_fields(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    outcome = project.run()
+    assert all(set(one) == FIELDS for one in outcome.findings)
+    leak = outcome.finding("test_leak")
+    assert (leak["verdict"], leak["slope"], leak["floor"], leak["colour"]) == ("leak", 1.0, None, "red")
+    assert leak["held"] == [{"what": str(project.folder / "test_it.py"), "count": 17}]
+    assert leak["fingerprint"].endswith("-fd")
+    # The first red ends the repetition: nothing is said of the heap but what was seen.
+    assert ("test_leak", "heap") not in outcome.verdicts
+    clean = outcome.finding("test_clean", "heap")
+    assert (clean["verdict"], clean["slope"]) == ("ok", 0.0)
+    assert 0 < clean["floor"] < 1024
+    assert [one["test"] for one in outcome.recordings] == ["test_it.py::test_leak", "test_it.py::test_clean"]
+
+
+def test_the_same_with_workers(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    alone, spread = project.run("-n", "0"), project.run("-n", "2")
+    assert spread.status == alone.status == 1
+    assert spread.verdicts == alone.verdicts
+    assert spread.finding("test_leak")["slope"] == alone.finding("test_leak")["slope"]
+    assert spread.finding("test_leak")["fingerprint"] == alone.finding("test_leak")["fingerprint"]
+    assert spread.text.count("fd +1.0/iter × 17") == alone.text.count("fd +1.0/iter × 17")
+
+
+def test_an_earlier_report_is_replaced_whole(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    report = project.write("report.json", "{}")
+    # A run that ends before it has anything to say writes a whole report too.
+    project.run("--leakcheck", f"--leakcheck-json={report}", "-k", "nothing", leakcheck=False)
+    assert json.loads(report.read_text())["findings"] == []
+    assert [path.name for path in project.folder.glob(".report*")] == []

@@ -1,0 +1,164 @@
+"""The report as a user sees it: whole texts, in 80 columns, in UTF-8 and in ASCII."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from projects import Project
+
+SUITE = """
+    import os
+    import pytest
+    KEPT = []
+    def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    @pytest.fixture(scope="module", autouse=True)
+    def clean_up():
+        yield
+        for file in KEPT: os.close(file)
+
+    @pytest.mark.fd_budget(0, reason="a worker lives for a week")
+    def test_leak(): leak()
+
+    @pytest.mark.fd_budget(0)
+    def test_clean(): pass
+
+    @pytest.mark.fd_budget(1)
+    def test_two_stay():
+        if len(KEPT) < 30: leak()
+"""
+# Figures that differ by machine or run: descriptors at the start, the limit, times, folders.
+UNSTEADY = (
+    (r"\d+ (→|>) \d+ +", "A \\1 B "),
+    (r"reaches [\d,]+ descriptors after (≈|~) [\d,]+", "reaches LIMIT descriptors after \\1 N"),
+    (r"\d+\.\d+ s of \d+\.\d+ s", "T of T"),
+    (r"(× |x )(…|~)?/[^ ]*/test_it\.py", "\\1FILE"),
+    (r"(?m)^leakcheck: wrote .*\n", ""),
+)
+
+
+def steady(text: str) -> str:
+    for pattern, replacement in UNSTEADY:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def part(text: str, begin: str, end: str) -> str:
+    return text[text.index(begin) : text.index(end, text.index(begin) + 1)]
+
+
+def expect(text: str) -> str:
+    return textwrap.dedent(text).lstrip("\n")
+
+
+def test_the_block(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    text = project.run().text
+    block = part(text, "fd +1.0/iter", "_______")
+    assert steady(block) == expect(
+        """
+        fd +1.0/iter × 17 (budget 0) — 17 × test_it.py
+
+          leak         +1.0/iter sustained over 17 iterations
+          fd           A → B ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
+          held         17 × FILE
+          means        this process reaches LIMIT descriptors after ≈ N iterations
+          budget       0: a worker lives for a week
+          finding      339c-fd
+          next         pytest --leakcheck "test_it.py::test_leak"
+        """
+    )
+    ours = text[text.index("= FAILURES =") :].splitlines()
+    assert [line for line in ours if len(line) > 80 and "wrote" not in line] == []
+
+
+def test_the_block_in_ascii(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    text = project.run(PYTHONIOENCODING="ascii").text
+    assert text.isascii()
+    assert "\\u" not in text
+    assert steady(part(text, "fd +1.0/iter", "_______")) == expect(
+        """
+        fd +1.0/iter x 17 (budget 0) - 17 x test_it.py
+
+          leak         +1.0/iter sustained over 17 iterations
+          fd           A > B __..::--==++**##  +1.0/iter  exact
+          held         17 x FILE
+          means        this process reaches LIMIT descriptors after ~ N iterations
+          budget       0: a worker lives for a week
+          finding      339c-fd
+          next         pytest --leakcheck "test_it.py::test_leak"
+        """
+    )
+
+
+def test_the_summary(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    text = steady(part(project.run().text, "= leakcheck =", "= short test summary"))
+    lines = [line for line in text.splitlines() if not line.startswith("=")]
+    assert lines == [
+        "3 measured · 1 ok · 1 leak · 1 over budget · T of T",
+        "339c-fd  fd +1.0/iter × 17 (budget 0) — 17 × test_it.py",
+        "  test_it.py::test_leak",
+        "c91f-fd  fd +7 (budget 1) — 7 × test_it.py",
+        "  test_it.py::test_two_stay",
+        "  in each ok test a leak would have been seen of fd 1 in 3 iter",
+    ]
+
+
+def test_the_short_summary_carries_the_first_line(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    for style in ("short", "line", "native", "no"):
+        text = project.run(f"--tb={style}").text
+        assert "LEAK test_it.py::test_leak - LeakError: fd +1.0/iter × 17 (budget 0)" in text
+    assert "test_it.py L.L" in text
+
+
+def test_verbose_names_what_passed_and_its_floor(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    text = project.run("-v").text
+    assert "test_it.py::test_leak LEAK" in text
+    assert "ok  test_it.py::test_clean\n  would have seen fd 1 in 3 iter\n" in text
+    assert "ok  test_it.py::test_clean\n" in project.run("--leakcheck-summary=all").text
+
+
+def test_quiet_and_no_summary(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    quiet = project.run("-q").text
+    assert "= leakcheck =" not in quiet
+    assert "3 measured · 1 ok · 1 leak · 1 over budget" in quiet
+    assert "339c-fd  fd +1.0/iter" in quiet
+    bare = project.run("--no-summary").text
+    assert "leakcheck: 3 measured · 1 ok · 1 leak · 1 over budget" in bare
+    assert "339c-fd" not in bare
+    none = project.run("--leakcheck-summary=none").text
+    assert "3 measured" in none
+    assert "339c-fd  fd" not in none
+
+
+def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> None:
+    project.write("test_it.py", "def test_it(): pass")
+    text = project.run("--leakcheck", leakcheck=False).text
+    assert "= leakcheck =" not in text
+
+
+@pytest.mark.parametrize("colour", ["yes", "no"])
+def test_colour_is_pytests_business(project: Project, colour: str) -> None:
+    project.write("test_it.py", SUITE)
+    outcome = project.run(f"--color={colour}")
+    assert ("\x1b[31m339c-fd" in outcome.text) == (colour == "yes")
+    # The block travels to other readers, so there is never a colour in it.
+    assert "  finding      339c-fd\n" in outcome.text.replace("\x1b[0m", "")
+
+
+def test_other_readers(project: Project) -> None:
+    """JUnit gets the first line, and a property for each verdict."""
+    project.write("test_it.py", SUITE)
+    project.run("--junit-xml=junit.xml")
+    junit = (project.folder / "junit.xml").read_text(encoding="utf-8")
+    assert 'message="LeakError: fd +1.0/iter × 17 (budget 0)' in junit
+    assert '<property name="leakcheck.fd" value="leak 1/iter"' in junit
+    assert '<property name="leakcheck.fd" value="ok 0/iter"' in junit

@@ -1,0 +1,66 @@
+"""The wheel that users get: what is in it, what it needs, and that it works from a fresh environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from projects import ROOT, Project
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_what_is_in_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"pytest_leakcheck", "leakcheck_incidents"}
+    assert "pytest_leakcheck/py.typed" in names
+    assert "leakcheck_incidents/pyav_loader/leaky.py" in names
+    needs = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist")]
+    assert sorted(need.split(">")[0] for need in needs if "extra ==" not in need) == ["psutil", "pytest"]
+
+
+def test_a_fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, project: Project) -> None:
+    folder = tmp_path_factory.mktemp("fresh")
+    venv.create(folder, with_pip=True)
+    python = str(folder / "bin" / "python")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True, capture_output=True, env=clean)
+    project.write("pytest.ini", "[pytest]\n")
+    project.write(
+        "test_it.py",
+        """
+        import os
+        import pytest
+        import pytest_leakcheck
+
+        @pytest.mark.fd_budget(0)
+        def test_leak(): os.open(__file__, os.O_RDONLY)
+
+        def test_where():
+            assert "site-packages" in pytest_leakcheck.__file__
+            with pytest.raises(ImportError):
+                import fixtures
+        """,
+    )
+    assert project.run(python=python, leakcheck=False).last_line == "2 passed"
+    outcome = project.run(python=python)
+    assert (outcome.status, outcome.finding("test_leak")["verdict"]) == (1, "leak"), outcome.text
+    command = str(folder / "bin" / "pytest-leakcheck")
+    listed = subprocess.run([command, "repro"], capture_output=True, text=True, check=True)
+    assert "needs av and numpy: pip install 'pytest-leakcheck[pyav]'" in listed.stdout
