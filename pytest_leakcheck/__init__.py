@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.failure import LeakError
     from pytest_leakcheck.finding import Finding
     from pytest_leakcheck.fixture import Leakcheck
-    from pytest_leakcheck.measure import Measurement, measure
+    from pytest_leakcheck.measurement import Measurement, measure
     from pytest_leakcheck.series import Recording, Series
     from pytest_leakcheck.verdict import Verdict
 
@@ -35,11 +35,11 @@ _HOMES = {
     "Finding": "finding",
     "LeakError": "failure",
     "Leakcheck": "fixture",
-    "Measurement": "measure",
+    "Measurement": "measurement",
     "Recording": "series",
     "Series": "series",
     "Verdict": "verdict",
-    "measure": "measure",
+    "measure": "measurement",
 }
 
 

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from pytest_leakcheck.probes import Probe, Unavailable, open_probes
+from pytest_leakcheck.probes import open_probes
 from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
 from pytest_leakcheck.probes.processes import Tree, process_tree
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
@@ -49,12 +49,10 @@ class Panel:
         self._tree.open()
         self._probes, self.missing = open_probes(name for name in wanted if name not in _TREE)
         self._columns = {name: self._column() for probe in (self._tree, *self._probes) for name in probe.resources}
-        self._tree_columns = [(at, self._columns[name]) for at, name in enumerate(_TREE)]
-        self._panel: list[tuple[Probe, list[array[int]]]] = [
-            (probe, [self._columns[name] for name in probe.resources]) for probe in self._probes
-        ]
+        self._tree_columns = [self._columns[name] for name in _TREE]
+        self._reads = [(probe.read, [self._columns[name] for name in probe.resources]) for probe in self._probes]
         self._released = {name: self._column() for name in _TREE}
-        self._released_columns = [(at, self._released[name]) for at, name in enumerate(_TREE)]
+        self._released_columns = [self._released[name] for name in _TREE]
         # What the harness's own judging can move: exact counters of memory. Resident memory wanders by more than that.
         self._own = {
             name: array("q", (0,))
@@ -151,22 +149,21 @@ class Panel:
 
     def _read_into(self, row: int) -> None:
         before = self._tree.read()
-        found = self.watch.enabled and self.watch.collect()
-        after = self._tree.read() if found else before
-        for at, column in self._tree_columns:
-            column[row] = after[at]
-        for probe, columns in self._panel:
-            for value, column in zip(probe.read(), columns, strict=True):
+        after = self._tree.read() if self.watch.enabled and self.watch.collect() else before
+        fds, threads, processes = self._tree_columns
+        fds[row], threads[row], processes[row] = after
+        for read, columns in self._reads:
+            for value, column in zip(read(), columns, strict=True):
                 column[row] = value
-        for name, own in self._own.items():
-            if own[0]:
-                self._columns[name][row] -= own[0]
+        for name, harness in self._own.items():
+            if harness[0]:
+                self._columns[name][row] -= harness[0]
         for name, read in self._gauges.items():
             self._columns[GAUGE_PREFIX + name][row] = read()
         automatic = self.watch.take_released()
         if row:
-            for at, column in self._released_columns:
-                column[row - 1] = automatic[at] + max(0, before[at] - after[at])
+            for column, own, was, is_now in zip(self._released_columns, automatic, before, after, strict=True):
+                column[row - 1] = own + max(0, was - is_now)
 
     def _read_one(self, resource: str) -> int:
         for probe in (self._tree, *self._probes):
@@ -178,6 +175,3 @@ class Panel:
     def _column(self) -> array[int]:
         # 64-bit numbers in place: Python ints kept in a list would be blocks that the harness leaks.
         return array("q", bytes(8 * self._capacity))
-
-
-__all__ = ["Panel", "Unavailable"]

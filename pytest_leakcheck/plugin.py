@@ -1,6 +1,6 @@
 """The entry point ``leakcheck``: options, configuration keys, markers, the fixture. Everything else waits for ``--leakcheck``.
 
-Without the flag eight small modules are imported, no hook that runs per test is registered, and tests run once.
+Without the flag three small modules are imported, no hook that runs per test is registered, and tests run once.
 """
 
 from __future__ import annotations
@@ -9,13 +9,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_leakcheck.markers import marker_lines
 from pytest_leakcheck.settings import OPTIONS, SettingError, Settings, resolve
 
 if TYPE_CHECKING:
     from pytest_leakcheck.fixture import Leakcheck
 
 SETTINGS: Final = pytest.StashKey[Settings]()
+
+# Of `markers.marker_lines`, spelled out: a plain run registers them and imports nothing for it. A test compares.
+_BUDGET: Final = (
+    "{name}_budget({example}, *, per_iteration=0, over=N, unclosed='fail', reason=''): "
+    "pytest-leakcheck: bound the {plural} that this test retains."
+)
+MARKERS: Final = (
+    _BUDGET.format(name="fd", example="0", plural="descriptors"),
+    _BUDGET.format(name="thread", example="0", plural="threads"),
+    _BUDGET.format(name="process", example="0", plural="child processes"),
+    _BUDGET.format(name="heap", example='"1 MiB"', plural="bytes in use"),
+    _BUDGET.format(name="object", example="0", plural="gc objects"),
+    _BUDGET.format(name="rss", example='"1 MiB"', plural="resident bytes"),
+    "leakcheck(iterations=0, warmup=3, max_time=30, resources=()): pytest-leakcheck: repeat this test and judge all "
+    "resources, or those named; effort is set here and only here, for example leakcheck(iterations=50).",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for line in marker_lines():
+    for line in MARKERS:
         config.addinivalue_line("markers", line)
     settings = _read_settings(config)
     config.stash[SETTINGS] = settings

@@ -17,7 +17,7 @@ class Tree(Protocol):
 
     def open(self) -> None: ...
     def own(self) -> tuple[int, int]: ...
-    def read(self) -> tuple[int, ...]: ...
+    def read(self) -> tuple[int, int, int]: ...
     def close(self) -> None: ...
 
 
@@ -52,7 +52,7 @@ class LinuxTree:
         fds = os.fstat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
         return fds, os.fstat(self._tasks).st_nlink - 2
 
-    def read(self) -> tuple[int, ...]:
+    def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()
         if not _has_child():
             return fds, threads, 0
@@ -84,14 +84,13 @@ class PortableTree:
         self._me = psutil.Process()
         self._gone = psutil.Error
         # Windows has handles in their place.
-        self._descriptors: Callable[[Any], int] = getattr(psutil.Process, "num_fds", None) or getattr(
-            psutil.Process, "num_handles"
-        )
+        name = "num_handles" if sys.platform == "win32" else "num_fds"
+        self._descriptors: Callable[[Any], int] = getattr(psutil.Process, name)
 
     def own(self) -> tuple[int, int]:
         return self._descriptors(self._me), self._me.num_threads()
 
-    def read(self) -> tuple[int, ...]:
+    def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()
         processes = 0
         for child in self._me.children(recursive=True):

@@ -24,19 +24,19 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reproduced() -> "subprocess.CompletedProcess[str]":
+def reproduced() -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
 
-def test_both_arms_come_out_as_they_must(reproduced: "subprocess.CompletedProcess[str]") -> None:
+def test_both_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
     assert reproduced.returncode == 0, reproduced.stdout + reproduced.stderr
     assert "leaky arm: 3 of 3 as it must be" in reproduced.stdout
     assert "fixed arm: 11 of 11 as it must be" in reproduced.stdout
     assert "NOT" not in reproduced.stdout
 
 
-def test_the_figures_of_the_leaky_arm(reproduced: "subprocess.CompletedProcess[str]") -> None:
+def test_the_figures_of_the_leaky_arm(reproduced: subprocess.CompletedProcess[str]) -> None:
     text = reproduced.stdout
     assert text.count("fd +9.0/iter unclosed") >= 1
     assert "TestCollectorOff: fd leak, 9 per switch" in text

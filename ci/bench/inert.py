@@ -1,0 +1,129 @@
+"""The cost of the plugin where it is not asked for. In: nothing. Out: a ratio of instructions, exit 1 above 1.01.
+
+A temporary project of 2,000 trivial tests is run with the plugin installed but without ``--leakcheck``, and with
+``-p no:leakcheck``. Every other third-party plugin is blocked in both, so the second is plain pytest, and the ratio is
+against the smallest run there is. User-space instructions are compared and not seconds: they do not depend on what
+else the machine does. ``perf`` counts them where the machine has counters for it, ``valgrind --tool=cachegrind`` else
+(within 0.1 % of callgrind's number, in a third of the time).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import entry_points
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+FILES: Final = 20
+TESTS_PER_FILE: Final = 100
+LIMIT: Final = 1.01
+MODULES_LIMIT: Final = 8
+OFF: Final = ("-p", "no:leakcheck")
+
+# What a plain run leaves in sys.modules.
+_CENSUS: Final = """
+import json, sys
+import pytest
+code = pytest.main(sys.argv[1:])
+ours = sorted(name for name in sys.modules if name.partition(".")[0] == "pytest_leakcheck")
+print()
+print(json.dumps({"code": int(code), "ours": ours, "psutil": "psutil" in sys.modules}))
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Cost of the plugin without --leakcheck, in instructions.")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each kind, interleaved (default: 3)")
+    repeat = parser.parse_args().repeat
+    others = {point.name for point in entry_points(group="pytest11")}
+    if "leakcheck" not in others:
+        print("the plugin is not installed for this interpreter: pip install -e .")
+        return 2
+    others.discard("leakcheck")
+    common = ["-q", "-p", "no:cacheprovider", *(word for name in sorted(others) for word in ("-p", f"no:{name}"))]
+    with tempfile.TemporaryDirectory() as folder:
+        project = Path(folder)
+        _write_project(project)
+        for arm in ((), OFF):
+            # Writes the bytecode that the counted runs read, the rewritten assertions of the tests too.
+            _run(project, [sys.executable, "-m", "pytest", *common, *arm], cold=True)
+        counter = "perf" if _perf_works(project) else "valgrind"
+        if counter == "valgrind" and shutil.which("valgrind") is None:
+            print("neither perf with hardware counters nor valgrind is here: nothing counts instructions")
+            return 2
+        print(f"{FILES * TESTS_PER_FILE:,} tests, instructions counted by {counter}")
+        ratios = []
+        for _ in range(repeat):
+            on, off = (_count(counter, project, [*common, *arm]) for arm in ((), OFF))
+            ratios.append(on / off)
+            print(f"  with the plugin {on:>16,}   without {off:>16,}   ratio {on / off:.4f}", flush=True)
+        ratio = median(ratios)
+        ours, psutil = _census(project, common)
+    print(f"median ratio {ratio:.4f} (limit {LIMIT})")
+    print(f"modules of ours after a plain run: {len(ours)} (limit {MODULES_LIMIT}): {', '.join(ours)}")
+    print(f"psutil imported by a plain run: {'yes' if psutil else 'no'} (must be no)")
+    # None at all would mean that the plugin was not loaded, and that nothing was compared.
+    good = ratio <= LIMIT and 1 <= len(ours) <= MODULES_LIMIT and not psutil
+    print("within the limits" if good else "ABOVE A LIMIT")
+    return 0 if good else 1
+
+
+def _write_project(folder: Path) -> None:
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    for file in range(FILES):
+        tests = "\n\n".join(f"def test_{number}():\n    assert 1 + 1 == 2\n" for number in range(TESTS_PER_FILE))
+        (folder / f"test_file_{file}.py").write_text(tests)
+
+
+def _run(project: Path, command: list[str], *, cold: bool = False) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTHONHASHSEED"] = "0"
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not cold:
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"exit {done.returncode} of {' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done
+
+
+def _perf_works(project: Path) -> bool:
+    if shutil.which("perf") is None:
+        return False
+    # perf exits 0 where the machine (a virtual one, as a rule) has no counters, and says so in place of the number.
+    command = ["perf", "stat", "-x", ",", "-e", "instructions:u", "true"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    return done.returncode == 0 and re.search(r"^[1-9]\d*,", done.stderr, re.MULTILINE) is not None
+
+
+def _count(counter: str, project: Path, arguments: list[str]) -> int:
+    """Instructions of one run of pytest."""
+    pytest = [sys.executable, "-m", "pytest", *arguments]
+    if counter == "perf":
+        done = _run(project, ["perf", "stat", "-x", ",", "-e", "instructions:u", *pytest])
+        found = re.search(r"^(\d+),", done.stderr, re.MULTILINE)
+    else:
+        tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", f"--cachegrind-out-file={os.devnull}"]
+        done = _run(project, [*tool, *pytest])
+        found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+    if found is None:
+        raise SystemExit(f"no count from {counter}:\n{done.stderr[-2000:]}")
+    return int(found[1].replace(",", ""))
+
+
+def _census(project: Path, common: list[str]) -> tuple[list[str], bool]:
+    done = _run(project, [sys.executable, "-c", _CENSUS, *common])
+    found = json.loads(done.stdout.splitlines()[-1])
+    return found["ours"], found["psutil"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""The cost of the measuring loop. In: nothing. Out: us per iteration, exit 1 above 15 or if anything is retained.
+
+What is timed is `Repetition.iteration_done` around an empty body, between looks: probes, collection, bookkeeping. It is
+timed in a bare process and in one that has torch, pandas and numpy loaded (those that are here), with and without a
+child process, and compared with the naive way in the same process: ``gc.collect()`` on an unfrozen heap, USS from
+psutil, and a listing of ``/proc/self/fd``. The looks, where verdicts are sought, are given apart.
+
+Times are wall times: run it on a machine that is otherwise idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from statistics import median
+from typing import Final, TypeAlias
+
+from pytest_leakcheck.plan import ADAPTIVE, Effort, plan_test
+from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.ratchet import looks
+from pytest_leakcheck.runner import RED, Repetition
+
+HEAVY: Final = ("torch", "pandas", "numpy")
+LIMIT: Final = 15.0
+BLOCK: Final = 2_000
+RETAINING: Final = 10_000
+WARMUP: Final = 3
+# Looks come ever more rarely: the gaps of such runs hold 16 blocks and one stretch of RETAINING, and 5 blocks.
+LONG: Final = 60_000
+SHORT: Final = 24_000
+FIXED: Final = 300
+# Seconds for the naive way, which takes a tenth of one where much is loaded.
+_NAIVE_FOR: Final = 2.0
+_ADAPTIVE_RUNS: Final = 5
+
+Retained: TypeAlias = tuple[int, "int | None", int]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured in one process; times in microseconds.
+
+    Attributes:
+        tracked: Objects that the collector knew, to say how large the process is.
+        loop: Added per iteration, without a child process: the median block.
+        quickest: The quickest block: what the median comes to when nothing else runs.
+        blocks: How many blocks there were.
+        with_child: Added per iteration while one child process is alive.
+        naive: One iteration of the naive way.
+        looks: All looks of an adaptive run of an empty body, spread over its iterations.
+        looks_fixed: All looks of a run of FIXED iterations, which judges everything at each look, spread over them.
+        adaptive: Iterations until an adaptive run of an empty body is judged clean.
+        adaptive_whole: That run from beginning to end, warm-up included.
+        retained_objects: gc objects more after RETAINING iterations.
+        retained_heap: Bytes from malloc more after them; None where the C library cannot tell.
+        retained_blocks: Blocks of the interpreter's own allocator more after them.
+    """
+
+    tracked: int
+    loop: float
+    quickest: float
+    blocks: int
+    with_child: float
+    naive: float
+    looks: float
+    looks_fixed: float
+    adaptive: int
+    adaptive_whole: float
+    retained_objects: int
+    retained_heap: int | None
+    retained_blocks: int
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Cost of the measuring loop per iteration.")
+    parser.add_argument("--inside", nargs="*", metavar="MODULE", help="measure in this process, with these loaded")
+    inside: list[str] | None = parser.parse_args().inside
+    if inside is not None:
+        print(json.dumps(asdict(measure_here(inside))))
+        return 0
+    here = [name for name in HEAVY if find_spec(name) is not None]
+    if missing := [name for name in HEAVY if name not in here]:
+        print(f"not importable here, so not loaded: {', '.join(missing)}")
+    good = True
+    for modules in ([], here) if here else ([],):
+        figures = _in_child(modules)
+        _print(", ".join(modules) or "bare process", figures)
+        retained = (figures.retained_objects, figures.retained_heap or 0, figures.retained_blocks)
+        good = good and figures.loop <= LIMIT and not any(retained)
+    print("within the limits" if good else "ABOVE A LIMIT")
+    return 0 if good else 1
+
+
+def measure_here(modules: list[str]) -> Figures:
+    """All figures of this process, once the modules are loaded."""
+    for name in modules:
+        import_module(name)
+    tracked = len(gc.get_objects())
+    blocks, retained = _long_run(LONG)
+    with _child():
+        with_child, _ = _long_run(SHORT)
+    whole, iterations = zip(*(_adaptive_run() for _ in range(_ADAPTIVE_RUNS)), strict=True)
+    return Figures(
+        tracked=tracked,
+        loop=median(blocks),
+        quickest=min(blocks),
+        blocks=len(blocks),
+        with_child=median(with_child),
+        naive=_naive(),
+        looks=median(_looks_of(0) for _ in range(_ADAPTIVE_RUNS)),
+        looks_fixed=median(_looks_of(FIXED) for _ in range(_ADAPTIVE_RUNS)),
+        adaptive=iterations[-1],
+        adaptive_whole=median(whole),
+        retained_objects=retained[0],
+        retained_heap=retained[1],
+        retained_blocks=retained[2],
+    )
+
+
+def _in_child(modules: list[str]) -> Figures:
+    command = [sys.executable, __file__, "--inside", *modules]
+    return Figures(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+
+
+def _body() -> None:
+    """Nothing: what is added is all there is."""
+
+
+def _begin(iterations: int) -> Repetition:
+    effort = Effort(iterations=iterations, warmup=WARMUP, max_time=math.inf)
+    repetition = Repetition(plan_test("bench", (), effort, ()))
+    repetition.begin()
+    for _ in range(WARMUP):
+        repetition.iteration_done()
+    return repetition
+
+
+def _long_run(most: int) -> tuple[list[float], Retained]:
+    """A run of a fixed number of iterations.
+
+    Returns:
+        The blocks that lie between looks, and what the last gap that holds RETAINING iterations retained.
+    """
+    counters = _Counters()
+    repetition = _begin(most)
+    blocks: list[float] = []
+    retained: Retained = (0, None, 0)
+    previous = 0
+    for look in looks(most):
+        between = look - previous - 1
+        if between >= RETAINING:
+            retained = _retained(repetition, counters)
+            between -= RETAINING
+        blocks.extend(_time_block(repetition) for _ in range(between // BLOCK))
+        for _ in range(between % BLOCK):
+            repetition.iteration_done()
+        repetition.iteration_done()
+        previous = look
+    result = repetition.end()
+    # A restart would have moved the looks into the blocks.
+    whole = all(series.iterations == most for series in result.recording.series)
+    if not whole or any(verdict.outcome in RED for verdict in result.verdicts):
+        raise SystemExit(f"an empty body was not clean: {result.verdicts}")
+    return blocks, retained
+
+
+def _time_block(repetition: Repetition) -> float:
+    """Microseconds that an iteration of a block adds."""
+    done, body, now = repetition.iteration_done, _body, time.perf_counter
+    began = now()
+    for _ in range(BLOCK):
+        body()
+        done()
+    measured = now()
+    for _ in range(BLOCK):
+        body()
+    return (2 * measured - began - now()) / BLOCK * 1e6
+
+
+class _Counters:
+    """gc objects, heap bytes and interpreter blocks, read into rows that were made before: reading retains nothing."""
+
+    def __init__(self) -> None:
+        self._rows = (array("q", (0, 0, 0)), array("q", (0, 0, 0)))
+        self._heap: Heap | None = Heap()
+        try:
+            self._heap.open()
+        except Unavailable:
+            self._heap = None
+
+    def read(self, row: int) -> None:
+        self._rows[row][0] = len(gc.get_objects())
+        self._rows[row][1] = self._heap.read()[0] if self._heap else 0
+        self._rows[row][2] = sys.getallocatedblocks()
+
+    def gained(self) -> Retained:
+        objects, heap, blocks = (after - before for before, after in zip(*self._rows, strict=True))
+        return objects, heap if self._heap else None, blocks
+
+
+def _retained(repetition: Repetition, counters: _Counters) -> Retained:
+    # Twice, so that the first reading of two is no different from the second.
+    for _ in range(2):
+        repetition.iteration_done()
+        counters.read(0)
+    for _ in range(RETAINING - 2):
+        _body()
+        repetition.iteration_done()
+    counters.read(1)
+    return counters.gained()
+
+
+def _adaptive_run() -> tuple[float, int]:
+    """A run as a test without settings gets it: its microseconds, and how many iterations it took."""
+    began = time.perf_counter()
+    repetition = _begin(0)
+    _body()
+    while repetition.iteration_done():
+        _body()
+    result = repetition.end()
+    return (time.perf_counter() - began) * 1e6, result.recording.series[0].iterations
+
+
+def _looks_of(iterations: int) -> float:
+    """Microseconds of all looks of a run (0: of an adaptive one), spread over its iterations."""
+    repetition = _begin(iterations)
+    at = set(looks(iterations or ADAPTIVE))
+    plain: list[float] = []
+    seeking: list[float] = []
+    wanted, n = True, 0
+    while wanted:
+        n += 1
+        began = time.perf_counter()
+        wanted = repetition.iteration_done()
+        (seeking if n in at else plain).append(time.perf_counter() - began)
+    repetition.end()
+    return (sum(seeking) - len(seeking) * median(plain)) / n * 1e6
+
+
+def _naive() -> float:
+    import psutil
+
+    process = psutil.Process()
+    times: list[float] = []
+    end = time.perf_counter() + _NAIVE_FOR
+    while (began := time.perf_counter()) < end or len(times) < 5:
+        gc.collect()
+        process.memory_full_info()
+        os.listdir("/proc/self/fd")  # noqa: PTH208 - the naive way
+        times.append(time.perf_counter() - began)
+    return median(times) * 1e6
+
+
+@contextmanager
+def _child() -> Iterator[None]:
+    """One child process that waits."""
+    code = "import sys; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield
+        # Leaving closes its standard input, which ends it.
+
+
+def _print(title: str, figures: Figures) -> None:
+    heap = "not readable here" if figures.retained_heap is None else f"{figures.retained_heap} bytes"
+    print(f"\n{title} ({figures.tracked:,} tracked objects)")
+    print(f"  loop, no child process      {figures.loop:10.1f} us per iteration (limit {LIMIT:g})", end="")
+    print(f"; {figures.blocks} blocks of {BLOCK:,}, the quickest {figures.quickest:.1f}")
+    print(f"  loop, one child process     {figures.with_child:10.1f} us per iteration")
+    print(f"  looks of an adaptive run    {figures.looks:10.1f} us per iteration, spread over {figures.adaptive}")
+    print(f"  looks of a fixed run        {figures.looks_fixed:10.1f} us per iteration, spread over {FIXED}")
+    print(f"  naive way                   {figures.naive:10.1f} us per iteration", end="")
+    print(f"; {figures.naive / figures.loop:,.0f} times the loop")
+    print(f"  a whole adaptive run        {figures.adaptive_whole / 1000:10.2f} ms, {figures.adaptive} iterations")
+    print(f"  retained after {RETAINING:,} iterations: {figures.retained_objects} gc objects, heap {heap}", end="")
+    print(f", {figures.retained_blocks} interpreter blocks (all must be 0)", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

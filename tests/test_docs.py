@@ -1,0 +1,105 @@
+"""Every block of README.md and docs/ is run, and every generated part is up to date."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from projects import ROOT, Project
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
+BLOCKS = [
+    pytest.param(language, text, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, (language, text) in enumerate(FENCE.findall(page.read_text(encoding="utf-8")))
+]
+# How a command of the docs is run here: in a copy of the tree, and where it would take long, a part of it.
+SHORTENED = {
+    "./ci/demo": "./ci/demo",
+    "./ci/test": "./ci/test -q tests/unit/test_units.py",
+    "pip install .": ".venv/bin/python -m pip install --quiet --no-build-isolation --no-deps .",
+    # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.
+    "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",
+    "python ci/bench/inert.py": ".venv/bin/python ci/bench/inert.py --help",
+}
+
+
+@pytest.fixture(scope="module")
+def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree as a stranger gets it: nothing that is not in the repository, no environment yet."""
+    folder = tmp_path_factory.mktemp("fresh") / "tree"
+    ignore = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info")
+    shutil.copytree(ROOT, folder, ignore=ignore)
+    return folder
+
+
+@pytest.mark.parametrize(("language", "text"), [block for block in BLOCKS if block.values[0] == "python"])
+def test_python(project: Project, language: str, text: str) -> None:
+    path = project.write(f"test_block.{language[:2]}", text)
+    if "def test_" not in text:
+        subprocess.run([sys.executable, path], check=True, timeout=60)
+        return
+    tests = text.count("def test_")
+    assert project.run(leakcheck=False).last_line == f"{tests} passed"
+    measured = project.run()
+    assert measured.last_line == f"{tests} passed", measured.text
+    assert {one["verdict"] for one in measured.findings} == {"ok"}
+
+
+@pytest.mark.parametrize(("language", "text"), [block for block in BLOCKS if block.values[0] == "sh"])
+def test_shell(fresh_machine: Path, language: str, text: str) -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    for line in text.splitlines():
+        command = SHORTENED[line.strip()]
+        done = subprocess.run(
+            [f"/bin/{language}", "-c", command],
+            cwd=fresh_machine,
+            env=clean,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_block_goes_unrun() -> None:
+    assert {block.values[0] for block in BLOCKS} == {"python", "sh", "text"}
+
+
+def generated() -> dict[str, Callable[[], str]]:
+    parts: dict[str, Callable[[], str]] = runpy.run_path(str(ROOT / "ci" / "readme.py"))["PARTS"]
+    return parts
+
+
+@pytest.mark.parametrize("part", ["options", "budgets"])
+def test_tables_are_up_to_date(part: str) -> None:
+    assert generated()[part]() in (ROOT / "README.md").read_text(encoding="utf-8"), "run: python ci/readme.py"
+
+
+def test_the_report_is_up_to_date() -> None:
+    # Sizes of the heap and the places of files differ a little by machine and run; what is said does not.
+    unsteady = ((r"\d+(\.\d+)? MiB", "N MiB"), (r"\d+ → \d+ *", "A → B "), (r"≈ \d+", "≈ N"), (r"\+\d+ so", "+N so"))
+
+    def steady(text: str) -> str:
+        for pattern, replacement in unsteady:
+            text = re.sub(pattern, replacement, text)
+        return text
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert steady(generated()["report"]()) in steady(text), "run: python ci/readme.py"
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
