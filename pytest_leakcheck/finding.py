@@ -61,7 +61,7 @@ class Finding:
         """Equal for the same leak of the same test on any machine: four hex digits and the resource."""
         held = ",".join(one.what.rpartition("/")[2] for one in self.held.get(self.verdict.resource, ())[:1])
         test = re.sub(r"^.*?([^/]+::)", r"\1", self.test)
-        digest = hashlib.sha256(f"{test}|{self.verdict.resource}|{self.verdict.outcome}|{held}".encode())
+        digest = hashlib.sha256(f"{test}|{self.verdict.resource}|{self.verdict.outcome}|{held}".encode(errors="backslashreplace"))
         return f"{digest.hexdigest()[:4]}-{self.verdict.resource}"
 
     def to_json(self) -> dict[str, Any]:

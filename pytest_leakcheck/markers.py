@@ -110,7 +110,7 @@ def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]
                 raise fail(f"{name}={value!r} is not a number of at least {least}.")
             values[name] = value
     resources = mark.kwargs.get("resources", ())
-    if isinstance(resources, str) or not all(name in RESOURCES for name in resources):
+    if not isinstance(resources, (list, tuple, set, frozenset)) or not all(name in RESOURCES for name in resources):
         raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
     for name in list(values):
         if settings.from_command_line(name):

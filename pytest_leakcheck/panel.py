@@ -158,8 +158,8 @@ class Panel:
         for name, harness in self._own.items():
             if harness[0]:
                 self._columns[name][row] -= harness[0]
-        for name, read in self._gauges.items():
-            self._columns[GAUGE_PREFIX + name][row] = read()
+        for name, gauge in self._gauges.items():
+            self._columns[GAUGE_PREFIX + name][row] = gauge()
         automatic = self.watch.take_released()
         if row:
             for column, own, was, is_now in zip(self._released_columns, automatic, before, after, strict=True):

@@ -97,7 +97,7 @@ def growth(
     steps = _steps(levelled, start, tail=0 if exact else max(1, len(late) // 4))
     quiet = n - steps[-1] if steps else n - start
     state: State = "undecided"
-    if _is_flat(levelled, start, half, steps, quiet):
+    if _is_flat(levelled, start, half, steps, quiet, exact=exact):
         state = "flat"
     elif n >= first_look and _persists(late, slope, earlier):
         look = sum(1 for at in looks(n) if at >= first_look)
@@ -126,13 +126,17 @@ def _steps(levelled: Sequence[float], start: int, tail: int) -> tuple[int, ...]:
     return tuple(start + i for i in range(1, len(envelope)) if envelope[i] > envelope[i - 1])
 
 
-def _is_flat(levelled: Sequence[float], start: int, half: int, steps: Sequence[int], quiet: int) -> bool:
+def _is_flat(
+    levelled: Sequence[float], start: int, half: int, steps: Sequence[int], quiet: int, *, exact: bool
+) -> bool:
     if quiet >= half and (not steps or quiet >= MISS * steps[-1] / len(steps)):
         return True
     late = levelled[half:]
     middle = len(late) // 2
-    returned = min(late[middle:]) <= min(late[:middle])
-    return returned and min(late) <= min(levelled[start : half + 1])
+    last = late[middle:]
+    returned = min(last) <= min(late[:middle]) and min(late) <= min(levelled[start : half + 1])
+    # A height that was never reached before may be a step that has just come; where there is noise, it may be anything.
+    return returned and not (exact and max(last) > max(levelled[: half + middle]))
 
 
 def _evidence(window: Sequence[float]) -> float:

@@ -74,7 +74,8 @@ def write(path: Path, findings: Sequence[Finding]) -> None:
     text = json.dumps(document(findings), indent=1, ensure_ascii=False)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        # A file's name may hold bytes that are no UTF-8; written with a backslash they are an escape that JSON knows.
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text + "\n")
         Path(name).chmod(0o666 & ~_umask())
         Path(name).replace(path)

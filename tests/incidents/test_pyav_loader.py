@@ -124,7 +124,7 @@ def test_the_reason_for_that(clip: Path) -> None:
 
 def test_clips_are_deterministic(tmp_path: Path) -> None:
     for kind in ("rgb", "depth", "segmentation"):
-        clip = media.Clip(kind=kind, width=64, height=48, frames=12, gop=4, seed=3)  # type: ignore[arg-type]
+        clip = media.Clip(kind=kind, width=64, height=48, frames=12, gop=4, seed=3)
         one = media.write_clip(clip, tmp_path / "one.mp4").read_bytes()
         two = media.write_clip(clip, tmp_path / "two.mp4").read_bytes()
         assert one == two
