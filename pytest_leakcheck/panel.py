@@ -139,6 +139,10 @@ class Panel:
             self._own["object"][0] = -made
         return False
 
+    def came_down(self, resource: str) -> int:
+        """How far a counter has fallen since the last row."""
+        return self._columns[resource][self.n] - self._read_one(resource)
+
     def subtract_own_work(self) -> None:
         """What happened since the last row was the harness's doing: take it off the rows to come."""
         # Read as every row is read, into the row that comes next: another way of reading would differ by a temporary.

@@ -65,6 +65,7 @@ class Residue:
         self._outliving = []
         if self._tmp_path is not None:
             shutil.rmtree(self._tmp_path, ignore_errors=True)
+            _give_number_back(item.config, self._tmp_path.name.lower())
             self._tmp_path = None
         # Subtests report as they end, in every repetition; theirs are counted once, in the logged run.
         for category, reports in self._stats.items():
@@ -81,6 +82,15 @@ class Residue:
             return []
         failed: Any = self._item.config.stash.get(failed_subtests_key, None)
         return [(key, count) for key, count in (failed or {}).items() if str(key) == self._item.nodeid]
+
+
+def _give_number_back(config: pytest.Config, folder: str) -> None:
+    """Let the next folder of this name have the same number: paths intern their parts, and 3.12 keeps those for ever."""
+    factory = getattr(config, "_tmp_path_factory", None)
+    numbers: dict[str, int] = getattr(factory, "_next_number", {})
+    for prefix, following in numbers.items():
+        if folder == f"{prefix}{following - 1}":
+            numbers[prefix] = following - 1
 
 
 def _is_done(finalizer: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pytest_leakcheck.attribution.bounded import BoundedOwners
+from pytest_leakcheck.attribution.bounded import BoundedOwners, empty_caches
 from pytest_leakcheck.attribution.identity import Held, describe_target, group, survivors, take_identities
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Plan
@@ -64,6 +64,7 @@ class Repetition:
         self._restarts = 0
         self._next_look = 0
         self._naming = False
+        self._emptied = ""
         self._out_of_time = False
         self._panel: Panel | None = None
 
@@ -148,7 +149,7 @@ class Repetition:
             if verdict is not None and verdict.outcome in ("leak", "over_budget"):
                 if self._only_looked_like_it(panel, name):
                     return not final
-                context = replace(context, bounded=self._bounded.filling())
+                context = replace(context, bounded=self._bounded.filling() or self._cached(panel, name))
                 verdict = judge(panel.series(name), budget, context)
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
                 # Where the effort is given, all of it goes into an `ok` and its floor.
@@ -177,6 +178,16 @@ class Repetition:
         self._verdicts.clear()
         self._start()
         return True
+
+    def _cached(self, panel: Panel, name: str) -> str:
+        """Whether most of what stands above the start is in caches that empty on request."""
+        stood = panel.above_start(name)
+        if find_resource(name).scarce or self._emptied:
+            return self._emptied
+        empty_caches()
+        if 2 * (stood - panel.came_down(name)) <= stood:
+            self._emptied = "a cache of the standard library that empties on request (re, linecache)"
+        return self._emptied
 
     def _name_released(self, panel: Panel, verdict: Verdict) -> bool:
         """What the collector gave back is gone; one more iteration tells what it was."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import linecache
+import re
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -42,6 +44,15 @@ class BoundedOwners:
             if filled < bound and gained > best:
                 best, text = gained, f"{name}: {filled} of {bound}"
         return text
+
+
+def empty_caches() -> None:
+    """Empty the caches of the standard library that empty on request and refill by themselves.
+
+    What goes with them was a cache and no leak. Only done under suspicion, since the program then fills them again.
+    """
+    linecache.clearcache()
+    re.purge()
 
 
 def _fills(objects: Iterable[Any]) -> Iterable[tuple[Any, tuple[int, int, str]]]:

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 # A finalizer may drop the last reference to another cycle; three rounds end all but chains made to last.
 ROUNDS: Final = 3
+# Python 3.12 starts with a few hundred objects frozen; more than that is the program's doing.
+_FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 
 
 class CollectorWatch:
@@ -39,7 +41,7 @@ class CollectorWatch:
 
     def open(self) -> None:
         """Collect what is garbage now, freeze the rest, and begin to watch."""
-        self._had_frozen = gc.get_freeze_count() > 0
+        self._had_frozen = gc.get_freeze_count() > _FROZEN_BY_PYTHON
         self.collect()
         gc.freeze()
         gc.callbacks.append(self._on_collection)

@@ -18,6 +18,8 @@ _HEADLINE: Final = 60
 _LABEL: Final = 13
 _TEXT: Final = WIDTH - 2 - _LABEL
 _MOST_HELD: Final = 9
+# A limit that is reached after so many iterations is no consequence that anybody lives to see.
+_FAR: Final = 10_000_000
 
 
 def headline(finding: Finding, glyphs: Glyphs) -> str:
@@ -147,6 +149,8 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     resource = find_resource(verdict.resource)
     # Warm-up is part of the run too, and what it left stands in the first reading.
     at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
+    if at > _FAR:
+        return ""
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
     when = f"this process reaches {shown} after {glyphs.about} {at:,.0f} iterations"
     return f"where nothing collects, {when}" if verdict.outcome == "unclosed" else when

@@ -48,6 +48,9 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
         tests = f"{len(group)} tests" if len(group) > 1 else first.test
         yield first.colour, shorten(f"{fingerprint}  {headline(first, glyphs)}", WIDTH, glyphs)
         yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
+        if first.colour == "yellow":
+            # Nothing else in the output says it: a red one has its block, this has not.
+            yield from _wrapped(first.verdict.reason)
     green = [finding for finding in findings if finding.colour == "green"]
     if wanted == "all":
         for finding in green:

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytest_leakcheck.attribution.bounded import BoundedOwners
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> Iterator[None]:
+    """Out of sight: walking the objects of the whole suite would cost most of the time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+# So many that no cache of the interpreter or of another test gains more in the meantime.
+MANY = 2000
+
+
+def test_an_lru_cache_that_fills_up_is_named_until_it_is_full() -> None:
+    @functools.lru_cache(2 * MANY)
+    def load(index: int) -> int:
+        return index
+
+    load(-1)
+    owners = BoundedOwners()
+    assert "load" not in owners.filling()
+    for index in range(MANY):
+        load(index)
+    assert owners.filling() == (
+        "lru_cache of test_an_lru_cache_that_fills_up_is_named_until_it_is_full.<locals>.load: 2001 of 4000"
+    )
+    for index in range(3 * MANY):
+        load(index)
+    assert "load" not in owners.filling()
+
+
+def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
+    owners = BoundedOwners()
+    recent: deque[int] = deque(range(MANY), maxlen=2 * MANY)
+    assert owners.filling() == "deque(maxlen): 2000 of 4000"
+    recent.extend(range(MANY))
+    assert "deque" not in owners.filling()
+
+
+def test_what_has_no_bound_explains_nothing() -> None:
+    @functools.lru_cache(None)
+    def load(index: int) -> int:
+        return index
+
+    endless: deque[int] = deque()
+    owners = BoundedOwners()
+    for index in range(MANY):
+        load(index)
+    endless.extend(range(MANY))
+    assert owners.filling() == ""
+
+
+def test_what_stands_still_explains_nothing() -> None:
+    half_full: deque[int] = deque(range(MANY), maxlen=2 * MANY)
+    owners = BoundedOwners()
+    assert owners.filling() == ""
+    assert len(half_full) == MANY
+
+
+def test_an_executor_below_its_workers_is_named() -> None:
+    held = threading.Event()
+    with ThreadPoolExecutor(4) as executor:
+        owners = BoundedOwners()
+        for _ in range(3):
+            executor.submit(held.wait)
+        assert owners.filling() == "ThreadPoolExecutor: 3 of 4"
+        executor.submit(held.wait)
+        assert owners.filling() == ""
+        held.set()
+
+
+def test_an_owner_that_is_gone_is_forgotten() -> None:
+    gone: deque[int] = deque(maxlen=2 * MANY)
+    owners = BoundedOwners()
+    gone.extend(range(MANY))
+    del gone
+    assert owners.filling() == ""

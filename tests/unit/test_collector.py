@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from pytest_leakcheck.probes.collector import CollectorWatch, open_targets
+from pytest_leakcheck.probes.processes import LinuxTree
+
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads /proc")  # noqa: PTH112
+
+
+class Owner:
+    """Holds a descriptor, and as long as it is not mended also itself: then only the collector closes it."""
+
+    def __init__(self, *, cyclic: bool) -> None:
+        self.itself = self if cyclic else None
+        self.descriptor = os.open("/dev/null", os.O_RDONLY)
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+@contextmanager
+def watching() -> Iterator[CollectorWatch]:
+    tree = LinuxTree()
+    tree.open()
+    watch = CollectorWatch(tree.own)
+    watch.open()
+    try:
+        yield watch
+    finally:
+        watch.close()
+        tree.close()
+
+
+def test_what_an_automatic_collection_closes_is_counted_once() -> None:
+    with watching() as watch:
+        Owner(cyclic=True)
+        # Enough containers to bring on collections of the youngest generation.
+        kept = [[] for _ in range(5000)]  # type: ignore[var-annotated]
+        assert watch.take_released() == (1, 0, 0)
+        assert watch.take_released() == (0, 0, 0)
+        Owner(cyclic=False)
+        kept.extend([] for _ in range(5000))
+        assert watch.take_released() == (0, 0, 0)
+
+
+def test_a_collection_that_the_program_asks_for_counts_too() -> None:
+    with watching() as watch:
+        for _ in range(3):
+            Owner(cyclic=True)
+        gc.collect()
+        assert watch.take_released() == (3, 0, 0)
+
+
+def test_its_own_collections_are_the_callers_to_count() -> None:
+    with watching() as watch:
+        Owner(cyclic=True)
+        assert watch.collect()
+        assert watch.take_released() == (0, 0, 0)
+        assert not watch.collect()
+
+
+def test_a_finalizer_that_drops_another_cycle_is_followed() -> None:
+    class Chain(Owner):
+        def __init__(self) -> None:
+            super().__init__(cyclic=True)
+            self.more = Owner(cyclic=True)
+
+    with watching() as watch:
+        before = len(open_targets())
+        Chain()
+        watch.collect()
+        assert len(open_targets()) == before
+
+
+def test_the_names_of_what_was_released_are_noted_when_asked_for() -> None:
+    with watching() as watch:
+        Owner(cyclic=True)
+        watch.collect()
+        assert not watch.released_names
+        watch.name_released(True)
+        Owner(cyclic=True)
+        watch.collect()
+        assert watch.released_names == {"/dev/null": 1}
+
+
+def test_the_program_decides_whether_its_collector_is_on() -> None:
+    try:
+        gc.disable()
+        with watching() as watch:
+            assert not watch.enabled
+        assert not gc.isenabled()
+        gc.enable()
+        with watching() as watch:
+            assert watch.enabled
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_what_the_program_had_frozen_stays_frozen_and_what_not_does_not() -> None:
+    assert gc.get_freeze_count() == 0
+    with watching():
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+    try:
+        gc.freeze()
+        frozen = gc.get_freeze_count()
+        with watching():
+            pass
+        assert gc.get_freeze_count() >= frozen - 100
+    finally:
+        gc.unfreeze()
+
+
+def test_no_callback_stays_behind() -> None:
+    before = list(gc.callbacks)
+    with watching():
+        assert len(gc.callbacks) == len(before) + 1
+    assert gc.callbacks == before
+
+
+def test_garbage_that_was_alive_when_it_was_frozen_is_found_by_thawing() -> None:
+    held = [Owner(cyclic=True)]
+    before = len(open_targets())
+    with watching() as watch:
+        now = len(open_targets())
+        held.clear()
+        assert not watch.collect()
+        assert len(open_targets()) == now
+        watch.thaw()
+        assert len(open_targets()) == now - 1
+        watch.refreeze()
+        assert gc.get_freeze_count() > 0
+    assert len(open_targets()) == before - 1
+
+
+def test_open_targets_say_what_each_descriptor_points_to() -> None:
+    descriptor = os.open("/dev/null", os.O_RDONLY)
+    assert open_targets()[descriptor] == "/dev/null"
+    os.close(descriptor)
+    assert descriptor not in open_targets()

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+import pytest_leakcheck
+from pytest_leakcheck import panel
+from pytest_leakcheck.budget import BudgetError
+from pytest_leakcheck.failure import LeakError
+from pytest_leakcheck.measurement import measure
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(panel, "_SETTLE", 0.01)
+
+
+def test_a_leak_is_found_and_raised_by_check_with_the_report() -> None:
+    kept: list[int] = []
+
+    def keep() -> None:
+        kept.append(os.open("/dev/null", os.O_RDONLY))
+
+    found = measure(keep, fd=0)
+    for descriptor in kept:
+        os.close(descriptor)
+    assert found.finding.verdict.outcome == "leak"
+    with pytest.raises(LeakError) as raised:
+        found.check()
+    assert str(raised.value) == str(found)
+    assert str(found).startswith("fd +1.0/iter ")
+    assert "test_a_leak_is_found_and_raised_by_check_with_the_report.<locals>.keep" in str(found)
+
+
+def test_what_is_clean_passes_check() -> None:
+    found = measure(lambda: os.close(os.open("/dev/null", os.O_RDONLY)), fd=0, thread=None)
+    found.check()
+    assert [verdict.outcome for verdict in found.finding.verdicts] == ["ok", "ok"]
+
+
+def test_without_levels_all_that_is_judged_by_default_is() -> None:
+    found = measure(int)
+    assert [verdict.resource for verdict in found.finding.verdicts] == ["fd", "thread", "process", "heap", "object"]
+
+
+def test_a_level_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(BudgetError, match=r"fds=0: no such resource; valid are fd, thread, process"):
+        measure(int, fds=0)
+    with pytest.raises(BudgetError, match=r"heap='much': 'much' is not a size"):
+        measure(int, heap="much")
+
+
+def test_what_the_function_raises_is_raised() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(ZeroDivisionError):
+        measure(fail, fd=0)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_it_is_the_function_under_the_public_name_however_it_is_imported() -> None:
+    assert pytest_leakcheck.measure is measure
+    names: dict[str, object] = {}
+    exec("from pytest_leakcheck import Measurement, measure", names)
+    assert names["measure"] is measure

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_leakcheck.panel import Panel
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
+ROWS = 2000
+# Python 3.10 allocates a cache for a function when it is called for the 1024th time.
+WARM_UP = 1100
+
+
+# Opening and closing one walks every object of the whole suite, so it is shared; each test reads a start of its own, in
+# its body, since pytest makes objects of its own between a fixture and the test.
+@pytest.fixture(scope="module")
+def panel() -> Iterator[Panel]:
+    panel = Panel(["object", "heap"], {}, WARM_UP + ROWS + 10)
+    assert panel.all_series() == ()
+    yield panel
+    panel.close()
+
+
+def test_two_thousand_rows_retain_no_object_no_heap_and_no_block(panel: Panel) -> None:
+    panel.start()
+    for _ in range(WARM_UP):
+        panel.read()
+    # Small blocks of the interpreter are in no counter of the panel: a number kept per row would show here alone.
+    before = sys.getallocatedblocks()
+    for _ in range(ROWS):
+        panel.read()
+    # The number of the last row, and the like: a few, whatever the number of rows.
+    assert sys.getallocatedblocks() - before <= ROWS // 10
+    for resource in ("fd", "thread", "process", "object", "heap"):
+        assert set(panel.series(resource).readings[WARM_UP:]) == {panel.level(resource)}, resource
+    assert panel.n == WARM_UP + ROWS
+
+
+def test_a_block_per_row_would_have_been_seen(panel: Panel) -> None:
+    panel.start()
+    kept = []
+    before = sys.getallocatedblocks()
+    for row in range(100):
+        panel.read()
+        kept.append(float(row))
+    assert sys.getallocatedblocks() - before >= 100
+
+
+def test_rows_are_read_after_the_start_and_a_new_start_forgets_them(panel: Panel) -> None:
+    panel.start()
+    descriptor = os.open("/dev/null", os.O_RDONLY)
+    panel.read()
+    assert (panel.n, panel.above_start("fd")) == (1, 1)
+    panel.start()
+    assert (panel.n, panel.above_start("fd")) == (0, 0)
+    os.close(descriptor)
+    panel.read()
+    assert panel.above_start("fd") == -1
+
+
+def test_what_the_harness_makes_between_rows_can_be_taken_off(panel: Panel) -> None:
+    panel.start()
+    panel.read()
+    work = [[] for _ in range(50)]  # type: ignore[var-annotated]
+    panel.subtract_own_work()
+    panel.read()
+    assert panel.above_start("object") == 0
+    # What comes after it counts as ever.
+    more = [[] for _ in range(50)]  # type: ignore[var-annotated]
+    panel.read()
+    assert panel.above_start("object") == 51
+    assert len(work) == len(more)
+
+
+def test_it_knows_what_it_reads(panel: Panel) -> None:
+    assert panel.has("fd")
+    assert panel.has("heap")
+    assert not panel.has("rss")
+    assert not panel.has("gauge:frames")
+    assert panel.missing == {}
+
+
+class Owner:
+    """Holds a descriptor and itself: only the collector closes it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+        self.descriptor = os.open("/dev/null", os.O_RDONLY)
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+def test_the_collectors_share_is_followed_row_by_row(panel: Panel) -> None:
+    panel.start()
+    panel.read()
+    Owner()
+    Owner()
+    panel.read()
+    panel.read()
+    series = panel.series("fd")
+    assert series.released == (0, 2, 0)
+    assert len(set(series.readings)) == 1
