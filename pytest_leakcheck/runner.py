@@ -104,6 +104,8 @@ class Repetition:
             return Result(self._plan, self._recording(None, stopped or "time"), (), {})
         if error is not None and _is_exhaustion(error) and panel.n > 0:
             self._judge_exhaustion(panel, error)
+        if stopped is None and panel.n == 0:
+            self._judge_nothing()
         held = self._held(panel)
         recording = self._recording(panel, stopped or self._stopped(panel))
         panel.close()
@@ -148,7 +150,7 @@ class Repetition:
             verdict = judge(panel.series(name), budget, context)
             if verdict is not None and verdict.outcome in ("leak", "over_budget"):
                 if self._only_looked_like_it(panel, name):
-                    return not final
+                    return not self._out_of_time
                 context = replace(context, bounded=self._bounded.filling() or self._cached(panel, name))
                 verdict = judge(panel.series(name), budget, context)
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
@@ -214,6 +216,18 @@ class Repetition:
                 if verdict is not None:
                     self._verdicts[budget.resource] = verdict
                     return
+
+    def _judge_nothing(self) -> None:
+        """The series began anew, and no time was left to fill it."""
+        reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
+        for budget in self._plan.budgets:
+            self._verdicts[budget.resource] = Verdict(
+                budget.resource,
+                "inconclusive",
+                reason=reason,
+                advice="more time would tell: --leakcheck-max-time",
+                explicit=budget.explicit,
+            )
 
     def _held(self, panel: Panel) -> dict[str, tuple[Held, ...]]:
         if panel.n < 1 or not any(verdict.outcome in RED for verdict in self._verdicts.values()):

@@ -99,7 +99,8 @@ def test_rows(project: Project, python: str) -> None:
     assert len(outcome.recordings) == len(ROWS), outcome.text
     for recording in outcome.recordings:
         for series in recording["series"]:
-            if series["resource"] in ("object", "block"):
+            # Python 3.10 gives a function a cache once it was called 1,024 times: two blocks, now and then.
+            if series["resource"] == "object" or (series["resource"] == "block" and sys.version_info >= (3, 11)):
                 first, last = series["readings"][0], series["readings"][200]
                 assert last - first == 0, (recording["test"], series)
 
