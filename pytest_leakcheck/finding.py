@@ -61,7 +61,9 @@ class Finding:
         """Equal for the same leak of the same test on any machine: four hex digits and the resource."""
         held = ",".join(one.what.rpartition("/")[2] for one in self.held.get(self.verdict.resource, ())[:1])
         test = re.sub(r"^.*?([^/]+::)", r"\1", self.test)
-        digest = hashlib.sha256(f"{test}|{self.verdict.resource}|{self.verdict.outcome}|{held}".encode(errors="backslashreplace"))
+        digest = hashlib.sha256(
+            f"{test}|{self.verdict.resource}|{self.verdict.outcome}|{held}".encode(errors="backslashreplace")
+        )
         return f"{digest.hexdigest()[:4]}-{self.verdict.resource}"
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +101,8 @@ def find(result: Result, fail_on: tuple[str, ...], missing: str = "skip") -> Fin
     verdicts = result.verdicts
     if not verdicts:
         names = [budget.resource for budget in result.plan.budgets] or ["fd"]
-        reason = f"stopped after {result.recording.seconds:.1f} s, before the first reading"
+        missed = "a verdict" if result.recording.series else "the first reading"
+        reason = f"stopped after {result.recording.seconds:.1f} s, before {missed}"
         verdicts = (Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time"),)
     colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
     order = ("red", "yellow", "green")

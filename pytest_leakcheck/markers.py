@@ -12,6 +12,11 @@ from pytest_leakcheck.settings import Settings
 
 BUDGET_MARKS: Final = {f"{name}_budget": name for name in RESOURCES}
 _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
+_NUMBERS: Final[tuple[tuple[str, Any, float], ...]] = (
+    ("iterations", int, 1),
+    ("warmup", int, 0),
+    ("max_time", (int, float), 0.001),
+)
 _EFFORT: Final = ("iterations", "warmup", "max_time", "resources")
 
 LEAKCHECK_LINE: Final = (
@@ -103,14 +108,16 @@ def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]
     if unknown:
         raise fail(f"has no keyword {unknown[0]!r}.{_did_you_mean(unknown[0], _EFFORT)}")
     values: dict[str, Any] = {}
-    for name, kind, least in (("iterations", int, 1), ("warmup", int, 0), ("max_time", (int, float), 0)):
+    for name, kind, least in _NUMBERS:
         if name in mark.kwargs:
             value = mark.kwargs[name]
             if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:
-                raise fail(f"{name}={value!r} is not a number of at least {least}.")
+                raise fail(
+                    f"{name}={value!r} is not {'a whole number' if kind is int else 'seconds'} of at least {least}."
+                )
             values[name] = value
     resources = mark.kwargs.get("resources", ())
-    if not isinstance(resources, (list, tuple, set, frozenset)) or not all(name in RESOURCES for name in resources):
+    if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
         raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
     for name in list(values):
         if settings.from_command_line(name):

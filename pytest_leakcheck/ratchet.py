@@ -65,7 +65,7 @@ class Growth:
 
 
 def looks(last: int) -> Iterator[int]:
-    """The iterations after which a verdict is sought: 10, 13, 16, 20, ... growing by a quarter, and `last` itself."""
+    """The iterations after which a verdict is sought: 10, 13, 17, 22, ... growing by a quarter, and `last` itself."""
     n = FIRST_LOOK
     while n < last:
         yield n
@@ -95,9 +95,9 @@ def growth(
     early, late = levelled[start : half + 1], levelled[half:]
     slope, earlier = _rate(late), _rate(early)
     steps = _steps(levelled, start, tail=0 if exact else max(1, len(late) // 4))
-    quiet = n - steps[-1] if steps else n - start
+    quiet = _quiet(n, start, steps)
     state: State = "undecided"
-    if _is_flat(levelled, start, half, steps, quiet, exact=exact):
+    if _is_flat(levelled, start, steps, exact=exact):
         state = "flat"
     elif n >= first_look and _persists(late, slope, earlier):
         look = sum(1 for at in looks(n) if at >= first_look)
@@ -126,9 +126,13 @@ def _steps(levelled: Sequence[float], start: int, tail: int) -> tuple[int, ...]:
     return tuple(start + i for i in range(1, len(envelope)) if envelope[i] > envelope[i - 1])
 
 
-def _is_flat(
-    levelled: Sequence[float], start: int, half: int, steps: Sequence[int], quiet: int, *, exact: bool
-) -> bool:
+def _quiet(n: int, start: int, steps: Sequence[int]) -> int:
+    return n - (steps[-1] if steps else start)
+
+
+def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], *, exact: bool) -> bool:
+    n = len(levelled) - 1
+    half, quiet = n // 2, _quiet(n, start, steps)
     if quiet >= half and (not steps or quiet >= MISS * steps[-1] / len(steps)):
         return True
     late = levelled[half:]

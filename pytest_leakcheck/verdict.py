@@ -32,7 +32,7 @@ class Profile:
     Attributes:
         clean: The least number of iterations behind an ``ok``. Thirteen quiet ones exclude a leak at every 3rd
             iteration at 99 %; memory's fifty exclude one at every 11th.
-        leak: The first number of iterations after which growth may be called.
+        leak: Growth may be called at the first look (`ratchet.looks`) at or after so many iterations.
         horizon: Growth is called a leak only after so many iterations (caches of up to about this size may fill).
     """
 
@@ -40,6 +40,9 @@ class Profile:
     leak: int
     horizon: int
 
+
+# A slope of a TiB per iteration that would not have shown: the series is too short to say anything.
+_LARGEST_SLOPE: Final = 1 << 40
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
 RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
@@ -299,8 +302,8 @@ def _undecided(case: _Case) -> Verdict | None:
     return case.say("inconclusive", reason, "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time")
 
 
-def _floor(case: _Case) -> float:
-    """The smallest sustained growth per iteration that this series would have shown.
+def _floor(case: _Case) -> float | None:
+    """The smallest sustained growth per iteration that this series would have shown; None if it is too short for any.
 
     An exact counter that stood still for q iterations excludes one at every q / 4.6 iterations at 99 %. For a counter
     with noise it is found by trial: the least slope which, added to the readings, the rule calls growing.
@@ -308,8 +311,10 @@ def _floor(case: _Case) -> float:
     if case.resource.scarce:
         return MISS / max(1, case.grown.quiet)
     low, high = 0, 1
-    while high < 1 << 50 and not _would_show(case, high):
+    while not _would_show(case, high):
         low, high = high, high * 2
+        if high > _LARGEST_SLOPE:
+            return None
     while high - low > max(1, low // 16):
         middle = (low + high) // 2
         low, high = (low, middle) if _would_show(case, middle) else (middle, high)

@@ -77,4 +77,4 @@ def _command(pid: int) -> str:
             words = file.read(200).split(b"\0")
     except OSError:
         return "gone"
-    return " ".join(word.decode(errors="replace") for word in words if word)
+    return " ".join(word.decode(errors="replace") for word in words if word) or "just started"

@@ -66,7 +66,7 @@ def block(finding: Finding, glyphs: Glyphs) -> str:
 
 
 def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, _TEXT, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, _TEXT, break_on_hyphens=False) or [""]
 
 
 def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
@@ -115,7 +115,7 @@ def floor_text(verdict: Verdict) -> str:
     if verdict.floor is None:
         return "nothing"
     if resource.scarce:
-        return f"1 in {max(1, round(1 / verdict.floor))} iter" if verdict.floor < 1 else "1/iter"
+        return f"1 in {round(1 / verdict.floor)} iter" if verdict.floor < 1 else f"{verdict.floor:.1f}/iter"
     return f"{format_amount(verdict.floor, resource.unit)}/iter"
 
 

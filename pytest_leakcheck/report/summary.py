@@ -51,16 +51,20 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
         if first.colour == "yellow":
             # Nothing else in the output says it: a red one has its block, this has not.
             yield from _wrapped(first.verdict.reason)
-    green = [finding for finding in findings if finding.colour == "green"]
-    if wanted == "all":
-        for finding in green:
-            yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
-            yield from _wrapped(f"would have seen {_floors([finding])}")
-            for verdict in finding.verdicts:
-                if verdict.reason:
-                    yield from _wrapped(f"{verdict.resource}: {verdict.reason}")
-    elif green:
-        yield from _wrapped(f"in each ok test a leak would have been seen of {_floors(green)}")
+    yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
+
+
+def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    if wanted != "all":
+        if green:
+            yield from _wrapped(f"in each ok test a leak would have been seen of {_floors(green)}")
+        return
+    for finding in green:
+        yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
+        yield from _wrapped(f"would have seen {_floors([finding])}")
+        for verdict in finding.verdicts:
+            if verdict.reason:
+                yield from _wrapped(f"{verdict.resource}: {verdict.reason}")
 
 
 def _floors(findings: Sequence[Finding]) -> str:

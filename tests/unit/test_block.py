@@ -231,7 +231,7 @@ def test_many_kinds_are_counted_after_the_ninth() -> None:
     [
         (Verdict("fd", "ok", floor=0.1), "1 in 10 iter"),
         (Verdict("fd", "ok", floor=0.383), "1 in 3 iter"),
-        (Verdict("fd", "ok", floor=1.0), "1/iter"),
+        (Verdict("fd", "ok", floor=1.0), "1.0/iter"),
         (Verdict("heap", "ok", floor=17.0), "17 B/iter"),
         (Verdict("heap", "ok", floor=1536.0), "1.5 KiB/iter"),
         (Verdict("object", "ok", floor=1.0), "1/iter"),

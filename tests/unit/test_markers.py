@@ -7,6 +7,7 @@ import pytest
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.markers import MarkError, marker_lines, read_marks, valid_form
 from pytest_leakcheck.plan import Effort, Plan
+from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.settings import Settings
 
 MARK = pytest.mark
@@ -111,16 +112,24 @@ WRONG = [
     ),
     (
         MARK.leakcheck(iterations=0),
-        f"leakcheck(iterations=0): iterations=0 is not a number of at least 1. {EFFORT}",
+        f"leakcheck(iterations=0): iterations=0 is not a whole number of at least 1. {EFFORT}",
     ),
     (
         MARK.leakcheck(iterations=True),
-        f"leakcheck(iterations=True): iterations=True is not a number of at least 1. {EFFORT}",
+        f"leakcheck(iterations=True): iterations=True is not a whole number of at least 1. {EFFORT}",
     ),
-    (MARK.leakcheck(warmup=-1), f"leakcheck(warmup=-1): warmup=-1 is not a number of at least 0. {EFFORT}"),
+    (MARK.leakcheck(warmup=-1), f"leakcheck(warmup=-1): warmup=-1 is not a whole number of at least 0. {EFFORT}"),
     (
         MARK.leakcheck(max_time=float("nan")),
-        f"leakcheck(max_time=nan): max_time=nan is not a number of at least 0. {EFFORT}",
+        f"leakcheck(max_time=nan): max_time=nan is not seconds of at least 0.001. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(max_time=0),
+        f"leakcheck(max_time=0): max_time=0 is not seconds of at least 0.001. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(resources=[["fd"]]),
+        f"leakcheck(resources=[[\"fd\"]]): resources=[['fd']] is not a list of {', '.join(RESOURCES)}. {EFFORT}",
     ),
     (MARK.leakcheck(5), f"leakcheck(5): takes keywords only. {EFFORT}"),
     (

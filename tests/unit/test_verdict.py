@@ -452,3 +452,9 @@ def test_a_larger_level_never_turns_ok_into_over_budget(
     assert strict is not None
     assert loose is not None
     assert not (strict.outcome == "ok" and loose.outcome != "ok")
+
+
+def test_a_series_too_short_for_any_floor_claims_none() -> None:
+    verdict = judge(Series("heap", (5,) * 5), Budget("heap", 0), Context(final=True, horizon=4))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.floor) == ("ok", None)
