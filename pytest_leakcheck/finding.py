@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
@@ -39,6 +38,7 @@ class Finding:
         colour: ``red`` fails the test; ``yellow`` is shown and passes; ``green``.
         verdict: The worst of all.
         verdicts: All of them, in the order of judgement.
+        colours: What each verdict comes to, in the same order.
         budgets: What was allowed, as text, by resource.
         seen: Counters that rose and were not judged.
         held: Survivors by resource.
@@ -50,6 +50,7 @@ class Finding:
     colour: Colour
     verdict: Verdict
     verdicts: tuple[Verdict, ...]
+    colours: tuple[Colour, ...]
     budgets: Mapping[str, str]
     seen: tuple[Seen, ...]
     held: Mapping[str, tuple[Held, ...]]
@@ -58,13 +59,9 @@ class Finding:
 
     @property
     def fingerprint(self) -> str:
-        """Equal for the same leak of the same test on any machine: four hex digits and the resource."""
-        held = ",".join(one.what.rpartition("/")[2] for one in self.held.get(self.verdict.resource, ())[:1])
-        test = re.sub(r"^.*?([^/]+::)", r"\1", self.test)
-        digest = hashlib.sha256(
-            f"{test}|{self.verdict.resource}|{self.verdict.outcome}|{held}".encode(errors="backslashreplace")
-        )
-        return f"{digest.hexdigest()[:4]}-{self.verdict.resource}"
+        """Equal for the same verdict on the same test on any machine: six hex digits and the resource."""
+        known = f"{self.test}|{self.verdict.resource}|{self.verdict.outcome}"
+        return f"{hashlib.sha256(known.encode(errors='backslashreplace')).hexdigest()[:6]}-{self.verdict.resource}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` gives the finding back equal."""
@@ -79,6 +76,7 @@ class Finding:
             colour=data["colour"],
             verdict=Verdict.from_json(data["verdict"]),
             verdicts=tuple(map(Verdict.from_json, data["verdicts"])),
+            colours=tuple(data["colours"]),
             budgets=dict(data["budgets"]),
             seen=tuple(Seen(**one) for one in data["seen"]),
             held={name: tuple(Held(**one) for one in group) for name, group in data["held"].items()},
@@ -87,7 +85,7 @@ class Finding:
         )
 
 
-def find(result: Result, fail_on: tuple[str, ...], missing: str = "skip") -> Finding:
+def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip") -> Finding:
     """Judge a whole test by the verdicts on its resources.
 
     Args:
@@ -113,6 +111,7 @@ def find(result: Result, fail_on: tuple[str, ...], missing: str = "skip") -> Fin
         colour=colours[worst],
         verdict=worst,
         verdicts=verdicts,
+        colours=tuple(colours[verdict] for verdict in verdicts),
         budgets={budget.resource: str(budget) for budget in result.plan.budgets},
         seen=_seen(result.recording, judged),
         held=result.held,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,6 +41,8 @@ class Leakcheck(Protocol):
 
     def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
         """Judge a block once, after against before: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
+
+        Left out, descriptors, threads and child processes are held to 0.
 
         Raises:
             LeakError: At the block's end, when a level is exceeded or only the collector gave something back.
@@ -78,9 +81,15 @@ def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
     return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
 
 
+def _check_steps(n: int | None) -> None:
+    if n is not None and n < 1:
+        raise ValueError(f"leakcheck.steps({n!r}): not a number of steps of at least 1")
+
+
 class _Inert:
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
         read_levels(levels)
+        _check_steps(n)
         yield from range(1 if n is None else n)
 
     def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
@@ -97,44 +106,50 @@ class _Measuring:
         self._settings = settings
         self._gauges: dict[str, Callable[[], int]] = {}
         self._gauge_levels: dict[str, int | None] = {}
+        self._looping = False
 
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
-        from dataclasses import replace
-
         from pytest_leakcheck.markers import effort_of
         from pytest_leakcheck.plan import Plan
         from pytest_leakcheck.runner import Repetition
 
         effort = effort_of(self._settings)
+        _check_steps(n)
         if n is not None:
             effort = replace(effort, iterations=n)
         budgets = (*self._gauge_budgets(), *read_levels(levels))
         repetition = Repetition(Plan(self._node.nodeid, budgets, effort), self._gauges)
         step, wanted = 0, True
         repetition.begin()
+        self._looping = True
         try:
             while wanted:
                 yield step
                 step += 1
                 wanted = repetition.iteration_done()
-        except GeneratorExit:
-            # The loop was left by `break` or by an exception of its own: no verdict.
+        except BaseException:
+            # The loop was left by `break`, or a gauge raised: no verdict, and nothing left behind.
             repetition.end("interrupted")
             raise
+        finally:
+            self._looping = False
         self._report(repetition.end())
 
     @contextlib.contextmanager
     def budget(self, **levels: Level) -> Iterator[None]:
         from pytest_leakcheck.once import measure_block
 
-        budgets = tuple(
-            budget if budget.level is not None else Budget(budget.resource, 0) for budget in read_levels(levels)
-        )
-        with measure_block(self._node.nodeid, budgets) as finished:
+        wanted = read_levels(levels) if levels else tuple(Budget(name) for name, one in RESOURCES.items() if one.scarce)
+        budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
+        with measure_block(self._node.nodeid, budgets, self._gauges) as finished:
             yield
         self._report(finished())
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
+        if self._looping and name not in self._gauges:
+            raise RuntimeError(
+                f"leakcheck.gauge({name!r}) inside the loop is new: call it once before leakcheck.steps()"
+            )
         self._gauges[name] = read if callable(read) else partial(int, read)
         self._gauge_levels[name] = level
 
@@ -143,12 +158,12 @@ class _Measuring:
 
     def _report(self, result: Result) -> None:
         from pytest_leakcheck.failure import LeakError
-        from pytest_leakcheck.finding import find
+        from pytest_leakcheck.finding import conclude
         from pytest_leakcheck.protocol import FINDINGS
         from pytest_leakcheck.report.block import block
         from pytest_leakcheck.session import glyphs_of
 
-        finding = find(result, self._settings.fail_on, self._settings.missing)
+        finding = conclude(result, self._settings.fail_on, self._settings.missing)
         self._node.stash.setdefault(FINDINGS, []).append(finding)
         if finding.colour == "red":
             raise LeakError(block(finding, glyphs_of(self._node.config)))

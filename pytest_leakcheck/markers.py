@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from pytest_leakcheck.budget import KEYWORDS, Budget, BudgetError, parse_budget
-from pytest_leakcheck.plan import Effort, Plan, plan_test
+from pytest_leakcheck.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.settings import Settings
 
 BUDGET_MARKS: Final = {f"{name}_budget": name for name in RESOURCES}
 _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
-_NUMBERS: Final[tuple[tuple[str, Any, float], ...]] = (
-    ("iterations", int, 1),
-    ("warmup", int, 0),
-    ("max_time", (int, float), 0.001),
-)
+_NUMBERS: Final = ("iterations", "warmup", "max_time")
 _EFFORT: Final = ("iterations", "warmup", "max_time", "resources")
 
 LEAKCHECK_LINE: Final = (
@@ -107,29 +104,20 @@ def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]
     unknown = [name for name in mark.kwargs if name not in _EFFORT]
     if unknown:
         raise fail(f"has no keyword {unknown[0]!r}.{_did_you_mean(unknown[0], _EFFORT)}")
-    values: dict[str, Any] = {}
-    for name, kind, least in _NUMBERS:
-        if name in mark.kwargs:
-            value = mark.kwargs[name]
-            if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:
-                raise fail(
-                    f"{name}={value!r} is not {'a whole number' if kind is int else 'seconds'} of at least {least}."
-                )
-            values[name] = value
     resources = mark.kwargs.get("resources", ())
     if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
         raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
-    for name in list(values):
-        if settings.from_command_line(name):
-            del values[name]
-    base = effort_of(settings)
-    effort = Effort(
-        iterations=values.get("iterations", base.iterations),
-        warmup=values.get("warmup", base.warmup),
-        max_time=float(values.get("max_time", base.max_time)),
-        run_length=base.run_length,
-    )
-    return effort, tuple(resources)
+    # The command line beats the mark.
+    given = {name: mark.kwargs[name] for name in _NUMBERS if name in mark.kwargs}
+    effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
+    if given.get("iterations") == 0:
+        raise fail("iterations=0 is not a number of iterations of at least 1.")
+    try:
+        # Checked also where the command line has its way: a mark is wrong in any case.
+        Effort(**{"iterations": 1, **given})
+        return replace(effort_of(settings), **effort), tuple(resources)
+    except EffortError as error:
+        raise fail(f"{error}.") from None
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pytest_leakcheck.finding import Finding, find
+from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.fixture import Level, read_levels
 from pytest_leakcheck.plan import Effort, Plan
 from pytest_leakcheck.report.block import block
@@ -58,10 +58,11 @@ def measure(
 
     Raises:
         BudgetError: A level that cannot be read.
+        EffortError: An effort out of range.
         BaseException: What the function raises, unless that is a leak running out of descriptors or memory.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
-    effort = replace(Effort(), iterations=iterations, warmup=warmup, max_time=max_time)
+    effort = Effort(iterations, warmup, max_time)
     repetition = Repetition(Plan(name, read_levels(levels), effort))
     repetition.begin()
     try:
@@ -74,4 +75,4 @@ def measure(
             raise
     else:
         result = repetition.end()
-    return Measurement(find(result, ("leak", "over_budget", "unclosed")))
+    return Measurement(conclude(result, ("leak", "over_budget", "unclosed")))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from pytest_leakcheck.attribution.identity import survivors, take_identities
 from pytest_leakcheck.budget import Budget
@@ -16,23 +17,28 @@ from pytest_leakcheck.verdict import judge_once
 
 
 @contextlib.contextmanager
-def measure_block(name: str, budgets: tuple[Budget, ...]) -> Iterator[Callable[[], Result]]:
+def measure_block(
+    name: str, budgets: tuple[Budget, ...], gauges: Mapping[str, Callable[[], int]]
+) -> Iterator[Callable[[], Result]]:
     """Measure the body of a ``with`` statement.
 
     Args:
         name: Of the test.
         budgets: Each with a level.
+        gauges: Counters of the user's own by name.
 
     Yields:
         A function that, after the body, gives the result. When the body raises, there is none to give.
     """
     plan = Plan(name, budgets, Effort(iterations=1, warmup=0))
     results: list[Result] = []
-    panel = Panel((budget.resource for budget in budgets), {}, capacity=3)
+    panel = Panel((budget.resource for budget in budgets), gauges, capacity=3)
     try:
+        # Whatever this function makes is made before the start is read.
         before = take_identities()
+        finished = partial(results.__getitem__, 0)
         panel.start()
-        yield lambda: results[0]
+        yield finished
         panel.read()
         if any(
             panel.above_start(budget.resource) > (budget.level or 0) for budget in budgets if panel.has(budget.resource)

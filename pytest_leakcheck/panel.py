@@ -10,14 +10,14 @@ from typing import Final
 from pytest_leakcheck.probes import open_probes
 from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
 from pytest_leakcheck.probes.processes import Tree, process_tree
-from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
+from pytest_leakcheck.resources import GAUGE_PREFIX
 from pytest_leakcheck.series import Series
 
 _TREE: Final = ("fd", "thread", "process")
-# Things that end by themselves a little later (executors and resolvers take up to 2 s) are waited for only where
-# something looks wrong, and for so long only while a counter is seen to fall.
-_SETTLE: Final = 0.4
-_SETTLE_FALLING: Final = 2.0
+# Threads and processes that end by themselves a little later (executors and resolvers take up to 2 s) are waited for,
+# only where something looks wrong. A descriptor alone has nobody who would close it later, so it gets less.
+_SETTLE: Final = 2.0
+_SETTLE_DESCRIPTORS: Final = 0.25
 
 
 class Panel:
@@ -46,22 +46,24 @@ class Panel:
         self._capacity = capacity
         self._gauges = gauges
         self._tree: Tree = process_tree()
+        self.watch = CollectorWatch(self._tree.own)
         self._tree.open()
-        self._probes, self.missing = open_probes(name for name in wanted if name not in _TREE)
+        try:
+            self._probes, self.missing = open_probes(name for name in wanted if name not in _TREE)
+            self._make_columns()
+            self.watch.open()
+        except BaseException:
+            self._tree.close()
+            raise
+
+    def _make_columns(self) -> None:
         self._columns = {name: self._column() for probe in (self._tree, *self._probes) for name in probe.resources}
         self._tree_columns = [self._columns[name] for name in _TREE]
         self._reads = [(probe.read, [self._columns[name] for name in probe.resources]) for probe in self._probes]
         self._released = {name: self._column() for name in _TREE}
         self._released_columns = [self._released[name] for name in _TREE]
         # What the harness's own judging can move: exact counters of memory. Resident memory wanders by more than that.
-        self._own = {
-            name: array("q", (0,))
-            for probe in self._probes
-            for name in probe.resources
-            if not find_resource(name).resolution
-        }
-        self.watch = CollectorWatch(self._tree.own)
-        self.watch.open()
+        self._own = {name: array("q", (0,)) for probe in self._probes for name in probe.resources if name != "rss"}
 
     def close(self) -> None:
         """Give back what was opened; the rows stay."""
@@ -109,7 +111,8 @@ class Panel:
         """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
         pause, waited, fell = 0.001, 0.0, False
         while not self._waited_in_vain and any(self.above_start(name) > 0 for name in _TREE):
-            if waited >= (_SETTLE_FALLING if fell else _SETTLE):
+            ends_by_itself = fell or self.above_start("thread") > 0 or self.above_start("process") > 0
+            if waited >= (_SETTLE if ends_by_itself else _SETTLE_DESCRIPTORS):
                 break
             time.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
@@ -152,10 +155,7 @@ class Panel:
             self._own[name][0] += self._columns[name][scratch] - self._columns[name][self.n]
 
     def _read_into(self, row: int) -> None:
-        before = self._tree.read()
-        after = self._tree.read() if self.watch.enabled and self.watch.collect() else before
-        fds, threads, processes = self._tree_columns
-        fds[row], threads[row], processes[row] = after
+        self._read_tree(row)
         for read, columns in self._reads:
             for value, column in zip(read(), columns, strict=True):
                 column[row] = value
@@ -164,10 +164,16 @@ class Panel:
                 self._columns[name][row] -= harness[0]
         for name, gauge in self._gauges.items():
             self._columns[GAUGE_PREFIX + name][row] = gauge()
+
+    def _read_tree(self, row: int) -> None:
+        # In a frame of its own: the tuples that it makes are objects too, and gone when the objects are counted.
+        before = self._tree.read()
+        after = self._tree.read() if self.watch.enabled and self.watch.collect() else before
         automatic = self.watch.take_released()
-        if row:
-            for column, own, was, is_now in zip(self._released_columns, automatic, before, after, strict=True):
-                column[row - 1] = own + max(0, was - is_now)
+        for at, column in enumerate(self._tree_columns):
+            column[row] = after[at]
+            if row:
+                self._released_columns[at][row - 1] = automatic[at] + max(0, before[at] - after[at])
 
     def _read_one(self, resource: str) -> int:
         for probe in (self._tree, *self._probes):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pytest_leakcheck.budget import Budget
@@ -10,6 +10,14 @@ from pytest_leakcheck.resources import RESOURCES
 
 # The fifteenth look of `ratchet.looks`: past the horizon of 200 with one look to spare.
 ADAPTIVE: Final = 287
+
+
+# Columns are allocated for all of them beforehand, 8 bytes each: this is 10 MB.
+MOST_ITERATIONS: Final = 100_000
+
+
+class EffortError(ValueError):
+    """An effort out of range; the message says which, and the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +29,24 @@ class Effort:
         warmup: Iterations before the start.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not cut short.
         run_length: Iterations of the run that the test stands for, to say what growth comes to.
+
+    Raises:
+        EffortError: A number is out of range.
     """
 
     iterations: int = 0
     warmup: int = 3
     max_time: float = 30.0
     run_length: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, most in (("iterations", MOST_ITERATIONS), ("warmup", MOST_ITERATIONS)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+                raise EffortError(f"{name}={value!r} is not a whole number from 0 to {most:,}")
+        seconds: object = self.max_time
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
+            raise EffortError(f"max_time={self.max_time!r} is not a number of seconds above 0")
 
     @property
     def most(self) -> int:
@@ -54,11 +74,12 @@ def plan_test(test: str, budgets: tuple[Budget, ...], effort: Effort, everything
             for all that are judged by default.
 
     Returns:
-        The plan, budgets in the order of `RESOURCES`: that is the order of judgement.
+        The plan, budgets in the order of judgement: the first red ends the repetition.
     """
     by_resource = {budget.resource: budget for budget in budgets}
     if everything is not None:
         for name in everything or tuple(name for name, resource in RESOURCES.items() if resource.default):
             by_resource.setdefault(name, Budget(name, explicit=bool(everything)))
-    ordered = tuple(by_resource[name] for name in RESOURCES if name in by_resource)
-    return Plan(test, ordered, replace(effort))
+    # Children first: their descriptors and threads count too, and would otherwise be blamed in their place.
+    order = ("process", *RESOURCES)
+    return Plan(test, tuple(by_resource.pop(name) for name in order if name in by_resource), effort)

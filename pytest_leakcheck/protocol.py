@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.failure import LeakError
-from pytest_leakcheck.finding import Finding, find
+from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.markers import MarkError, read_marks
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.block import block
@@ -25,6 +26,9 @@ from pytest_leakcheck.runner import Repetition, Result
 from pytest_leakcheck.session import SessionReport, glyphs_of
 from pytest_leakcheck.settings import Settings
 from pytest_leakcheck.verdict import Verdict
+
+# The rest is for the logged run.
+_OF_TIMEOUT: Final = 0.7
 
 PLAN: Final = pytest.StashKey[Plan]()
 FINDINGS: Final = pytest.StashKey[list[Finding]]()
@@ -51,6 +55,7 @@ class RepeatingProtocol:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._subtests: list[pytest.TestReport] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -83,7 +88,7 @@ class RepeatingProtocol:
                 wrong.append(f"{item.nodeid}: {error}")
             else:
                 if plan is not None and not once:
-                    item.stash[PLAN] = plan
+                    item.stash[PLAN] = _within_timeout(item, plan)
         return wrong
 
     @pytest.hookimpl(tryfirst=True)
@@ -92,11 +97,15 @@ class RepeatingProtocol:
         if plan is None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        result, own_failure = self._repeat(item, plan)
+        with warnings.catch_warnings():
+            # What is collected without having been closed is the finding, not a failure of an iteration: under
+            # `-W error` the warning would be raised in the next one. The logged run has the filters as they are.
+            warnings.simplefilter("ignore", ResourceWarning)
+            result, own_failure = self._repeat(item, plan)
         if own_failure is not None:
             _log_as_it_was(item, nextitem, own_failure)
         elif result is not None:
-            finding = find(result, self._settings.fail_on, self._settings.missing)
+            finding = conclude(result, self._settings.fail_on, self._settings.missing)
             item.stash[FINDINGS] = [finding]
             item.user_properties += [
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
@@ -130,15 +139,21 @@ class RepeatingProtocol:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if REPEATING in item.stash:
-            # The first one is not silent: if a subtest fails there, that is the test's own failure.
-            report.leakcheck_silent = item.stash[REPEATING].count > 1  # type: ignore[attr-defined]
+            report.leakcheck_silent = True  # type: ignore[attr-defined]
             # `call.excinfo`, never `report.outcome`: under xfail(strict) a passing inner run is reported as failed.
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
             findings: list[Any] = [finding.to_json() for finding in item.stash[FINDINGS]]
             report.leakcheck = findings  # type: ignore[attr-defined]
+            _keep_first_line(report)
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Subtests report as they end, in every repetition; those of the first are wanted again if one failed."""
+        if isinstance(report, pytest.SubtestReport) and getattr(report, "leakcheck_silent", False):
+            self._subtests.append(report)
 
     def _repeat(self, item: pytest.Item, plan: Plan) -> tuple[Result | None, list[pytest.TestReport] | None]:
         """Run the silent iterations.
@@ -154,12 +169,13 @@ class RepeatingProtocol:
         try:
             while True:
                 iteration.count += 1
+                self._subtests.clear()
                 reports = _run_silently(item)
                 error, iteration.error = iteration.error, None
                 failed = error is not None or residue.failed_subtests()
                 if failed and iteration.count == 1:
                     repetition.end("failed")
-                    return None, reports
+                    return None, [*self._subtests, *reports]
                 residue.put_back()
                 if failed:
                     return _does_not_repeat(repetition.end("failed", error), iteration.count, error), None
@@ -170,6 +186,7 @@ class RepeatingProtocol:
             repetition.end("interrupted")
             raise
         finally:
+            self._subtests.clear()
             del item.stash[REPEATING]
 
 
@@ -187,6 +204,7 @@ def _log_as_it_was(item: pytest.Item, nextitem: pytest.Item | None, reports: lis
     if not reports[-1].failed:
         reports[-1] = final
     for report in reports:
+        report.leakcheck_silent = False  # type: ignore[attr-defined]
         item.ihook.pytest_runtest_logreport(report=report)
 
 
@@ -200,11 +218,36 @@ def _does_not_repeat(result: Result, count: int, error: BaseException | None) ->
         first.resource,
         "inconclusive",
         iterations=count - 1,
-        reason=f"does not repeat: iteration {count} failed with {what}",
+        reason=f"does not repeat: iteration {count} ended with {what}",
         advice="a test is judged by repetition: let it leave the state that it found",
         explicit=first.explicit,
     )
     return Result(result.plan, result.recording, (verdict,), result.held)
+
+
+def _within_timeout(item: pytest.Item, plan: Plan) -> Plan:
+    """Leave room under pytest-timeout, whose timer spans all iterations: a timeout must never be of our making."""
+    if not item.config.pluginmanager.hasplugin("timeout"):
+        return plan
+    mark = item.get_closest_marker("timeout")
+    given = (*mark.args, mark.kwargs.get("timeout")) if mark is not None else ()
+    seconds = next((one for one in (*given, item.config.getoption("timeout", None)) if one is not None), None)
+    seconds = seconds if seconds is not None else item.config.getini("timeout")
+    try:
+        limit = float(seconds or 0)
+    except ValueError:
+        return plan
+    if limit <= 0:
+        return plan
+    effort = replace(plan.effort, max_time=min(plan.effort.max_time, _OF_TIMEOUT * limit))
+    return replace(plan, effort=effort)
+
+
+def _keep_first_line(report: pytest.TestReport) -> None:
+    """What the short summary, JUnit and annotations show of a failure; in CI pytest does not cut it to the line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None and crash.message.startswith("LeakError: "):
+        crash.message = crash.message.partition("\n")[0]
 
 
 def _is_missing(verdict: Verdict) -> bool:

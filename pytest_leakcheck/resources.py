@@ -35,7 +35,7 @@ class Resource:
     scope: str = "this process"
 
 
-# In the order in which they are judged: the first red ends the repetition, and what is scarce kills a process first.
+# In the order in which they are shown and, but for children, judged: what is scarce kills a process first.
 RESOURCES: Final[dict[str, Resource]] = {
     resource.name: resource
     for resource in (
@@ -44,7 +44,8 @@ RESOURCES: Final[dict[str, Resource]] = {
         Resource("process", "count", "child processes", scarce=True, scope="process tree"),
         # glibc counts a block that is freed into a thread's cache as used until it is flushed: over 60 clean series of
         # torch, pandas and PyAV loops, 16 bytes per iteration bounded that wandering with no false alarm.
-        Resource("heap", "bytes", "bytes in use", tolerance=16.0),
+        # The interpreter itself makes a block of about a KiB once in a while (a function called for the 1,024th time).
+        Resource("heap", "bytes", "bytes in use", tolerance=16.0, resolution=4096),
         Resource("object", "count", "gc objects"),
         # Pages are returned when the allocator likes. Kernels before 6.17 also count them in batches of up to 64 pages
         # per CPU, hence the resolution; 1 KiB per iteration is a quarter page.

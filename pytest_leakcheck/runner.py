@@ -149,9 +149,11 @@ class Repetition:
             context = self._context(panel, name, final)
             verdict = judge(panel.series(name), budget, context)
             if verdict is not None and verdict.outcome in ("leak", "over_budget"):
+                # Before anything is frozen again: owners made since the start would be out of sight.
+                filling = self._bounded.filling(name, panel.above_start(name))
                 if self._only_looked_like_it(panel, name):
                     return not self._out_of_time
-                context = replace(context, bounded=self._bounded.filling() or self._cached(panel, name))
+                context = replace(context, bounded=filling or self._cached(panel, name))
                 verdict = judge(panel.series(name), budget, context)
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
                 # Where the effort is given, all of it goes into an `ok` and its floor.
@@ -207,6 +209,9 @@ class Repetition:
             heap = find_resource("heap")
             exact_flat = growth(panel.series("heap").readings, heap.tolerance).state == "flat"
         headroom = None if limit is None else max(0, limit - panel.level(name))
+        if panel.level("process"):
+            # The counters are the whole tree's, the limits those of each process alone.
+            headroom = None
         return Context(final, effort.run_length, headroom, effort.most, exact_flat=exact_flat)
 
     def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:

@@ -43,6 +43,7 @@ class SessionReport:
         self._findings: list[Finding] = []
         self._began = time.perf_counter()
         self._json: Path | None = None
+        self._not_written = ""
         if not xdist.is_worker(config) and settings.json:
             self._json = Path(config.invocation_params.dir, settings.json)
             wrong = json_report.check_writable(self._json)
@@ -91,10 +92,17 @@ class SessionReport:
             terminal.write_line(headline)
             for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
                 terminal.write_line(line, **_MARKUP[colour])
-        if self._json and not quiet:
+        if self._not_written:
+            terminal.write_line(f"leakcheck: {self._not_written}", red=True)
+        elif self._json and not quiet:
             terminal.write_line(f"leakcheck: wrote {self._json}")
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        if self._json:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self._json:
+            return
+        try:
             json_report.write(self._json, self._findings)
+        except OSError as error:
+            self._not_written = f"could not write {self._json}: {error.strerror or error}"
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -49,8 +49,16 @@ class Option:
         return f"leakcheck_{self.name.replace('-', '_')}" if self.name else "leakcheck"
 
 
+# As `plan.MOST_ITERATIONS`; a plain run does not import that.
+_MOST: Final = 100_000
+
+
 def _at_least(least: float) -> Callable[[Any], str]:
     return lambda value: "" if value >= least else f"must be at least {least:g}"
+
+
+def _up_to_most(value: Any) -> str:
+    return _at_least(0)(value) or ("" if value <= _MOST else f"must be at most {_MOST:,}")
 
 
 def _more_than_zero(value: Any) -> str:
@@ -74,8 +82,8 @@ def split_words(value: str) -> tuple[str, ...]:
 
 OPTIONS: Final = (
     Option("", "bool", False, "", "Repeat the tests that carry a budget, and judge what they retain."),
-    Option("iterations", "int", 0, "N", "Judged iterations; 0 stops when the verdict is known.", check=_at_least(0)),
-    Option("warmup", "int", 3, "N", "Iterations before the start that levels are measured from.", check=_at_least(0)),
+    Option("iterations", "int", 0, "N", "Judged iterations; 0 stops when the verdict is known.", check=_up_to_most),
+    Option("warmup", "int", 3, "N", "Iterations before the start that levels are measured from.", check=_up_to_most),
     Option("max-time", "float", 30.0, "S", "Seconds for all iterations of one test.", check=_more_than_zero),
     Option(
         "run",
@@ -127,7 +135,6 @@ class Settings:
     missing: str = "skip"
     summary: str = "failed"
     json: str = ""
-    in_ci: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def from_command_line(self, name: str) -> bool:
@@ -166,7 +173,7 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
     automatic = ("leak", "over_budget", "unclosed", *(("inconclusive",) if in_ci else ()))
     values["fail_on"] = automatic if "auto" in words else words
-    return Settings(**values, in_ci=in_ci, sources=sources)
+    return Settings(**values, sources=sources)
 
 
 def _checked(option: Option, value: Any, source: str) -> Any:

@@ -116,7 +116,12 @@ class _Case:
     grown: Growth
     collected: Growth
     level: int
-    noise: int
+    wander: int
+
+    @property
+    def noise(self) -> int:
+        """Levels closer than this cannot be told apart in this run."""
+        return max(self.resource.resolution, self.wander)
 
     @property
     def n(self) -> int:
@@ -200,8 +205,8 @@ def _examine(series: Series, budget: Budget, context: Context) -> _Case:
     late = x[len(x) // 2 :]
     # Settled: the least of the later half of the second half, so that a spike or a falling tail is not held against it.
     level = min(late[len(late) // 2 :]) - x[0]
-    falls = (top - value for top, value in zip(accumulate(late, max), late, strict=True))
-    return _Case(series, budget, context, resource, profile, grown, collected, level, max(resource.resolution, *falls))
+    wander = max(top - value for top, value in zip(accumulate(late, max), late, strict=True))
+    return _Case(series, budget, context, resource, profile, grown, collected, level, wander)
 
 
 def _growing(case: _Case) -> Verdict | None:
@@ -246,6 +251,8 @@ def _standing(case: _Case) -> Verdict | None:
         return case.say("inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice)
     name, stays = case.series.resource, _literal(case)
     advice = f"if it is meant to stay: {name}_budget({stays}), or {name}_budget() to bound growth only"
+    if case.grown.state != "flat":
+        advice = "more iterations would tell whether it goes on: --leakcheck-iterations"
     return case.say("over_budget", f"{_shape(case)}, {case.amount(allowed)} allowed", advice)
 
 
@@ -258,7 +265,7 @@ def _shape(case: _Case) -> str:
     rises = [i for i in range(1, len(x)) if x[i] > x[i - 1]]
     if case.resource.scarce and len(rises) == 1 and x[-1] == max(x):
         return f"one-off +{case.level} at iteration {rises[0]}"
-    return f"settles at +{case.amount(case.level)}"
+    return f"{'settles' if case.grown.state == 'flat' else 'stands, still rising,'} at +{case.amount(case.level)}"
 
 
 def _unclosed(case: _Case) -> Verdict | None:
@@ -298,7 +305,8 @@ def _undecided(case: _Case) -> Verdict | None:
         decays = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
         reason = f"still growing but decaying: {decays}; about {n} more iterations would tell"
     else:
-        reason = f"moves by {case.amount(case.noise)} between iterations, {case.rate(grown.slope)} on the whole"
+        moves = f"moves by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
+        reason = f"{moves}, {case.rate(grown.slope)} on the whole"
     return case.say("inconclusive", reason, "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time")
 
 

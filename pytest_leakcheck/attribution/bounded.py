@@ -10,17 +10,13 @@ import weakref
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final
 
 _LRU: Final = type(functools.lru_cache(lambda: None))
 _KINDS: Final = (_LRU, deque, ThreadPoolExecutor)
-
-
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    owner: weakref.ref[Any]
-    filled: int
+# Values that hold nothing but themselves; an int may be a descriptor.
+_PLAIN: Final = (str, bytes, float, complex, bool, type(None), type)
+_SAMPLE: Final = 64
 
 
 class BoundedOwners:
@@ -32,18 +28,48 @@ class BoundedOwners:
     """
 
     def __init__(self) -> None:
-        self._watched = [_Watched(weakref.ref(owner), fill[0]) for owner, fill in _fills(gc.get_objects())]
+        self._start: list[tuple[weakref.ref[Any], int]] = []
+        self._remember(gc.get_objects(), new=False)
 
-    def filling(self) -> str:
-        """The owner that filled up most since the start and is not full, as ``name: 128 of 256``; empty if none did."""
-        known = {id(owner): watched.filled for watched in self._watched if (owner := watched.owner()) is not None}
-        owners = [owner for watched in self._watched if (owner := watched.owner()) is not None]
+    def filling(self, resource: str, grown: int) -> str:
+        """The owner whose filling up explains the growth, as ``name: 128 of 256``; empty if none does.
+
+        It explains it if it is not full, can hold such a thing at all, and took in at least half as many entries as a
+        counter of things rose by (for memory and objects, which come in any size, any at all).
+
+        Args:
+            resource: What grew.
+            grown: By how much it stands above the start.
+        """
+        # Owners made since the start began empty; remembered, since the collector may freeze them next.
+        self._remember(gc.get_objects(), new=True)
+        least = 1 if resource in ("heap", "object", "rss") else max(1, grown // 2)
         best, text = 0, ""
-        for owner, (filled, bound, name) in _fills([*owners, *gc.get_objects()]):
-            gained = filled - known.get(id(owner), 0)
-            if filled < bound and gained > best:
+        for reference, filled_then in self._start:
+            owner = reference()
+            filled, bound, name = _fill(owner) or (0, 0, "")
+            gained = filled - filled_then
+            if filled < bound and gained >= least and gained > best and _can_hold(owner, resource):
                 best, text = gained, f"{name}: {filled} of {bound}"
         return text
+
+    def _remember(self, objects: Iterable[Any], *, new: bool) -> None:
+        known = {id(owner) for reference, _filled in self._start if (owner := reference()) is not None}
+        for candidate in objects:
+            # `type()` and never `isinstance`, which runs code of lazy proxies.
+            if type(candidate) in _KINDS and id(candidate) not in known:
+                fill = _fill(candidate)
+                if fill is not None:
+                    self._start.append((weakref.ref(candidate), 0 if new else fill[0]))
+
+
+def _can_hold(owner: Any, resource: str) -> bool:
+    """Whether it could be what holds such things. The values of an ``lru_cache`` cannot be looked at from outside."""
+    if resource in ("heap", "object", "rss"):
+        return True
+    if type(owner) is ThreadPoolExecutor:
+        return resource == "thread"
+    return type(owner) is not deque or not all(type(value) in _PLAIN for value in list(owner)[-_SAMPLE:])
 
 
 def empty_caches() -> None:
@@ -55,21 +81,15 @@ def empty_caches() -> None:
     re.purge()
 
 
-def _fills(objects: Iterable[Any]) -> Iterable[tuple[Any, tuple[int, int, str]]]:
-    for candidate in objects:
-        # `type()` and never `isinstance`, which runs code of lazy proxies.
-        kind = type(candidate)
-        if kind in _KINDS:
-            fill = _fill(candidate, kind)
-            if fill is not None:
-                yield candidate, fill
-
-
-def _fill(owner: Any, kind: type) -> tuple[int, int, str] | None:
+def _fill(owner: Any) -> tuple[int, int, str] | None:
+    """How full it is, its bound, and what it is called; None where it has no bound."""
+    kind = type(owner)
     if kind is _LRU:
         info = owner.cache_info()
         name = getattr(owner, "__qualname__", "?")
         return None if info.maxsize is None else (info.currsize, info.maxsize, f"lru_cache of {name}")
     if kind is deque:
         return None if owner.maxlen is None else (len(owner), owner.maxlen, "deque(maxlen)")
-    return len(owner._threads), owner._max_workers, "ThreadPoolExecutor"
+    if kind is ThreadPoolExecutor:
+        return len(owner._threads), owner._max_workers, "ThreadPoolExecutor"
+    return None

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.heap import Heap
 from pytest_leakcheck.probes.objects import Objects
-from pytest_leakcheck.probes.processes import process_tree
 from pytest_leakcheck.probes.rss import Rss
 
 __all__ = ["CATALOG", "Probe", "Unavailable", "open_probes"]
@@ -40,11 +39,11 @@ class Probe(Protocol):
         ...
 
 
-# Objects first: what the other probes hand out while they read is not yet alive when it counts.
+# Beside the process tree, which is always read (`processes.process_tree`). Objects first: what the other probes hand
+# out while they read is not yet alive when it counts.
 CATALOG: Final[dict[tuple[str, ...], Callable[[], Probe]]] = {
     ("object",): Objects,
     ("heap",): Heap,
-    ("fd", "thread", "process"): process_tree,
     ("rss",): Rss,
 }
 

@@ -7,6 +7,7 @@ collection, automatic ones too, and what fell in between was given back by the c
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from array import array
@@ -20,8 +21,14 @@ ROUNDS: Final = 3
 _FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 
 
+class BusyError(RuntimeError):
+    """Two measurements at once in one process would each see the other's doing."""
+
+
 class CollectorWatch:
     """Freezes, collects, and sums what automatic collections release. One at a time in a process."""
+
+    _under_way = False
 
     def __init__(self, read: Callable[[], tuple[int, int]]) -> None:
         """Args: read: descriptors and threads of this process, now."""
@@ -40,7 +47,17 @@ class CollectorWatch:
         return gc.isenabled()
 
     def open(self) -> None:
-        """Collect what is garbage now, freeze the rest, and begin to watch."""
+        """Collect what is garbage now, freeze the rest, and begin to watch.
+
+        Raises:
+            BusyError: Another watch is open in this process.
+        """
+        if CollectorWatch._under_way:
+            raise BusyError(
+                "a measurement is under way in this process already: do not nest leakcheck.steps(), leakcheck.budget() "
+                "and measure(), and do not run them in two threads"
+            )
+        CollectorWatch._under_way = True
         self._had_frozen = gc.get_freeze_count() > _FROZEN_BY_PYTHON
         self.collect()
         gc.freeze()
@@ -48,7 +65,10 @@ class CollectorWatch:
 
     def close(self) -> None:
         """Stop watching and give the frozen objects back to the collector."""
-        gc.callbacks.remove(self._on_collection)
+        CollectorWatch._under_way = False
+        # The program may have emptied the list under us.
+        with contextlib.suppress(ValueError):
+            gc.callbacks.remove(self._on_collection)
         gc.unfreeze()
         if self._had_frozen:
             # The program had frozen its own: they must not end up in the collector's sight.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
 
@@ -27,10 +27,33 @@ class _Mallinfo2(ctypes.Structure):
     ]
 
 
+# glibc keeps up to 7 freed blocks of each of 64 sizes per thread, and counts them as in use (malloc/malloc.c, tcache).
+_SIZES: Final = tuple(range(24, 1033, 16))
+_DEEP: Final = 7
+
+
+def _fill_thread_cache() -> None:
+    """Fill this thread's cache of freed blocks.
+
+    A program that frees blocks of mixed sizes fills it by and by, up to 230 KB, which looks like a leak of some 300
+    bytes per iteration for hundreds of iterations. Full from the start, it can only be drawn on and filled again.
+    """
+    libc = ctypes.PyDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.free.restype = None
+    libc.free.argtypes = [ctypes.c_void_p]
+    for size in _SIZES:
+        blocks = [libc.malloc(size) for _ in range(_DEEP)]
+        for block in blocks:
+            libc.free(block)
+
+
 class Heap:
     """``heap``: bytes in use in all arenas plus mapped chunks, from glibc's ``mallinfo2``.
 
-    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a chunk freed into a thread's cache still counts as used.
+    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a chunk freed into a thread's cache still counts as used; the
+    measuring thread's is filled beforehand.
     Cost: 0.3 to 3 us; it walks the free lists, so a heap with 10,000 holes takes 0.5 ms. Scope: this process.
     Does not see: small Python objects (they live in pymalloc's own arenas), pools that map their own memory, mmap.
     Fallback: none. Where libc has no ``mallinfo2`` (musl, macOS, Windows, glibc before 2.33) it is unavailable.
@@ -52,6 +75,7 @@ class Heap:
         function.restype = _Mallinfo2
         function.argtypes = []
         self._mallinfo2 = function
+        _fill_thread_cache()
 
     def read(self) -> tuple[int, ...]:
         info = self._mallinfo2()

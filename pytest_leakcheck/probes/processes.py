@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 
 class Tree(Protocol):
@@ -19,6 +19,10 @@ class Tree(Protocol):
     def own(self) -> tuple[int, int]: ...
     def read(self) -> tuple[int, int, int]: ...
     def close(self) -> None: ...
+
+
+# The kernel's table of descriptors grows to the highest number, 8 bytes each.
+_HIGH: Final = 4000
 
 
 def process_tree() -> Tree:
@@ -43,14 +47,19 @@ class LinuxTree:
         self._sized = True
 
     def open(self) -> None:
-        self._fds = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
-        self._tasks = os.open("/proc/self/task", os.O_RDONLY | os.O_DIRECTORY)
+        self._fds, self._tasks = _open_high("/proc/self/fd"), _open_high("/proc/self/task")
         self._sized = os.fstat(self._fds).st_size > 0
 
     def own(self) -> tuple[int, int]:
         """Descriptors and threads of this process alone."""
-        fds = os.fstat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
-        return fds, os.fstat(self._tasks).st_nlink - 2
+        try:
+            fds = os.fstat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
+            return fds, os.fstat(self._tasks).st_nlink - 2
+        except OSError:
+            # The program closed what is not its own, by a range of numbers.
+            self.close()
+            self.open()
+            return self.own()
 
     def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()
@@ -66,8 +75,9 @@ class LinuxTree:
         return fds, threads, processes
 
     def close(self) -> None:
-        os.close(self._fds)
-        os.close(self._tasks)
+        for descriptor in (self._fds, self._tasks):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 class PortableTree:
@@ -103,6 +113,20 @@ class PortableTree:
 
     def close(self) -> None:
         """Nothing was kept open."""
+
+
+def _open_high(folder: str) -> int:
+    """Open a folder under a high number: a program that closes a descriptor twice hits a low one."""
+    import fcntl
+    import resource
+
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = _HIGH if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _HIGH))
+    low = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
+    finally:
+        os.close(low)
 
 
 def _has_child() -> bool:

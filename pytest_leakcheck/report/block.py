@@ -29,6 +29,8 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
     head = f"{verdict.resource} {_measure(verdict)}"
     if verdict.slope:
         head += f" {glyphs.times} {verdict.iterations}"
+    if verdict.outcome == "ok":
+        return _cut(f"{verdict.resource} ok {glyphs.times} {verdict.iterations} (budget {budget})", glyphs)
     if verdict.outcome in ("inconclusive", "unavailable"):
         return _cut(f"{verdict.resource} {verdict.outcome}: {verdict.reason}", glyphs)
     line = f"{head} (budget {budget})"
@@ -60,8 +62,9 @@ def block(finding: Finding, glyphs: Glyphs) -> str:
     for label, text in _rows(finding, glyphs):
         for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
             lines.append(f"  {first:<{_LABEL}}{piece}".rstrip())
-    # Never cut or wrapped: it is there to be copied.
-    lines.append(f'  {"next":<{_LABEL}}pytest --leakcheck "{finding.test}"')
+    # Never cut or wrapped: it is there to be copied. What is no node id was measured by a script.
+    again = f'pytest --leakcheck "{finding.test}"' if "::" in finding.test else ""
+    lines.append(f"  {'next':<{_LABEL}}{again}" if again else f"  {'measured':<{_LABEL}}{finding.test}")
     return "\n".join(lines)
 
 
@@ -99,7 +102,8 @@ def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     x = series.readings
     course = f"{format_amount(x[0], resource.unit)} {glyphs.arrow} {format_amount(x[-1], resource.unit)}"
     if verdict.outcome == "ok":
-        return f"{course:<19} within budget; would have seen {floor_text(verdict)}"
+        floor = floor_text(verdict)
+        return f"{course:<19} within budget" + (f"; would have seen {floor}" if floor else "")
     if verdict.outcome == "unclosed":
         rate, note = format_rate(verdict.slope, resource.unit), "by the collector"
     else:
@@ -113,7 +117,7 @@ def floor_text(verdict: Verdict) -> str:
     """The detection floor in words: what this very run would have caught."""
     resource = find_resource(verdict.resource)
     if verdict.floor is None:
-        return "nothing"
+        return ""
     if resource.scarce:
         return f"1 in {round(1 / verdict.floor)} iter" if verdict.floor < 1 else f"{verdict.floor:.1f}/iter"
     return f"{format_amount(verdict.floor, resource.unit)}/iter"
@@ -145,6 +149,10 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
+        return ""
+    children = finding.recording.find("process")
+    if children is not None and any(children.readings):
+        # The counter is the whole tree's, the limit that of each process alone.
         return ""
     resource = find_resource(verdict.resource)
     # Warm-up is part of the run too, and what it left stands in the first reading.

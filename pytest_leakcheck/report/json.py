@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.finding import Finding
+from pytest_leakcheck.finding import Colour, Finding
 from pytest_leakcheck.verdict import Verdict
 
 SCHEMA: Final = 1
@@ -24,18 +24,22 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
     """
     return {
         "schema": SCHEMA,
-        "findings": [_entry(finding, verdict) for finding in findings for verdict in finding.verdicts],
+        "findings": [
+            _entry(finding, verdict, colour)
+            for finding in findings
+            for verdict, colour in zip(finding.verdicts, finding.colours, strict=True)
+        ],
         "recordings": [finding.recording.to_json() for finding in findings],
     }
 
 
-def _entry(finding: Finding, verdict: Verdict) -> dict[str, Any]:
+def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]:
     worst = verdict == finding.verdict
     return {
         "test": finding.test,
         "resource": verdict.resource,
         "verdict": verdict.outcome,
-        "colour": finding.colour if worst else "green" if verdict.outcome == "ok" else "yellow",
+        "colour": colour,
         "slope": verdict.slope,
         "level": verdict.level,
         "floor": verdict.floor,

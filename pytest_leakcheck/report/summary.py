@@ -5,28 +5,31 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report.block import WIDTH, floor_text, headline
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
 from pytest_leakcheck.verdict import Verdict
 
-_WORDS = {
-    "ok": "ok",
-    "leak": "leak",
-    "over_budget": "over budget",
-    "unclosed": "unclosed",
-    "inconclusive": "inconclusive",
-    "unavailable": "unavailable",
-}
+_WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
 
 
 def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
     """How many tests were measured, with which verdicts, and what it cost."""
-    counts: Counter[str] = Counter(finding.verdict.outcome for finding in findings)
-    parts = [f"{counts[outcome]} {word}" for outcome, word in _WORDS.items() if counts[outcome]]
+    # A test that measures several loops or blocks is one test, and counts by its worst.
+    worst: dict[str, str] = {}
+    for finding in findings:
+        outcome = finding.verdict.outcome
+        worst[finding.test] = min(outcome, worst.get(finding.test, "ok"), key=_WORST_FIRST.index)
+    counts = Counter(worst.values())
+    parts = [
+        f"{counts[outcome]} {outcome.replace('_', ' ')}" for outcome in ("ok", *_WORST_FIRST[:-1]) if counts[outcome]
+    ]
     spent = sum(finding.recording.seconds for finding in findings)
-    return f" {glyphs.dot} ".join((f"{len(findings)} measured", *parts, f"{spent:.1f} s of {seconds:.1f} s"))
+    # With workers the sum is over all of them, and is no part of the time on the wall.
+    cost = f"{spent:.1f} s of {seconds:.1f} s" if spent <= seconds else f"{spent:.1f} s in workers"
+    return f" {glyphs.dot} ".join((f"{len(worst)} measured", *parts, cost))
 
 
 def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
@@ -45,18 +48,18 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
             groups.setdefault(finding.fingerprint, []).append(finding)
     for fingerprint, group in groups.items():
         first = group[0]
-        tests = f"{len(group)} tests" if len(group) > 1 else first.test
+        tests = f"{first.test} ({len(group)} times)" if len(group) > 1 else first.test
         yield first.colour, shorten(f"{fingerprint}  {headline(first, glyphs)}", WIDTH, glyphs)
         yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
         if first.colour == "yellow":
             # Nothing else in the output says it: a red one has its block, this has not.
-            yield from _wrapped(first.verdict.reason)
+            yield from _wrapped(f"{first.verdict.reason}; {first.verdict.advice}".removesuffix("; "))
     yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
 
 
 def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if wanted != "all":
-        if green:
+        if _floors(green):
             yield from _wrapped(f"in each ok test a leak would have been seen of {_floors(green)}")
         return
     for finding in green:

@@ -81,7 +81,7 @@ def test_a_test_that_does_not_repeat(project: Project) -> None:
     outcome = project.run()
     found = outcome.finding("test_once")
     assert found["verdict"] == "inconclusive"
-    assert found["reason"].startswith("does not repeat: iteration 8 failed with AssertionError: eighth time")
+    assert found["reason"].startswith("does not repeat: iteration 8 ended with AssertionError: eighth time")
 
 
 def test_running_out_is_a_leak(project: Project) -> None:
@@ -285,3 +285,177 @@ def test_kept_by_threads_that_end_later(project: Project) -> None:
         """,
     )
     assert project.run().verdicts == {("test_ends_later", "thread"): "ok", ("test_stays", "thread"): "leak"}
+
+
+def test_a_timeout_is_never_of_our_making(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import time
+        import pytest
+        @pytest.mark.fd_budget(0)
+        @pytest.mark.timeout(2)
+        def test_it(): time.sleep(0.2)
+        """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "1 passed"
+    assert outcome.finding("test_it")["reason"].endswith(" iterations, 13 needed")
+
+
+def test_own_descriptors_survive_a_double_close(project: Project) -> None:
+    """A test that closes a descriptor twice, or a range of them, hits none of the harness's."""
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    STALE = []
+
+    @pytest.mark.fd_budget(0)
+    def test_twice():
+        file = os.open(__file__, os.O_RDONLY)
+        os.close(file)
+        for number in STALE:
+            with pytest.raises(OSError):
+                os.close(number)
+        STALE[:] = [file]
+
+    @pytest.mark.fd_budget(0)
+    def test_range(): os.closerange(3000, 5000)
+
+    @pytest.mark.fd_budget(0)
+    def test_callbacks():
+        import gc
+        gc.callbacks.clear()
+    """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "3 passed", outcome.text
+
+
+def test_one_measurement_at_a_time(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import gc
+        import pytest
+
+        def test_nested(leakcheck):
+            with pytest.raises(RuntimeError, match="a measurement is under way in this process already"):
+                for _ in leakcheck.steps(fd=0):
+                    with leakcheck.budget(fd=0): pass
+
+        def test_a_gauge_that_fails(leakcheck):
+            leakcheck.gauge("broken", lambda: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                for _ in leakcheck.steps(fd=0): pass
+
+        def test_a_new_gauge(leakcheck):
+            with pytest.raises(RuntimeError, match="inside the loop is new"):
+                for _ in leakcheck.steps(fd=0): leakcheck.gauge("late", 1)
+
+        def test_no_step(leakcheck):
+            with pytest.raises(ValueError, match="not a number of steps"):
+                list(leakcheck.steps(0, fd=0))
+
+        def test_nothing_is_left_behind():
+            assert gc.get_freeze_count() == 0
+            assert gc.callbacks == []
+        """,
+    )
+    assert project.run().last_line == "5 passed"
+
+
+def test_warnings_as_errors(project: Project) -> None:
+    """An unclosed file that the collector finds is the finding, and no failure of the iteration after it."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.fd_budget(0)
+        def test_it():
+            cycle = [open(__file__)]
+            cycle.append(cycle)
+        """,
+    )
+    project.write("pytest.ini", "[pytest]\nfilterwarnings = error\n")
+    outcome = project.run("-p", "no:asyncio")
+    assert outcome.finding("test_it")["verdict"] == "unclosed", outcome.text
+    assert "Traceback" not in outcome.text
+
+
+def test_leaks_of_children_are_named_as_children(project: Project) -> None:
+    """Their descriptors count too, and are not what leaks."""
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    import subprocess
+
+    @pytest.fixture(scope="module", autouse=True)
+    def clean_up():
+        yield
+        for child in KEPT:
+            child.kill(); child.wait()
+
+    @pytest.mark.leakcheck
+    def test_it(): KEPT.append(subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE))
+    """,
+    )
+    outcome = project.run()
+    assert outcome.finding("test_it", "process")["verdict"] == "leak", outcome.text
+    assert "means" not in outcome.text
+
+
+def test_noise_of_the_allocator_is_no_leak(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import random
+        import pytest
+
+        @pytest.mark.leakcheck
+        def test_mixed_sizes(): [bytes(random.randrange(1, 200_000)) for _ in range(200)]
+
+        @pytest.mark.object_budget(0)
+        def test_cycles():
+            with pytest.raises(ValueError): raise ValueError
+            cycle = []
+            cycle.append(cycle)
+
+        @pytest.mark.heap_budget(0)
+        def test_empty(): pass
+
+        def test_block(leakcheck):
+            with leakcheck.budget(): pass
+        """,
+    )
+    outcome = project.run()
+    assert {one["verdict"] for one in outcome.findings} <= {"ok", "inconclusive"}, outcome.text
+    assert outcome.verdicts["test_cycles", "object"] == "ok"
+    assert outcome.verdicts["test_empty", "heap"] == "ok"
+    assert outcome.verdicts["test_block", "fd"] == "ok"
+    assert outcome.last_line == "4 passed"
+
+
+def test_in_ci_the_short_summary_is_one_line(project: Project) -> None:
+    project.write("test_it.py", HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak()\n")
+    text = project.run(CI="true").text
+    assert text.rstrip().splitlines()[-2].startswith("LEAK test_it.py::test_it - LeakError: fd +1.0/iter")
+    assert text.count("finding  ") == 1
+
+
+def test_a_report_that_can_no_longer_be_written(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import shutil
+        def test_it(): shutil.rmtree("reports")
+        """,
+    )
+    (project.folder / "reports").mkdir()
+    outcome = project.run("--leakcheck", "--leakcheck-json=reports/a.json", leakcheck=False)
+    assert outcome.status != 0
+    assert "leakcheck: could not write" in outcome.text
+    assert "Traceback" not in outcome.text

@@ -67,7 +67,7 @@ def test_the_block(project: Project) -> None:
           held         17 × FILE
           means        this process reaches LIMIT descriptors after ≈ N iterations
           budget       0: a worker lives for a week
-          finding      339c-fd
+          finding      8c0827-fd
           next         pytest --leakcheck "test_it.py::test_leak"
         """
     )
@@ -89,7 +89,7 @@ def test_the_block_in_ascii(project: Project) -> None:
           held         17 x FILE
           means        this process reaches LIMIT descriptors after ~ N iterations
           budget       0: a worker lives for a week
-          finding      339c-fd
+          finding      8c0827-fd
           next         pytest --leakcheck "test_it.py::test_leak"
         """
     )
@@ -101,9 +101,9 @@ def test_the_summary(project: Project) -> None:
     lines = [line for line in text.splitlines() if not line.startswith("=")]
     assert lines == [
         "3 measured · 1 ok · 1 leak · 1 over budget · T of T",
-        "339c-fd  fd +1.0/iter × 17 (budget 0) — 17 × test_it.py",
+        "8c0827-fd  fd +1.0/iter × 17 (budget 0) — 17 × test_it.py",
         "  test_it.py::test_leak",
-        "c91f-fd  fd +7 (budget 1) — 7 × test_it.py",
+        "622234-fd  fd +7 (budget 1) — 7 × test_it.py",
         "  test_it.py::test_two_stay",
         "  in each ok test a leak would have been seen of fd 1 in 3 iter",
     ]
@@ -130,13 +130,13 @@ def test_quiet_and_no_summary(project: Project) -> None:
     quiet = project.run("-q").text
     assert "= leakcheck =" not in quiet
     assert "3 measured · 1 ok · 1 leak · 1 over budget" in quiet
-    assert "339c-fd  fd +1.0/iter" in quiet
+    assert "8c0827-fd  fd +1.0/iter" in quiet
     bare = project.run("--no-summary").text
     assert "leakcheck: 3 measured · 1 ok · 1 leak · 1 over budget" in bare
-    assert "339c-fd" not in bare
+    assert "8c0827-fd" not in bare
     none = project.run("--leakcheck-summary=none").text
     assert "3 measured" in none
-    assert "339c-fd  fd" not in none
+    assert "8c0827-fd  fd" not in none
 
 
 def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> None:
@@ -149,9 +149,9 @@ def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> No
 def test_colour_is_pytests_business(project: Project, colour: str) -> None:
     project.write("test_it.py", SUITE)
     outcome = project.run(f"--color={colour}")
-    assert ("\x1b[31m339c-fd" in outcome.text) == (colour == "yes")
+    assert ("\x1b[31m8c0827-fd" in outcome.text) == (colour == "yes")
     # The block travels to other readers, so there is never a colour in it.
-    assert "  finding      339c-fd\n" in outcome.text.replace("\x1b[0m", "")
+    assert "  finding      8c0827-fd\n" in outcome.text.replace("\x1b[0m", "")
 
 
 def test_other_readers(project: Project) -> None:

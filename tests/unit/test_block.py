@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget, parse_budget
-from pytest_leakcheck.finding import Finding, find
+from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.block import block, floor_text, headline
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE, Glyphs
@@ -46,7 +46,7 @@ def finding(
         verdicts.append(verdict)
         if verdict.outcome in AUTO:
             break
-    return find(Result(Plan(recording.test, budgets), recording, tuple(verdicts), held or {}), AUTO)
+    return conclude(Result(Plan(recording.test, budgets), recording, tuple(verdicts), held or {}), AUTO)
 
 
 LEAK = finding(
@@ -95,7 +95,7 @@ fd +1.0/iter × 17 (budget 0) — 16 × video_0001.mp4 + 1 more
                2 × Thread-N (decode)
   means        this process reaches 1,024 descriptors after ≈ 1,016 iterations
   budget       0: one file at a time
-  finding      3732-fd
+  finding      c291f0-fd
   next         pytest --leakcheck "tests/test_loader.py::test_switch[front-camera]"
 """,
     ),
@@ -110,7 +110,7 @@ fd +1 (budget 0) — 1 × null
   collector    switched off by the program: cyclic garbage counts as retained
   advice       if it is meant to stay: fd_budget(1), or fd_budget() to bound
                growth only
-  finding      de72-fd
+  finding      61b0ec-fd
   next         pytest --leakcheck "tests/test_loader.py::test_once"
 """,
     ),
@@ -127,7 +127,7 @@ fd +2.0/iter unclosed × 17 (budget 0) — 2 × a.mp4
                after ≈ 510 iterations
   advice       close them when done: the collector runs late, and not at all
                where it is switched off
-  finding      c196-fd
+  finding      ba54ed-fd
   next         pytest --leakcheck "tests/test_loader.py::test_cycle"
 """,
     ),
@@ -140,7 +140,7 @@ fd inconclusive: 8 iterations, 13 needed
   fd           11 → 11             ▁▁▁▁▁▁▁▁▁  +0  exact
   advice       more iterations would tell: --leakcheck-iterations,
                --leakcheck-max-time
-  finding      167b-fd
+  finding      375a6c-fd
   next         pytest --leakcheck "tests/test_loader.py::test_short"
 """,
     ),
@@ -154,19 +154,19 @@ heap unavailable: the C library has no mallinfo2 (glibc 2.3…
   fd           11 → 11             within budget; would have seen 1 in 3 iter
   heap         unavailable: the C library has no mallinfo2 (glibc 2.33 or newer
                has it); rss_budget needs none
-  finding      d635-heap
+  finding      42a89e-heap
   next         pytest --leakcheck "tests/test_loader.py::test_heap"
 """,
     ),
     (
         OK,
         """
-fd +0.0/iter (budget no growth)
+fd ok × 59 (budget no growth)
 
   ok           one-off +1 at iteration 7
   fd           11 → 12             within budget; would have seen 1 in 11 iter
   heap         9.5 MiB → 9.5 MiB   within budget; would have seen 17 B/iter
-  finding      1809-fd
+  finding      b59854-fd
   next         pytest --leakcheck "tests/test_loader.py::test_ok"
 """,
     ),
@@ -235,7 +235,7 @@ def test_many_kinds_are_counted_after_the_ninth() -> None:
         (Verdict("heap", "ok", floor=17.0), "17 B/iter"),
         (Verdict("heap", "ok", floor=1536.0), "1.5 KiB/iter"),
         (Verdict("object", "ok", floor=1.0), "1/iter"),
-        (Verdict("fd", "leak"), "nothing"),
+        (Verdict("fd", "leak"), ""),
     ],
 )
 def test_the_floor_in_words(verdict: Verdict, text: str) -> None:

@@ -32,23 +32,23 @@ def test_an_lru_cache_that_fills_up_is_named_until_it_is_full() -> None:
 
     load(-1)
     owners = BoundedOwners()
-    assert "load" not in owners.filling()
+    assert "load" not in owners.filling("heap", 1)
     for index in range(MANY):
         load(index)
-    assert owners.filling() == (
+    assert owners.filling("heap", 1) == (
         "lru_cache of test_an_lru_cache_that_fills_up_is_named_until_it_is_full.<locals>.load: 2001 of 4000"
     )
     for index in range(3 * MANY):
         load(index)
-    assert "load" not in owners.filling()
+    assert "load" not in owners.filling("heap", 1)
 
 
 def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
     owners = BoundedOwners()
     recent: deque[int] = deque(range(MANY), maxlen=2 * MANY)
-    assert owners.filling() == "deque(maxlen): 2000 of 4000"
+    assert owners.filling("heap", 1) == "deque(maxlen): 2000 of 4000"
     recent.extend(range(MANY))
-    assert "deque" not in owners.filling()
+    assert "deque" not in owners.filling("heap", 1)
 
 
 def test_what_has_no_bound_explains_nothing() -> None:
@@ -61,13 +61,13 @@ def test_what_has_no_bound_explains_nothing() -> None:
     for index in range(MANY):
         load(index)
     endless.extend(range(MANY))
-    assert owners.filling() == ""
+    assert owners.filling("heap", 1) == ""
 
 
 def test_what_stands_still_explains_nothing() -> None:
     half_full: deque[int] = deque(range(MANY), maxlen=2 * MANY)
     owners = BoundedOwners()
-    assert owners.filling() == ""
+    assert owners.filling("heap", 1) == ""
     assert len(half_full) == MANY
 
 
@@ -77,9 +77,9 @@ def test_an_executor_below_its_workers_is_named() -> None:
         owners = BoundedOwners()
         for _ in range(3):
             executor.submit(held.wait)
-        assert owners.filling() == "ThreadPoolExecutor: 3 of 4"
+        assert owners.filling("thread", 3) == "ThreadPoolExecutor: 3 of 4"
         executor.submit(held.wait)
-        assert owners.filling() == ""
+        assert owners.filling("heap", 1) == ""
         held.set()
 
 
@@ -88,4 +88,23 @@ def test_an_owner_that_is_gone_is_forgotten() -> None:
     owners = BoundedOwners()
     gone.extend(range(MANY))
     del gone
-    assert owners.filling() == ""
+    assert owners.filling("heap", 1) == ""
+
+
+def test_an_owner_must_have_taken_in_half_of_what_grew() -> None:
+    owners = BoundedOwners()
+    made = [deque([object()], maxlen=50) for _ in range(20)]
+    # Each of them gained one: they multiply, and that is no filling up.
+    assert owners.filling("fd", 20) == ""
+    one: deque[object] = deque((object() for _ in range(20)), maxlen=50)
+    assert owners.filling("fd", 20) == "deque(maxlen): 20 of 50"
+    assert len(made) == 20
+    assert len(one) == 20
+
+
+def test_an_owner_must_be_able_to_hold_it() -> None:
+    owners = BoundedOwners()
+    words: deque[str] = deque(("word" for _ in range(20)), maxlen=50)
+    assert owners.filling("thread", 20) == ""
+    assert owners.filling("heap", 20) == "deque(maxlen): 20 of 50"
+    assert len(words) == 20

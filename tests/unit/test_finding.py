@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.finding import Finding, Seen, find
+from pytest_leakcheck.finding import Finding, Seen, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.runner import Result
 from pytest_leakcheck.series import Recording, Series
@@ -47,22 +47,22 @@ def test_the_colour_of_a_verdict(
     *, outcome: str, explicit: bool, fail_on: tuple[str, ...], missing: str, colour: str
 ) -> None:
     verdict = Verdict("fd", outcome, explicit=explicit)  # type: ignore[arg-type]
-    assert find(result(verdict), fail_on, missing).colour == colour
+    assert conclude(result(verdict), fail_on, missing).colour == colour
 
 
 def test_the_reddest_verdict_names_the_finding_and_of_equals_the_worst() -> None:
     ok, leak = Verdict("fd", "ok"), Verdict("heap", "leak", slope=5.0)
     waiting = Verdict("thread", "inconclusive")
     over = Verdict("process", "over_budget", level=1)
-    assert find(result(ok, waiting, over, leak), AUTO).verdict == leak
-    assert find(result(ok, waiting, over), AUTO).verdict == over
-    assert find(result(ok, waiting), AUTO).verdict == waiting
+    assert conclude(result(ok, waiting, over, leak), AUTO).verdict == leak
+    assert conclude(result(ok, waiting, over), AUTO).verdict == over
+    assert conclude(result(ok, waiting), AUTO).verdict == waiting
     # Where a leak is not to fail, what is red comes first.
-    assert find(result(leak, over), ("over_budget",)).verdict == over
+    assert conclude(result(leak, over), ("over_budget",)).verdict == over
 
 
 def test_a_test_that_was_stopped_before_its_start_is_inconclusive() -> None:
-    finding = find(result(budgets=(Budget("heap", 0),)), AUTO)
+    finding = conclude(result(budgets=(Budget("heap", 0),)), AUTO)
     assert (finding.colour, finding.verdict.resource, finding.verdict.outcome) == ("yellow", "heap", "inconclusive")
     assert finding.verdict.reason == "stopped after 1.2 s, before the first reading"
     assert "--leakcheck-max-time" in finding.verdict.advice
@@ -75,31 +75,30 @@ def test_what_moved_and_was_not_judged_is_seen() -> None:
         Series("object", (5,) * 31),
         Series("rss", tuple(-4096 * i for i in range(31))),
     )
-    finding = find(result(Verdict("fd", "leak", slope=1.0), series=series), AUTO)
+    finding = conclude(result(Verdict("fd", "leak", slope=1.0), series=series), AUTO)
     assert finding.seen == (Seen("heap", 1000.0, 30_000),)
 
 
 def test_budgets_and_their_reasons_travel_as_text() -> None:
     budgets = (Budget("fd", 3, reason="one per camera"), Budget("heap"))
-    finding = find(result(Verdict("fd", "ok"), budgets=budgets), AUTO)
+    finding = conclude(result(Verdict("fd", "ok"), budgets=budgets), AUTO)
     assert finding.budgets == {"fd": "3", "heap": "no growth"}
     assert finding.reasons == {"fd": "one per camera"}
 
 
 def test_the_fingerprint_is_of_the_leak_and_not_of_the_machine() -> None:
-    leak = find(result(Verdict("fd", "leak", slope=1.0, iterations=17)), AUTO)
+    leak = conclude(result(Verdict("fd", "leak", slope=1.0, iterations=17)), AUTO)
     held = replace(leak, held={"fd": (Held("/home/ada/data/a.mp4", 17),)})
     # Other figures, another count, another folder.
     again = replace(
         held, verdict=replace(leak.verdict, slope=1.01, level=40), held={"fd": (Held("/builds/7/data/a.mp4", 3),)}
     )
     assert held.fingerprint == again.fingerprint
-    assert replace(leak, test="elsewhere/tests/test_loader.py::test_switch").fingerprint == leak.fingerprint
     assert leak.fingerprint.endswith("-fd")
-    assert len(leak.fingerprint) == 7
+    assert len(leak.fingerprint) == 9
     others = {
         held.fingerprint,
-        leak.fingerprint,
+        replace(leak, test="elsewhere/tests/test_loader.py::test_switch").fingerprint,
         replace(leak, test="tests/test_loader.py::test_other").fingerprint,
         replace(leak, verdict=replace(leak.verdict, outcome="unclosed")).fingerprint,
         replace(leak, verdict=replace(leak.verdict, resource="thread")).fingerprint,

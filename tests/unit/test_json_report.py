@@ -10,7 +10,7 @@ import pytest
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.finding import Finding, find
+from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.json import check_writable, document, write
 from pytest_leakcheck.runner import Result
@@ -26,7 +26,7 @@ def finding(test: str = "tests/test_a.py::test_b", what: str = "/data/a.mp4") ->
     )
     plan = Plan(test, (Budget("thread", 0), Budget("fd", 0)))
     held = {"fd": (Held(what, 17),)}
-    return find(Result(plan, Recording(test, series), verdicts, held), ("leak",))
+    return conclude(Result(plan, Recording(test, series), verdicts, held), ("leak",))
 
 
 @pytest.fixture

@@ -39,9 +39,9 @@ def test_a_budget_alone_is_all_that_is_judged() -> None:
 def test_leakcheck_judges_all_by_default_and_keeps_explicit_budgets() -> None:
     plan = planned(MARK.leakcheck, MARK.heap_budget("1 MiB"))
     assert [(budget.resource, budget.level, budget.explicit) for budget in plan.budgets] == [
+        ("process", None, False),
         ("fd", None, False),
         ("thread", None, False),
-        ("process", None, False),
         ("heap", 2**20, True),
         ("object", None, False),
     ]
@@ -112,20 +112,20 @@ WRONG = [
     ),
     (
         MARK.leakcheck(iterations=0),
-        f"leakcheck(iterations=0): iterations=0 is not a whole number of at least 1. {EFFORT}",
+        f"leakcheck(iterations=0): iterations=0 is not a number of iterations of at least 1. {EFFORT}",
     ),
     (
         MARK.leakcheck(iterations=True),
-        f"leakcheck(iterations=True): iterations=True is not a whole number of at least 1. {EFFORT}",
+        f"leakcheck(iterations=True): iterations=True is not a whole number from 0 to 100,000. {EFFORT}",
     ),
-    (MARK.leakcheck(warmup=-1), f"leakcheck(warmup=-1): warmup=-1 is not a whole number of at least 0. {EFFORT}"),
+    (MARK.leakcheck(warmup=-1), f"leakcheck(warmup=-1): warmup=-1 is not a whole number from 0 to 100,000. {EFFORT}"),
     (
         MARK.leakcheck(max_time=float("nan")),
-        f"leakcheck(max_time=nan): max_time=nan is not seconds of at least 0.001. {EFFORT}",
+        f"leakcheck(max_time=nan): max_time=nan is not a number of seconds above 0. {EFFORT}",
     ),
     (
         MARK.leakcheck(max_time=0),
-        f"leakcheck(max_time=0): max_time=0 is not seconds of at least 0.001. {EFFORT}",
+        f"leakcheck(max_time=0): max_time=0 is not a number of seconds above 0. {EFFORT}",
     ),
     (
         MARK.leakcheck(resources=[["fd"]]),

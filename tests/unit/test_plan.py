@@ -16,7 +16,7 @@ def test_budgets_alone_are_judged_in_the_order_of_scarcity() -> None:
 
 def test_everything_adds_growth_budgets_that_are_not_explicit() -> None:
     plan = plan_test("t", (Budget("heap", 5),), Effort(), ())
-    assert names(plan.budgets) == ["fd", "thread", "process", "heap", "object"]
+    assert names(plan.budgets) == ["process", "fd", "thread", "heap", "object"]
     assert [budget.resource for budget in plan.budgets if budget.explicit] == ["heap"]
     assert plan.budgets[3].level == 5
 

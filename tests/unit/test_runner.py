@@ -19,7 +19,7 @@ import pytest
 from pytest_leakcheck import panel
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget, parse_budget
-from pytest_leakcheck.finding import find
+from pytest_leakcheck.finding import conclude
 from pytest_leakcheck.plan import Effort, Plan
 from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.runner import Repetition, Result, describe_environment
@@ -394,7 +394,7 @@ def test_time_that_runs_out_ends_with_what_is_missing() -> None:
 def test_time_that_runs_out_in_the_warm_up_is_inconclusive_too() -> None:
     result = repeat(lambda: time.sleep(0.01), Budget("fd", 0), max_time=0.001)
     assert (result.verdicts, result.recording.stopped) == ((), "time")
-    finding = find(result, ("leak",))
+    finding = conclude(result, ("leak",))
     assert (finding.colour, finding.verdict.outcome) == ("yellow", "inconclusive")
     assert finding.verdict.reason == "stopped after 0.0 s, before the first reading"
 

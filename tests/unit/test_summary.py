@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.finding import Finding, find
+from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 from pytest_leakcheck.report.summary import first_line, summary_lines
@@ -15,7 +15,9 @@ def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
     budgets = tuple(Budget(verdict.resource, 0) for verdict in verdicts)
     kept = {verdicts[0].resource: (Held(held, 17),)} if held else {}
     recording = Recording(f"tests/test_loader.py::{test}", (), seconds=1.25)
-    return find(Result(Plan(recording.test, budgets), recording, verdicts, kept), ("leak", "over_budget", "unclosed"))
+    return conclude(
+        Result(Plan(recording.test, budgets), recording, verdicts, kept), ("leak", "over_budget", "unclosed")
+    )
 
 
 def leak(test: str = "test_switch") -> Finding:
@@ -74,7 +76,7 @@ def test_none_shows_nothing() -> None:
 def test_one_fingerprint_has_one_line() -> None:
     assert shown(leak(), leak()) == [
         ("red", f"{leak().fingerprint}  fd +1.0/iter × 17 (budget 0) — 17 × video_0001.mp4"),
-        ("dim", "  2 tests"),
+        ("dim", "  tests/test_loader.py::test_switch (2 times)"),
     ]
     assert len(shown(leak(), leak("test_other"))) == 4
 
