@@ -149,11 +149,11 @@ class Repetition:
             context = self._context(panel, name, final)
             verdict = judge(panel.series(name), budget, context)
             if verdict is not None and verdict.outcome in ("leak", "over_budget"):
-                # Before anything is frozen again: owners made since the start would be out of sight.
-                filling = self._bounded.filling(name, panel.above_start(name))
-                if self._only_looked_like_it(panel, name):
+                # Before anything is frozen again: what was made since the start would be out of sight.
+                bounded = self._bounded.filling(name, panel.above_start(name)) or self._cached(panel, name)
+                if not bounded and self._only_looked_like_it(panel, name):
                     return not self._out_of_time
-                context = replace(context, bounded=filling or self._cached(panel, name))
+                context = replace(context, bounded=bounded)
                 verdict = judge(panel.series(name), budget, context)
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
                 # Where the effort is given, all of it goes into an `ok` and its floor.

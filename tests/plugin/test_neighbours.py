@@ -231,7 +231,7 @@ def test_bounded_caches_are_no_leak(project: Project) -> None:
     project.write(
         "test_it.py",
         """
-        import functools, itertools, os
+        import functools, itertools, os, re
         import pytest
 
         NUMBERS = itertools.count()
@@ -247,9 +247,20 @@ def test_bounded_caches_are_no_leak(project: Project) -> None:
 
         @pytest.mark.fd_budget
         def test_still_filling(): larger(next(NUMBERS))
+
+        @pytest.mark.object_budget
+        def test_of_the_library(): re.match("a{%d}b" % (next(NUMBERS) % 400), "aab")
+
+        PATTERNS = []
+
+        @pytest.mark.object_budget
+        def test_beside_it(): PATTERNS.append(re.compile("c{%d}" % next(NUMBERS)))
         """,
     )
     outcome = project.run()
+    assert outcome.verdicts["test_of_the_library", "object"] == "inconclusive"
+    assert "empties on request" in outcome.finding("test_of_the_library", "object")["reason"]
+    assert outcome.verdicts["test_beside_it", "object"] == "leak"
     assert outcome.verdicts["test_fills", "fd"] == "ok", outcome.text
     found = outcome.finding("test_still_filling")
     assert found["verdict"] == "inconclusive"
