@@ -21,6 +21,8 @@ class Resource:
         tolerance: Growth per iteration that is never called a leak, in the unit of the resource: what the counter
             itself wanders by on clean code.
         resolution: Levels closer than this cannot be told apart, in the unit of the resource.
+        slack: A level that is exceeded by no more than this is not held against a test: what the interpreter and the
+            allocator make for themselves, once in a while.
         default: Judged when a test carries ``leakcheck`` and names no resources.
         scope: What the counter covers: the whole process tree, or this process.
     """
@@ -31,6 +33,7 @@ class Resource:
     scarce: bool = False
     tolerance: float = 0.0
     resolution: int = 0
+    slack: int = 0
     default: bool = True
     scope: str = "this process"
 
@@ -45,7 +48,7 @@ RESOURCES: Final[dict[str, Resource]] = {
         # glibc counts a block that is freed into a thread's cache as used until it is flushed: over 60 clean series of
         # torch, pandas and PyAV loops, 16 bytes per iteration bounded that wandering with no false alarm.
         # The interpreter itself makes a block of about a KiB once in a while (a function called for the 1,024th time).
-        Resource("heap", "bytes", "bytes in use", tolerance=16.0, resolution=4096),
+        Resource("heap", "bytes", "bytes in use", tolerance=16.0, slack=4096),
         Resource("object", "count", "gc objects"),
         # Pages are returned when the allocator likes. Kernels before 6.17 also count them in batches of up to 64 pages
         # per CPU, hence the resolution; 1 KiB per iteration is a quarter page.

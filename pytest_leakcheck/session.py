@@ -12,7 +12,7 @@ import pytest
 from pytest_leakcheck import xdist
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report import json as json_report
-from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
+from pytest_leakcheck.report.glyphs import ASCII, Glyphs, glyphs_for
 from pytest_leakcheck.report.summary import first_line, summary_lines
 from pytest_leakcheck.settings import Settings
 
@@ -28,6 +28,8 @@ def glyphs_of(config: pytest.Config) -> Glyphs:
     """What the terminal of the session can show; a worker is told by its controller."""
     if xdist.is_worker(config):
         return glyphs_for(xdist.told_encoding(config))
+    if not config.pluginmanager.hasplugin("terminalreporter"):
+        return ASCII
     return glyphs_for(getattr(config.get_terminal_writer()._file, "encoding", None))
 
 

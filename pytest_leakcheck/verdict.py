@@ -163,7 +163,7 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
     """Judge a block that ran once, by the difference of its two readings and the level of the budget."""
     case = _examine(series, budget, Context(final=True))
     level, allowed, released = series.readings[-1] - series.readings[0], budget.level or 0, sum(series.released)
-    if level > allowed:
+    if level > allowed + case.resource.slack:
         noisy = not case.resource.scarce and level - allowed <= case.noise
         reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
         return case.say("inconclusive" if noisy else "over_budget", reason, level=level, slope=0.0)
@@ -240,7 +240,7 @@ def _extrapolated(case: _Case, over: int, level: int) -> Verdict:
 def _standing(case: _Case) -> Verdict | None:
     """Question 2: a level that is exceeded and has settled."""
     allowed = case.budget.level
-    if allowed is None or case.level <= allowed:
+    if allowed is None or case.level <= allowed + case.resource.slack:
         return None
     settled = case.grown.state == "flat" and case.n >= min(SCARCE.clean, case.context.horizon)
     if not settled and not case.context.final:
@@ -284,6 +284,9 @@ def _settled(case: _Case) -> Verdict | None:
     if case.collected.state == "undecided" and any(case.series.released) and not case.context.final:
         return None
     note = _shape(case) if case.level > 0 and case.resource.scarce else ""
+    if case.budget.level is not None and case.level > case.budget.level:
+        slack = case.amount(case.resource.slack)
+        note = f"{case.amount(case.level)} above the start; up to {slack} over a level is the interpreter's own"
     return case.say("ok", note, floor=_floor(case))
 
 
