@@ -16,11 +16,6 @@ _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMBERS: Final = ("iterations", "warmup", "max_time")
 _EFFORT: Final = ("iterations", "warmup", "max_time", "resources")
 
-LEAKCHECK_LINE: Final = (
-    "leakcheck(iterations=0, warmup=3, max_time=30, resources=()): pytest-leakcheck: repeat this test and judge all "
-    "resources, or those named; effort is set here and only here, for example leakcheck(iterations=50)."
-)
-
 
 class MarkError(ValueError):
     """A mark that cannot be read: ``mark(arguments): what is wrong. Valid form.``"""
@@ -35,13 +30,6 @@ class Mark(Protocol):
     def args(self) -> tuple[Any, ...]: ...
     @property
     def kwargs(self) -> Mapping[str, Any]: ...
-
-
-def marker_lines() -> Iterable[str]:
-    """One line per marker, as ``pytest --markers`` prints it."""
-    for mark, name in BUDGET_MARKS.items():
-        yield f"{valid_form(mark)}: pytest-leakcheck: bound the {RESOURCES[name].plural} that this test retains."
-    yield LEAKCHECK_LINE
 
 
 def valid_form(mark: str) -> str:

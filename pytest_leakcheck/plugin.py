@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SETTINGS: Final = pytest.StashKey[Settings]()
 
-# Of `markers.marker_lines`, spelled out: a plain run registers them and imports nothing for it. A test compares.
+# Spelled out, so that a plain run registers them and imports nothing for it; a test compares with `markers`.
 _BUDGET: Final = (
     "{name}_budget({example}, *, per_iteration=0, over=N, unclosed='fail', reason=''): "
     "pytest-leakcheck: bound the {plural} that this test retains."
@@ -29,7 +29,7 @@ MARKERS: Final = (
     _BUDGET.format(name="object", example="0", plural="gc objects"),
     _BUDGET.format(name="rss", example='"1 MiB"', plural="resident bytes"),
     "leakcheck(iterations=0, warmup=3, max_time=30, resources=()): pytest-leakcheck: repeat this test and judge all "
-    "resources, or those named; effort is set here and only here, for example leakcheck(iterations=50).",
+    "resources, or those named. For example leakcheck(iterations=50); the command line beats it.",
 )
 
 
