@@ -165,8 +165,8 @@ class RepeatingProtocol:
         residue = Residue(item)
         repetition = Repetition(plan)
         iteration = item.stash[REPEATING] = _Iteration(residue)
-        repetition.begin()
         try:
+            repetition.begin()
             while True:
                 iteration.count += 1
                 self._subtests.clear()

@@ -64,7 +64,7 @@ class Repetition:
         self._restarts = 0
         self._next_look = 0
         self._naming = False
-        self._emptied = ""
+        self._emptied: dict[str, str] = {}
         self._out_of_time = False
         self._panel: Panel | None = None
 
@@ -185,13 +185,14 @@ class Repetition:
 
     def _cached(self, panel: Panel, name: str) -> str:
         """Whether most of what stands above the start is in caches that empty on request."""
-        stood = panel.above_start(name)
-        if find_resource(name).scarce or self._emptied:
-            return self._emptied
-        empty_caches()
-        if 2 * (stood - panel.came_down(name)) <= stood:
-            self._emptied = "a cache of the standard library that empties on request (re, linecache)"
-        return self._emptied
+        if find_resource(name).scarce:
+            return ""
+        if name not in self._emptied:
+            empty_caches()
+            if 2 * panel.came_down(name) >= panel.above_start(name) > 0:
+                # Remembered: what was emptied counts as the harness's doing, so the series goes on as if it were there.
+                self._emptied[name] = "a cache of the standard library that empties on request (re, linecache)"
+        return self._emptied.get(name, "")
 
     def _name_released(self, panel: Panel, verdict: Verdict) -> bool:
         """What the collector gave back is gone; one more iteration tells what it was."""
@@ -209,8 +210,8 @@ class Repetition:
             heap = find_resource("heap")
             exact_flat = growth(panel.series("heap").readings, heap.tolerance).state == "flat"
         headroom = None if limit is None else max(0, limit - panel.level(name))
-        if panel.level("process"):
-            # The counters are the whole tree's, the limits those of each process alone.
+        if name == "fd" and panel.level("process"):
+            # The counter is the whole tree's, the limit that of each process alone.
             headroom = None
         return Context(final, effort.run_length, headroom, effort.most, exact_flat=exact_flat)
 

@@ -151,7 +151,7 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
         return ""
     children = finding.recording.find("process")
-    if children is not None and any(children.readings):
+    if verdict.resource == "fd" and children is not None and any(children.readings):
         # The counter is the whole tree's, the limit that of each process alone.
         return ""
     resource = find_resource(verdict.resource)
