@@ -147,3 +147,36 @@ def test_inside_a_repeated_test_the_loop_is_one_step(project: Project) -> None:
         """,
     )
     assert project.run().verdicts == {("test_it", "fd"): "leak"}
+
+
+def test_one_measurement_at_a_time(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import gc
+        import pytest
+
+        def test_nested(leakcheck):
+            with pytest.raises(RuntimeError, match="a measurement is under way in this process already"):
+                for _ in leakcheck.steps(fd=0):
+                    with leakcheck.budget(fd=0): pass
+
+        def test_a_gauge_that_fails(leakcheck):
+            leakcheck.gauge("broken", lambda: 1 // 0)
+            with pytest.raises(ZeroDivisionError):
+                for _ in leakcheck.steps(fd=0): pass
+
+        def test_a_new_gauge(leakcheck):
+            with pytest.raises(RuntimeError, match="inside the loop is new"):
+                for _ in leakcheck.steps(fd=0): leakcheck.gauge("late", 1)
+
+        def test_no_step(leakcheck):
+            with pytest.raises(ValueError, match="not a number of steps"):
+                list(leakcheck.steps(0, fd=0))
+
+        def test_nothing_is_left_behind():
+            assert gc.get_freeze_count() == 0
+            assert gc.callbacks == []
+        """,
+    )
+    assert project.run().last_line == "5 passed"

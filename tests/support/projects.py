@@ -15,6 +15,15 @@ ROOT = Path(__file__).parents[2]
 OLDEST = ROOT / ".venv" / "oldest" / "bin" / "python"
 
 
+# What a leaky test file begins with.
+HEAD = """
+    import os
+    import pytest
+    KEPT = []
+    def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
+"""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a run of pytest came to."""

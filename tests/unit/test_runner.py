@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import errno
 import gc
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +17,9 @@ import pytest
 from pytest_leakcheck import panel
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget, parse_budget
-from pytest_leakcheck.finding import conclude
-from pytest_leakcheck.plan import Effort, Plan
-from pytest_leakcheck.probes.collector import open_targets
-from pytest_leakcheck.runner import Repetition, Result, describe_environment
-from pytest_leakcheck.verdict import Verdict
+from repeats import Owner, Work, descriptors, open_null, repeat, verdict_on
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
-Work = Callable[[], object]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,48 +35,6 @@ def _frozen() -> Iterator[None]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held for good is waited for in vain: a shorter time says the same."""
     monkeypatch.setattr(panel, "_SETTLE", 0.01)
-
-
-def repeat(work: Work, *budgets: Budget, gauges: dict[str, Callable[[], int]] | None = None, **effort: Any) -> Result:
-    repetition = Repetition(Plan("test_a.py::test_b", budgets, Effort(**effort)), gauges)
-    repetition.begin()
-    try:
-        work()
-        while repetition.iteration_done():
-            work()
-    except OSError as error:
-        return repetition.end("failed", error)
-    return repetition.end()
-
-
-def verdict_on(work: Work, *budgets: Budget, **effort: Any) -> Verdict:
-    (verdict,) = repeat(work, *budgets, **effort).verdicts
-    return verdict
-
-
-def open_null() -> int:
-    return os.open("/dev/null", os.O_RDONLY)
-
-
-@contextlib.contextmanager
-def descriptors() -> Iterator[list[int]]:
-    kept: list[int] = []
-    try:
-        yield kept
-    finally:
-        for descriptor in kept:
-            os.close(descriptor)
-
-
-class Owner:
-    """Holds a descriptor, and unless it is mended also itself."""
-
-    def __init__(self, *, cyclic: bool = True) -> None:
-        self.itself = self if cyclic else None
-        self.descriptor = open_null()
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
 
 
 # Held for good.
@@ -334,139 +285,3 @@ def test_threads_that_were_waited_for_at_the_last_look_do_not_cost_the_verdict(m
     readers.sleep(0)
     (verdict,) = result.verdicts
     assert verdict.outcome in ("ok", "inconclusive")
-
-
-# A process that runs out, and time that does.
-
-
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_running_out_after_growth_is_a_leak(number: int) -> None:
-    with descriptors() as kept:
-
-        def work() -> None:
-            if len(kept) == 8:
-                raise OSError(number, "Too many open files")
-            kept.append(open_null())
-
-        result = repeat(work, Budget("thread", 0), Budget("fd", 0))
-    (verdict,) = result.verdicts
-    assert (verdict.resource, verdict.outcome, verdict.level, verdict.iterations) == ("fd", "leak", 5, 5)
-    assert verdict.reason == f"+1.0/iter over 5 iterations, then OSError: [Errno {number}] Too many open files"
-    assert result.held["fd"] == (Held("/dev/null", 5),)
-    assert result.recording.stopped == "failed"
-
-
-def test_running_out_behind_another_error_is_found() -> None:
-    with descriptors() as kept:
-
-        def work() -> None:
-            if len(kept) == 8:
-                raise OSError("cannot decode") from OSError(errno.EMFILE, "Too many open files")
-            kept.append(open_null())
-
-        assert verdict_on(work, Budget("fd", 0)).outcome == "leak"
-
-
-@pytest.mark.parametrize(("grows", "number"), [(False, errno.EMFILE), (True, errno.ENOENT)])
-def test_another_failure_or_one_without_growth_is_no_leak(grows: bool, number: int) -> None:
-    with descriptors() as kept:
-        count = iter(range(100))
-
-        def work() -> None:
-            if next(count) == 8:
-                raise OSError(number, "no")
-            if grows:
-                kept.append(open_null())
-
-        result = repeat(work, Budget("fd", 0))
-    assert (result.verdicts, result.recording.stopped) == ((), "failed")
-
-
-def test_time_that_runs_out_ends_with_what_is_missing() -> None:
-    result = repeat(lambda: time.sleep(0.02), Budget("fd", 0), max_time=0.09, warmup=0)
-    (verdict,) = result.verdicts
-    assert result.recording.stopped == "time"
-    assert verdict.outcome == "inconclusive"
-    assert verdict.reason == f"{verdict.iterations} iterations, 13 needed"
-    assert 1 <= verdict.iterations <= 4
-
-
-def test_time_that_runs_out_in_the_warm_up_is_inconclusive_too() -> None:
-    result = repeat(lambda: time.sleep(0.01), Budget("fd", 0), max_time=0.001)
-    assert (result.verdicts, result.recording.stopped) == ((), "time")
-    finding = conclude(result, ("leak",))
-    assert (finding.colour, finding.verdict.outcome) == ("yellow", "inconclusive")
-    assert finding.verdict.reason == "stopped after 0.0 s, before the first reading"
-
-
-# Effort.
-
-
-@pytest.mark.parametrize("warmup", [0, 1, 5])
-def test_warm_up_is_not_judged(warmup: int) -> None:
-    calls = 0
-    with descriptors() as kept:
-
-        def work() -> None:
-            nonlocal calls
-            calls += 1
-            if calls <= warmup:
-                kept.append(open_null())
-
-        result = repeat(work, Budget("fd", 0), warmup=warmup)
-    assert result.verdicts[0].outcome == "ok"
-    assert result.recording.warmup == warmup
-    assert calls == warmup + result.recording.series[0].iterations
-
-
-def test_a_number_of_iterations_is_run_to_its_end_unless_a_red_comes_first(impatient: None) -> None:  # noqa: ARG001
-    result = repeat(int, Budget("fd", 0), iterations=40)
-    assert result.recording.series[0].iterations == 40
-    assert (result.verdicts[0].outcome, result.recording.stopped) == ("ok", "iterations")
-    with descriptors() as kept:
-        result = repeat(lambda: kept.append(open_null()), Budget("fd", 0), iterations=40)
-    assert result.recording.series[0].iterations == 17
-
-
-def test_all_readings_are_recorded_with_witnesses_that_are_not_judged() -> None:
-    result = repeat(int, Budget("fd", 0))
-    recorded = {series.resource: series.iterations for series in result.recording.series}
-    assert recorded == dict.fromkeys(("fd", "thread", "process", "object", "heap"), 13)
-    assert result.recording.environment == describe_environment()
-    assert result.recording.limits["fd"] > 0
-
-
-def test_a_counter_of_the_users_own_is_judged_like_the_others() -> None:
-    frames: list[int] = []
-    leaky = repeat(lambda: frames.append(0), Budget("gauge:frames"), gauges={"frames": lambda: len(frames)})
-    assert (leaky.verdicts[0].outcome, leaky.verdicts[0].slope) == ("leak", 1.0)
-    mended = repeat(int, Budget("gauge:frames"), gauges={"frames": lambda: len(frames)})
-    assert mended.verdicts[0].outcome == "ok"
-
-
-def test_an_absent_instrument_is_a_verdict_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
-    result = repeat(int, Budget("fd", 0), Budget("heap", 0))
-    assert [(one.resource, one.outcome) for one in result.verdicts] == [("fd", "ok"), ("heap", "unavailable")]
-    assert "mallinfo2" in result.verdicts[1].reason
-    assert set(result.recording.unavailable) == {"heap"}
-
-
-# The harness itself.
-
-
-def test_the_loop_retains_nothing_of_its_own() -> None:
-    budgets = [Budget(name) for name in ("fd", "thread", "process", "heap", "object")]
-    result = repeat(int, *budgets, iterations=2000)
-    for series in result.recording.series:
-        assert series.iterations == 2000
-        # Python 3.10 allocates a cache for a function when it is called for the 1024th time.
-        since = 1100 if series.resource == "heap" else 0
-        assert len(set(series.readings[since:])) == 1, series.resource
-
-
-def test_a_repetition_leaves_the_process_as_it_was() -> None:
-    repeat(int, Budget("fd"), Budget("rss"))
-    before, callbacks = open_targets(), len(gc.callbacks)
-    repeat(int, Budget("fd"), Budget("rss"))
-    assert (open_targets(), len(gc.callbacks), gc.isenabled()) == (before, callbacks, True)

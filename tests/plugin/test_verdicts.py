@@ -1,0 +1,234 @@
+"""What becomes of leaks and of what only looks like one, in tests as users write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from projects import HEAD, Project
+
+
+def test_running_out_is_a_leak(project: Project) -> None:
+    """Descriptors end before the rule can speak: the report still comes, with the failure that ended the run."""
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    import resource
+
+    @pytest.fixture(scope="module", autouse=True)
+    def low_limit():
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        for file in KEPT: os.close(file)
+
+    @pytest.fixture
+    def needs_a_file():
+        file = os.open(__file__, os.O_RDONLY)
+        yield
+        os.close(file)
+
+    @pytest.mark.fd_budget(0)
+    def test_it(needs_a_file):
+        for _ in range(5): leak()
+    """,
+    )
+    outcome = project.run()
+    found = outcome.finding("test_it")
+    assert (outcome.status, found["verdict"]) == (1, "leak"), outcome.text
+    assert found["slope"] == pytest.approx(5)
+    assert "then OSError: [Errno 24] Too many open files" in found["reason"]
+    assert "LeakError: fd +5.0/iter" in outcome.text
+
+
+def test_a_slow_test_goes_red(project: Project) -> None:
+    """50 MiB an iteration in a test of one second, within the 30 s that a test is given."""
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    import time
+    @pytest.mark.heap_budget
+    def test_slow():
+        KEPT.append(bytearray(50 << 20))
+        time.sleep(1)
+    """,
+    )
+    outcome = project.run()
+    found = outcome.finding("test_slow", "heap")
+    assert (outcome.status, found["verdict"]) == (1, "leak"), outcome.text
+    assert found["slope"] == pytest.approx(50 << 20, rel=0.01)
+    assert outcome.recordings[0]["seconds"] < 30
+
+
+def test_the_collector_as_the_user_has_it(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import gc, os
+        import pytest
+
+        class Cycle:
+            def __init__(self): self.me, self.file = self, os.open(__file__, os.O_RDONLY)
+            def __del__(self): os.close(self.file)
+
+        @pytest.mark.fd_budget(0)
+        def test_on(): Cycle()
+
+        @pytest.mark.fd_budget(0)
+        class TestOff:
+            @pytest.fixture(scope="class", autouse=True)
+            def off(self):
+                gc.disable()
+                yield
+                gc.enable()
+                gc.collect()
+            def test_off(self): Cycle()
+
+        @pytest.mark.fd_budget(0, unclosed="allow")
+        def test_allowed(): Cycle()
+
+        @pytest.mark.fd_budget(0, unclosed="warn")
+        def test_warned(): Cycle()
+
+        @pytest.mark.leakcheck
+        def test_by_default(): Cycle()
+
+        def test_left_as_it_was():
+            assert gc.isenabled()
+            assert gc.get_freeze_count() == 0
+            assert gc.callbacks == []
+        """,
+    )
+    outcome = project.run()
+    assert outcome.verdicts["test_on", "fd"] == "unclosed"
+    assert outcome.finding("test_on")["slope"] == 1.0
+    assert outcome.finding("test_on")["colour"] == "red"
+    assert outcome.verdicts["test_off", "fd"] == "leak"
+    assert "collector    switched off by the program" in outcome.text
+    assert outcome.verdicts["test_allowed", "fd"] == "ok"
+    assert (outcome.verdicts["test_warned", "fd"], outcome.finding("test_warned")["colour"]) == ("unclosed", "yellow")
+    assert (outcome.verdicts["test_by_default", "fd"], outcome.finding("test_by_default")["colour"]) == (
+        "unclosed",
+        "yellow",
+    )
+    assert outcome.last_line == "2 failed, 4 passed"
+
+
+def test_bounded_caches_are_no_leak(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import functools, itertools, os, re
+        import pytest
+
+        NUMBERS = itertools.count()
+
+        @functools.lru_cache(maxsize=128)
+        def cached(number): return os.open(__file__, os.O_RDONLY)
+
+        @functools.lru_cache(maxsize=1000)
+        def larger(number): return os.open(__file__, os.O_RDONLY)
+
+        @pytest.mark.fd_budget
+        def test_fills(): cached(next(NUMBERS) % 128)
+
+        @pytest.mark.fd_budget
+        def test_still_filling(): larger(next(NUMBERS))
+
+        @pytest.mark.object_budget
+        def test_of_the_library(): re.match("a{%d}b" % (next(NUMBERS) % 400), "aab")
+
+        PATTERNS = []
+
+        @pytest.mark.object_budget
+        def test_beside_it(): PATTERNS.append(re.compile("c{%d}" % next(NUMBERS)))
+        """,
+    )
+    outcome = project.run()
+    assert outcome.verdicts["test_of_the_library", "object"] == "inconclusive"
+    assert "empties on request" in outcome.finding("test_of_the_library", "object")["reason"]
+    assert outcome.verdicts["test_beside_it", "object"] == "leak"
+    assert outcome.verdicts["test_fills", "fd"] == "ok", outcome.text
+    found = outcome.finding("test_still_filling")
+    assert found["verdict"] == "inconclusive"
+    assert "bounded cache still filling: lru_cache of larger: 290 of 1000" in found["reason"]
+
+
+def test_kept_by_threads_that_end_later(project: Project) -> None:
+    """A thread that ends by itself a little after its test is no leak; one that stays is."""
+    project.write(
+        "test_it.py",
+        """
+        import threading, time
+        import pytest
+        STOP = threading.Event()
+
+        @pytest.fixture(scope="module", autouse=True)
+        def clean_up():
+            yield
+            STOP.set()
+
+        @pytest.mark.thread_budget(0)
+        def test_ends_later(): threading.Thread(target=time.sleep, args=(0.1,)).start()
+
+        @pytest.mark.thread_budget(0)
+        def test_stays(): threading.Thread(target=STOP.wait).start()
+        """,
+    )
+    assert project.run().verdicts == {("test_ends_later", "thread"): "ok", ("test_stays", "thread"): "leak"}
+
+
+def test_leaks_of_children_are_named_as_children(project: Project) -> None:
+    """Their descriptors count too, and are not what leaks."""
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    import subprocess
+
+    @pytest.fixture(scope="module", autouse=True)
+    def clean_up():
+        yield
+        for child in KEPT:
+            child.kill(); child.wait()
+
+    @pytest.mark.leakcheck
+    def test_it(): KEPT.append(subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE))
+    """,
+    )
+    outcome = project.run()
+    assert outcome.finding("test_it", "process")["verdict"] == "leak", outcome.text
+    assert "means" not in outcome.text
+
+
+def test_noise_of_the_allocator_is_no_leak(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import random
+        import pytest
+
+        @pytest.mark.leakcheck
+        def test_mixed_sizes(): [bytes(random.randrange(1, 200_000)) for _ in range(200)]
+
+        @pytest.mark.object_budget(0)
+        def test_cycles():
+            with pytest.raises(ValueError): raise ValueError
+            cycle = []
+            cycle.append(cycle)
+
+        @pytest.mark.heap_budget(0)
+        def test_empty(): pass
+
+        def test_block(leakcheck):
+            with leakcheck.budget(): pass
+        """,
+    )
+    outcome = project.run()
+    assert {one["verdict"] for one in outcome.findings} <= {"ok", "inconclusive"}, outcome.text
+    assert outcome.verdicts["test_cycles", "object"] == "ok"
+    assert outcome.verdicts["test_empty", "heap"] == "ok"
+    assert outcome.verdicts["test_block", "fd"] == "ok"
+    assert outcome.last_line == "4 passed"

@@ -1,0 +1,57 @@
+"""Repeating a function under a plan, and things for it to keep."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.plan import Effort, Plan
+from pytest_leakcheck.runner import Repetition, Result
+from pytest_leakcheck.verdict import Verdict
+
+Work = Callable[[], object]
+
+
+def repeat(work: Work, *budgets: Budget, gauges: dict[str, Callable[[], int]] | None = None, **effort: Any) -> Result:
+    repetition = Repetition(Plan("test_a.py::test_b", budgets, Effort(**effort)), gauges)
+    repetition.begin()
+    try:
+        work()
+        while repetition.iteration_done():
+            work()
+    except OSError as error:
+        return repetition.end("failed", error)
+    return repetition.end()
+
+
+def verdict_on(work: Work, *budgets: Budget, **effort: Any) -> Verdict:
+    (verdict,) = repeat(work, *budgets, **effort).verdicts
+    return verdict
+
+
+def open_null() -> int:
+    return os.open("/dev/null", os.O_RDONLY)
+
+
+@contextlib.contextmanager
+def descriptors() -> Iterator[list[int]]:
+    kept: list[int] = []
+    try:
+        yield kept
+    finally:
+        for descriptor in kept:
+            os.close(descriptor)
+
+
+class Owner:
+    """Holds a descriptor, and unless it is mended also itself."""
+
+    def __init__(self, *, cyclic: bool = True) -> None:
+        self.itself = self if cyclic else None
+        self.descriptor = open_null()
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)

@@ -1,0 +1,35 @@
+"""Judging a series look by look, as a repetition does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_leakcheck.budget import Budget, parse_budget
+from pytest_leakcheck.plan import ADAPTIVE
+from pytest_leakcheck.ratchet import looks
+from pytest_leakcheck.series import Series
+from pytest_leakcheck.verdict import Context, Verdict, judge
+
+
+def walk(
+    budget: Budget,
+    reading: Callable[[int], int] | Sequence[int],
+    *,
+    released: Callable[[int], int] | None = None,
+    most: int = ADAPTIVE,
+    **context: Any,
+) -> Verdict:
+    """The first verdict on the readings, and the last chance to give one at `most`."""
+    x = tuple(map(reading, range(most + 1))) if callable(reading) else tuple(reading)
+    gone = tuple(map(released, range(most))) if released else ()
+    for at in looks(most):
+        series = Series(budget.resource, x[: at + 1], gone[:at])
+        verdict = judge(series, budget, Context(final=at == most, horizon=most, **context))
+        if verdict is not None:
+            return verdict
+    raise AssertionError("the last look gave no verdict")
+
+
+def budget(resource: str, *level: object, **keywords: object) -> Budget:
+    return parse_budget(resource, level, keywords)
