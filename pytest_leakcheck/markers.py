@@ -14,7 +14,7 @@ from pytest_leakcheck.settings import Settings
 BUDGET_MARKS: Final = {f"{name}_budget": name for name in RESOURCES}
 _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMBERS: Final = ("iterations", "warmup", "max_time")
-_EFFORT: Final = ("iterations", "warmup", "max_time", "resources")
+_EFFORT: Final = (*_NUMBERS, "resources")
 
 
 class MarkError(ValueError):
@@ -95,8 +95,8 @@ def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]
     resources = mark.kwargs.get("resources", ())
     if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
         raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
-    # The command line beats the mark.
     given = {name: mark.kwargs[name] for name in _NUMBERS if name in mark.kwargs}
+    # The command line beats the mark.
     effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
     if given.get("iterations") == 0:
         raise fail("iterations=0 is not a number of iterations of at least 1.")

@@ -40,13 +40,10 @@ def measure_block(
         panel.start()
         yield finished
         panel.read()
-        if any(
-            panel.above_start(budget.resource) > (budget.level or 0) for budget in budgets if panel.has(budget.resource)
-        ):
+        readable = [budget for budget in budgets if panel.has(budget.resource)]
+        if any(panel.above_start(budget.resource) > (budget.level or 0) for budget in readable):
             panel.settle()
-        verdicts = tuple(
-            judge_once(panel.series(budget.resource), budget) for budget in budgets if panel.has(budget.resource)
-        )
+        verdicts = tuple(judge_once(panel.series(budget.resource), budget) for budget in readable)
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
         recording = Recording(

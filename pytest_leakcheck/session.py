@@ -82,22 +82,22 @@ class SessionReport:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         if not self._findings and not self._json:
             return
-        terminal = terminalreporter
         quiet = config.get_verbosity() < 0
         wanted = "all" if config.get_verbosity() > 0 else self._settings.summary
         glyphs = glyphs_of(config)
         headline = first_line(self._findings, time.perf_counter() - self._began, glyphs)
-        if terminal.no_summary:
-            terminal.write_line(f"leakcheck: {headline}")
+        if terminalreporter.no_summary:
+            terminalreporter.write_line(f"leakcheck: {headline}")
         else:
-            terminal.section("leakcheck") if not quiet else None
-            terminal.write_line(headline)
+            if not quiet:
+                terminalreporter.section("leakcheck")
+            terminalreporter.write_line(headline)
             for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
-                terminal.write_line(line, **_MARKUP[colour])
+                terminalreporter.write_line(line, **_MARKUP[colour])
         if self._not_written:
-            terminal.write_line(f"leakcheck: {self._not_written}", red=True)
+            terminalreporter.write_line(f"leakcheck: {self._not_written}", red=True)
         elif self._json and not quiet:
-            terminal.write_line(f"leakcheck: wrote {self._json}")
+            terminalreporter.write_line(f"leakcheck: wrote {self._json}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

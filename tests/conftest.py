@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,18 @@ def project(tmp_path: Path) -> Project:
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, descriptors that are kept on purpose need not be waited for; the waiting is tested with threads."""
     monkeypatch.setattr(panel, "_SETTLE_DESCRIPTORS", 0.002)
+
+
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[None]:
+    """As in a program that has frozen its own objects: walking those of the whole suite would cost most of the time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held for good is waited for in vain: a shorter time says the same."""
+    monkeypatch.setattr(panel, "_SETTLE", 0.01)

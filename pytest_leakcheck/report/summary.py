@@ -59,12 +59,13 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
 
 def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if wanted != "all":
-        if _floors(green):
-            yield from _wrapped(f"in each ok test a leak would have been seen of {_floors(green)}")
+        if floors := _floors(green):
+            yield from _wrapped(f"in each ok test a leak would have been seen of {floors}")
         return
     for finding in green:
         yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
-        yield from _wrapped(f"would have seen {_floors([finding])}")
+        if floors := _floors([finding]):
+            yield from _wrapped(f"would have seen {floors}")
         for verdict in finding.verdicts:
             if verdict.reason:
                 yield from _wrapped(f"{verdict.resource}: {verdict.reason}")

@@ -1,25 +1,15 @@
 from __future__ import annotations
 
 import functools
-import gc
 import threading
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from pytest_leakcheck.attribution.bounded import BoundedOwners
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _frozen() -> Iterator[None]:
-    """Out of sight: walking the objects of the whole suite would cost most of the time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
+pytestmark = pytest.mark.usefixtures("frozen")
 
 # So many that no cache of the interpreter or of another test gains more in the meantime.
 MANY = 2000

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from pytest_leakcheck import settings
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.plan import ADAPTIVE, Effort, plan_test
+from pytest_leakcheck.plan import ADAPTIVE, MOST_ITERATIONS, Effort, plan_test
 from pytest_leakcheck.ratchet import looks
 
 
@@ -37,3 +38,8 @@ def test_the_effort_is_carried_and_0_iterations_mean_as_many_as_are_needed() -> 
 def test_the_adaptive_effort_passes_the_horizon_of_memory_with_a_look_to_spare() -> None:
     late = [at for at in looks(ADAPTIVE) if at >= 200]
     assert late == [229, 287]
+
+
+def test_settings_and_plan_have_one_upper_limit() -> None:
+    """Settings cannot import it: a plain run must stay light."""
+    assert settings._MOST == MOST_ITERATIONS

@@ -9,32 +9,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from pytest_leakcheck import panel
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget, parse_budget
 from repeats import Owner, Work, descriptors, open_null, repeat, verdict_on
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _frozen() -> Iterator[None]:
-    """As in a program that has frozen its own objects: walking those of the whole suite would cost most of the time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held for good is waited for in vain: a shorter time says the same."""
-    monkeypatch.setattr(panel, "_SETTLE", 0.01)
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
+    pytest.mark.usefixtures("frozen"),
+]
 
 
 # Held for good.

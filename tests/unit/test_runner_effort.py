@@ -7,11 +7,9 @@ import errno
 import gc
 import sys
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from pytest_leakcheck import panel
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.finding import conclude
@@ -19,22 +17,10 @@ from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.runner import describe_environment
 from repeats import descriptors, open_null, repeat, verdict_on
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _frozen() -> Iterator[None]:
-    """As in a program that has frozen its own objects: walking those of the whole suite would cost most of the time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held for good is waited for in vain: a shorter time says the same."""
-    monkeypatch.setattr(panel, "_SETTLE", 0.01)
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
+    pytest.mark.usefixtures("frozen"),
+]
 
 
 # A process that runs out, and time that does.

@@ -88,3 +88,9 @@ def test_no_line_is_wider_than_a_terminal() -> None:
         lines = shown(long, clean, wanted=wanted)
         assert lines
         assert all(len(line) <= 80 for _colour, line in lines)
+
+
+def test_what_has_no_floor_claims_none() -> None:
+    bare = finding("test_bare", Verdict("heap", "ok", iterations=5))
+    for wanted in ("failed", "all"):
+        assert not [line for _colour, line in shown(bare, wanted=wanted) if "would have" in line]
