@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pytest
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pytest_leakcheck.runner import Result
 
 Level = int | str | None
+
+_OF_A_BLOCK: Final = ("fd", "thread", "process", "shm", "disk")
 
 
 class Leakcheck(Protocol):
@@ -42,7 +44,7 @@ class Leakcheck(Protocol):
     def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
         """Judge a block once, after against before: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
 
-        Left out, descriptors, threads and child processes are held to 0.
+        Left out, descriptors, threads, child processes, shared memory and temporary files are held to 0.
 
         Raises:
             LeakError: At the block's end, when a level is exceeded or only the collector gave something back.
@@ -70,7 +72,7 @@ def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
         BudgetError: An unknown resource or a level that cannot be read.
     """
     if not levels:
-        return tuple(Budget(name) for name, resource in RESOURCES.items() if resource.default)
+        return tuple(Budget(name, explicit=False) for name, resource in RESOURCES.items() if resource.default)
     for name, level in levels.items():
         if name not in RESOURCES:
             raise BudgetError(f"{name}={level!r}: no such resource; valid are {', '.join(RESOURCES)}")
@@ -139,7 +141,7 @@ class _Measuring:
     def budget(self, **levels: Level) -> Iterator[None]:
         from pytest_leakcheck.once import measure_block
 
-        wanted = read_levels(levels) if levels else tuple(Budget(name) for name, one in RESOURCES.items() if one.scarce)
+        wanted = read_levels(levels) if levels else tuple(map(Budget, _OF_A_BLOCK))
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
         with measure_block(self._node.nodeid, budgets, self._gauges) as finished:
             yield

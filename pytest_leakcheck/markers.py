@@ -11,7 +11,7 @@ from pytest_leakcheck.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.settings import Settings
 
-BUDGET_MARKS: Final = {f"{name}_budget": name for name in RESOURCES}
+_BUDGET: Final = "_budget"
 _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMBERS: Final = ("iterations", "warmup", "max_time")
 _EFFORT: Final = (*_NUMBERS, "resources")
@@ -32,9 +32,14 @@ class Mark(Protocol):
     def kwargs(self) -> Mapping[str, Any]: ...
 
 
+def is_budget(mark: str) -> bool:
+    """Whether a mark of this name bounds a resource."""
+    return mark.endswith(_BUDGET) and mark.removesuffix(_BUDGET) in RESOURCES
+
+
 def valid_form(mark: str) -> str:
     """The signature of a budget mark, with an example level."""
-    example = _EXAMPLES[RESOURCES[BUDGET_MARKS[mark]].unit]
+    example = _EXAMPLES[RESOURCES[mark.removesuffix(_BUDGET)].unit]
     return f"{mark}({example}, *, per_iteration=0, over=N, unclosed='fail', reason='')"
 
 
@@ -55,7 +60,7 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings) -> Plan | N
     budgets: dict[str, Budget] = {}
     leakcheck: Mark | None = None
     for mark in marks:
-        if mark.name in BUDGET_MARKS and mark.name not in budgets:
+        if is_budget(mark.name) and mark.name not in budgets:
             budgets[mark.name] = _budget(mark)
         elif mark.name == "leakcheck" and leakcheck is None:
             leakcheck = mark
@@ -75,7 +80,7 @@ def effort_of(settings: Settings) -> Effort:
 
 def _budget(mark: Mark) -> Budget:
     try:
-        return parse_budget(BUDGET_MARKS[mark.name], mark.args, dict(mark.kwargs))
+        return parse_budget(mark.name.removesuffix(_BUDGET), mark.args, dict(mark.kwargs))
     except BudgetError as error:
         unknown = next((name for name in mark.kwargs if name not in KEYWORDS), "")
         raise MarkError(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Final
 
-from pytest_leakcheck.attribution.identity import survivors, take_identities
+from pytest_leakcheck.attribution.identity import group, survivors, take_identities
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Effort, Plan
@@ -14,6 +15,8 @@ from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.runner import Result, describe_environment, missing_verdicts
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import judge_once
+
+_REST: Final = 0.1
 
 
 @contextlib.contextmanager
@@ -41,17 +44,22 @@ def measure_block(
         yield finished
         panel.read()
         readable = [budget for budget in budgets if panel.has(budget.resource)]
-        if any(panel.above_start(budget.resource) > (budget.level or 0) for budget in readable):
+        over = [budget.resource for budget in readable if panel.above_start(budget.resource) > (budget.level or 0)]
+        if over:
             panel.settle()
+        for shared in panel.folders.keys() & set(over):
+            # What arrives in a shared folder meanwhile is not the block's.
+            panel.rest(_REST, shared)
         verdicts = tuple(judge_once(panel.series(budget.resource), budget) for budget in readable)
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
+        held |= {shared: group(panel.folders[shared].kinds()) for shared in panel.folders if red}
         recording = Recording(
             test=name,
             series=panel.all_series(),
             collector="on" if panel.watch.enabled else "off",
             limits=read_limits(),
-            unavailable=panel.missing,
+            unavailable=panel.reasons(),
             environment=describe_environment(),
         )
         results.append(Result(plan, recording, (*verdicts, *missing_verdicts(plan, panel.missing)), held))

@@ -7,17 +7,20 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from pytest_leakcheck.probes import open_probes
+from pytest_leakcheck.probes import PACED, NotInUse, Unavailable, open_instruments
 from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
+from pytest_leakcheck.probes.folders import Folder, watched_folders
+from pytest_leakcheck.probes.pace import Pace
 from pytest_leakcheck.probes.processes import Tree, process_tree
-from pytest_leakcheck.resources import GAUGE_PREFIX
+from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.series import Series
 
 _TREE: Final = ("fd", "thread", "process")
-# Threads and processes that end by themselves a little later (executors and resolvers take up to 2 s) are waited for,
-# only where something looks wrong. A descriptor alone has nobody who would close it later, so it gets less.
+# Threads, processes and tasks that end by themselves a little later (executors and resolvers take up to 2 s) are waited
+# for, only where something looks wrong. A descriptor or a file alone has nobody who would see to it, so it gets less.
+_ENDS_BY_ITSELF: Final = frozenset({"thread", "process", "task"})
 _SETTLE: Final = 2.0
-_SETTLE_DESCRIPTORS: Final = 0.25
+_SETTLE_ALONE: Final = 0.25
 
 
 class Panel:
@@ -27,6 +30,7 @@ class Panel:
         n: The index of the last row; -1 before the start is read.
         missing: Why a wanted resource cannot be read here.
         watch: The collector.
+        folders: Shared memory and temporary files, by resource.
         patient: Wait at each row for what is about to end by itself.
     """
 
@@ -48,49 +52,91 @@ class Panel:
         self._tree: Tree = process_tree()
         self.watch = CollectorWatch(self._tree.own)
         self._tree.open()
-        try:
-            self._probes, self.missing = open_probes(name for name in wanted if name not in _TREE)
-            self._make_columns()
-            self.watch.open()
-        except BaseException:
-            self._tree.close()
-            raise
-
-    def _make_columns(self) -> None:
-        self._columns = {name: self._column() for probe in (self._tree, *self._probes) for name in probe.resources}
+        names = set(wanted)
+        self._columns = {name: self._column() for name in _TREE}
         self._tree_columns = [self._columns[name] for name in _TREE]
-        self._reads = [(probe.read, [self._columns[name] for name in probe.resources]) for probe in self._probes]
         self._released = {name: self._column() for name in _TREE}
         self._released_columns = [self._released[name] for name in _TREE]
+        self.folders: dict[str, Folder] = {}
+        self._instruments, self.missing = open_instruments(names)
+        try:
+            self._open_folders(names)
+            self._lay_out()
+            self.watch.open()
+        except BaseException:
+            self._close_instruments()
+            raise
+
+    def _open_folders(self, names: set[str]) -> None:
+        for folder in watched_folders():
+            if folder.resource in names:
+                try:
+                    folder.open()
+                except Unavailable as error:
+                    self.missing[folder.resource] = error
+                else:
+                    self.folders[folder.resource] = folder
+
+    def _lay_out(self) -> None:
         # What the harness's own judging can move: exact counters of memory. Resident memory wanders by more than that.
-        self._own = {name: array("q", (0,)) for probe in self._probes for name in probe.resources if name != "rss"}
+        self._own: dict[str, array[int]] = {}
+        self._reads: dict[str, Callable[[], int]] = {}
+        self._quick: list[tuple[Callable[[], int], array[int], array[int]]] = []
+        self._paced: list[Pace] = []
+        for instrument in self._instruments:
+            name, own = instrument.resource, array("q", (0,))
+            column = self._columns[name] = self._column()
+            self._reads[name] = instrument.read
+            if name in ("object", "block", "heap"):
+                self._own[name] = own
+            if name in PACED:
+                self._paced.append(Pace(instrument.read, column, own, find_resource(name).tolerance))
+            else:
+                self._quick.append((instrument.read, column, own))
+        for name in self.folders:
+            self._columns[name] = self._column()
+        self._folder_columns = [(folder, self._columns[name]) for name, folder in self.folders.items()]
 
     def close(self) -> None:
         """Give back what was opened; the rows stay."""
         self.watch.close()
-        for probe in (self._tree, *self._probes):
-            probe.close()
+        self._close_instruments()
+
+    def _close_instruments(self) -> None:
+        self._tree.close()
+        for instrument in self._instruments:
+            instrument.close()
+        for folder in self.folders.values():
+            folder.close()
 
     def start(self) -> None:
         """Read row 0, the start that levels are measured from; forgets earlier rows."""
         for name in self._gauges:
             self._columns.setdefault(GAUGE_PREFIX + name, self._column())
+        for folder in self.folders.values():
+            folder.restart()
         self.n = 0
         # A collection also stops tracking tuples and dicts that hold only atoms, level by level: let that end first.
         for _ in range(ROUNDS):
             self.watch.collect()
-        self._read_into(0)
+        self._began = time.perf_counter()
+        self._rested = 0.0
+        self._read_into(0, whole=True)
 
-    def read(self) -> None:
-        """End an iteration: let the collector finish, and add a row."""
+    def read(self, *, whole: bool = True) -> None:
+        """End an iteration: let the collector finish, and add a row; with ``whole``, of readings only (`Pace`)."""
         row = self.n + 1
-        self._read_into(row)
+        self._read_into(row, whole=whole)
         self.n = row
         if self.patient:
             self.settle()
 
     def has(self, resource: str) -> bool:
         return resource in self._columns
+
+    def reasons(self) -> dict[str, str]:
+        """Why resources cannot be read, those left out that nothing here uses."""
+        return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
 
     def level(self, resource: str) -> int:
         """The last reading."""
@@ -110,17 +156,49 @@ class Panel:
     def settle(self) -> bool:
         """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
         pause, waited, fell = 0.001, 0.0, False
-        while not self._waited_in_vain and any(self.above_start(name) > 0 for name in _TREE):
-            ends_by_itself = fell or self.above_start("thread") > 0 or self.above_start("process") > 0
-            if waited >= (_SETTLE if ends_by_itself else _SETTLE_DESCRIPTORS):
+        scarce = [*_TREE, *self.folders, *(name for name in self._reads if name in _ENDS_BY_ITSELF)]
+        while not self._waited_in_vain:
+            standing = [name for name in scarce if self.above_start(name) > 0]
+            patience = _SETTLE if fell or not _ENDS_BY_ITSELF.isdisjoint(standing) else _SETTLE_ALONE
+            if not standing or waited >= patience:
                 break
             time.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
-            for name, value in zip(_TREE, self._tree.read(), strict=True):
+            for name, value in self._read_scarce(scarce):
                 if value < self._columns[name][self.n]:
                     self._columns[name][self.n], fell = value, True
+        self._rested += waited
         self._waited_in_vain |= not fell and waited > 0
         return fell
+
+    def _read_scarce(self, names: Iterable[str]) -> Iterable[tuple[str, int]]:
+        yield from zip(_TREE, self._tree.read(), strict=True)
+        for name in names:
+            if name in self._reads:
+                yield name, self._reads[name]()
+            elif name in self.folders:
+                self.folders[name].relist(self.n + 1)
+                yield name, self.folders[name].count
+
+    def rest(self, seconds: float, resource: str) -> int:
+        """Let the test rest, and see how far a counter rises meanwhile.
+
+        Where it is one of a shared folder, what came meanwhile is not the test's: it is taken off all rows, with what
+        else has a name of that kind.
+        """
+        time.sleep(seconds)
+        self._rested += seconds
+        if resource not in self.folders:
+            return self._read_one(resource) - self.level(resource)
+        folder, column = self.folders[resource], self._columns[resource]
+        worked = time.perf_counter() - self._began - self._rested
+        if folder.rested(self.n + 1, self._rested, worked):
+            folder.recount(column, self.n)
+        return 0
+
+    def seconds_per_iteration(self) -> float:
+        """What an iteration takes, waiting left out."""
+        return (time.perf_counter() - self._began - self._rested) / max(1, self.n)
 
     def frozen_garbage(self, resource: str) -> bool:
         """Whether most of what stands above the start is garbage that was alive when it was frozen.
@@ -144,26 +222,42 @@ class Panel:
 
     def came_down(self, resource: str) -> int:
         """How far a counter has fallen since the last row."""
+        # A collection also empties the interpreter's own lists of spare objects, whose blocks count.
+        if self.watch.enabled:
+            self.watch.collect()
         return self._columns[resource][self.n] - self._read_one(resource)
 
     def subtract_own_work(self) -> None:
         """What happened since the last row was the harness's doing: take it off the rows to come."""
         # Read as every row is read, into the row that comes next: another way of reading would differ by a temporary.
         scratch = self.n + 1
-        self._read_into(scratch)
-        for name in self._own:
-            self._own[name][0] += self._columns[name][scratch] - self._columns[name][self.n]
+        self._read_into(scratch, whole=True)
+        self._charge(scratch, self.n)
 
-    def _read_into(self, row: int) -> None:
+    def _charge(self, late: int, early: int) -> None:
+        for name in self._own:
+            self._own[name][0] += self._columns[name][late] - self._columns[name][early]
+
+    def _read_into(self, row: int, *, whole: bool) -> None:
         self._read_tree(row)
-        for read, columns in self._reads:
-            for value, column in zip(read(), columns, strict=True):
-                column[row] = value
-        for name, harness in self._own.items():
-            if harness[0]:
-                self._columns[name][row] -= harness[0]
+        for folder, column in self._folder_columns:
+            if folder.has_changed():
+                self._list(folder, row)
+            column[row] = folder.count
+        for read, column, own in self._quick:
+            column[row] = read() - own[0]
+        for paced in self._paced:
+            paced.into(row, whole=whole)
         for name, gauge in self._gauges.items():
             self._columns[GAUGE_PREFIX + name][row] = gauge()
+
+    def _list(self, folder: Folder, row: int) -> None:
+        # What a folder remembers of a change is memory of the harness.
+        for name, own in self._own.items():
+            own[0] -= self._reads[name]()
+        folder.relist(row)
+        for name, own in self._own.items():
+            own[0] += self._reads[name]()
 
     def _read_tree(self, row: int) -> None:
         # In a frame of its own: the tuples that it makes are objects too, and gone when the objects are counted.
@@ -176,10 +270,11 @@ class Panel:
                 self._released_columns[at][row - 1] = automatic[at] + max(0, before[at] - after[at])
 
     def _read_one(self, resource: str) -> int:
-        for probe in (self._tree, *self._probes):
-            if resource in probe.resources:
-                own = self._own.get(resource)
-                return probe.read()[probe.resources.index(resource)] - (own[0] if own else 0)
+        if resource in self._reads:
+            own = self._own.get(resource)
+            return self._reads[resource]() - (own[0] if own else 0)
+        if resource in _TREE:
+            return self._tree.read()[_TREE.index(resource)]
         return self._columns[resource][self.n]
 
     def _column(self) -> array[int]:

@@ -24,7 +24,7 @@ class Resource:
         slack: A level that is exceeded by no more than this is not held against a test: what the interpreter and the
             allocator make for themselves, once in a while.
         default: Judged when a test carries ``leakcheck`` and names no resources.
-        scope: What the counter covers: the whole process tree, or this process.
+        scope: What the counter covers: this process, its whole tree, or the machine (a folder that others use too).
     """
 
     name: str
@@ -45,11 +45,19 @@ RESOURCES: Final[dict[str, Resource]] = {
         Resource("fd", "count", "descriptors", scarce=True, scope="process tree"),
         Resource("thread", "count", "threads", scarce=True, scope="process tree"),
         Resource("process", "count", "child processes", scarce=True, scope="process tree"),
+        Resource("shm", "count", "shared-memory entries", scarce=True, scope="machine"),
+        Resource("disk", "count", "temporary files", scarce=True, scope="machine"),
+        Resource("task", "count", "asyncio tasks", scarce=True),
         # glibc counts a block that is freed into a thread's cache as used until it is flushed: over 60 clean series of
         # torch, pandas and PyAV loops, 16 bytes per iteration bounded that wandering with no false alarm.
         # The interpreter itself makes a block of about a KiB once in a while (a function called for the 1,024th time).
         Resource("heap", "bytes", "bytes in use", tolerance=16.0, slack=4096),
         Resource("object", "count", "gc objects"),
+        # pandas and pyarrow creep by 0.15 to 0.25 blocks per iteration, small caches by less.
+        Resource("block", "count", "Python blocks", tolerance=0.5, slack=64),
+        Resource("arrow", "bytes", "bytes in Arrow's pool"),
+        # A mapping is a page at least; allocators map and unmap by the megabyte.
+        Resource("mmap", "bytes", "mapped bytes", tolerance=2048.0, resolution=1 << 20),
         # Pages are returned when the allocator likes. Kernels before 6.17 also count them in batches of up to 64 pages
         # per CPU, hence the resolution; 1 KiB per iteration is a quarter page.
         Resource("rss", "bytes", "resident bytes", tolerance=1024.0, resolution=64 * 4096, default=False),

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pytest_leakcheck.attribution.bounded import BoundedOwners, empty_caches
 from pytest_leakcheck.attribution.identity import Held, describe_target, group, survivors, take_identities
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Plan
+from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.series import Recording, Stopped
+from pytest_leakcheck.suspicion import Suspicion
 from pytest_leakcheck.verdict import Context, Verdict, judge, ran_out
 
 # Read in every repetition, judged or not: cheap, and worth a line beside a red ("seen, not judged").
 _WITNESSES: Final = ("object", "heap")
 RED: Final = frozenset({"leak", "over_budget", "unclosed"})
-_RESTARTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,9 @@ class Repetition:
         self._began = self._last_ended = time.perf_counter()
         self._deadline = self._began + plan.effort.max_time
         self._verdicts: dict[str, Verdict] = {}
-        self._restarts = 0
+        self._suspicion = Suspicion()
         self._next_look = 0
         self._naming = False
-        self._emptied: dict[str, str] = {}
         self._out_of_time = False
         self._panel: Panel | None = None
 
@@ -80,7 +79,7 @@ class Repetition:
         panel = self._panel
         if panel is None or panel.n < 0:
             return self._warm_up()
-        panel.read()
+        panel.read(whole=panel.n + 1 >= self._next_look)
         now = time.perf_counter()
         # The next iteration will take about as long as this one did.
         self._out_of_time = 2 * now - self._last_ended > self._deadline
@@ -126,7 +125,7 @@ class Repetition:
 
     def _watch(self) -> None:
         """Before the last warm-up iteration: what that one leaves frozen and dead is then part of the start."""
-        self._bounded = BoundedOwners()
+        self._suspicion.watch()
         self._limits = read_limits()
         wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
         self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
@@ -146,15 +145,20 @@ class Repetition:
             name = budget.resource
             if name in self._verdicts or not panel.has(name):
                 continue
+            self._suspicion.set_others_aside(panel, name)
             context = self._context(panel, name, final)
             verdict = judge(panel.series(name), budget, context)
             if verdict is not None and verdict.outcome in ("leak", "over_budget"):
                 # Before anything is frozen again: what was made since the start would be out of sight.
-                bounded = self._bounded.filling(name, panel.above_start(name)) or self._cached(panel, name)
-                if not bounded and self._only_looked_like_it(panel, name):
+                bounded = self._suspicion.bounded(panel, name)
+                if not bounded and self._suspicion.begins_anew(panel, name):
+                    self._verdicts.clear()
+                    self._start()
                     return not self._out_of_time
-                context = replace(context, bounded=bounded)
-                verdict = judge(panel.series(name), budget, context)
+                if not bounded and not final and self._confirms_later(panel, verdict):
+                    continue
+                background = "" if bounded else self._suspicion.background(panel, name, verdict.slope)
+                verdict = judge(panel.series(name), budget, replace(context, bounded=bounded, background=background))
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
                 # Where the effort is given, all of it goes into an `ok` and its floor.
                 continue
@@ -163,36 +167,13 @@ class Repetition:
                 return self._name_released(panel, verdict)
         return not final and not self._all_judged(panel)
 
+    def _confirms_later(self, panel: Panel, verdict: Verdict) -> bool:
+        more = self._suspicion.confirm_in(panel, verdict.resource, verdict.slope)
+        self._next_look = min(self._next_look, panel.n + more) if more else self._next_look
+        return more > 0
+
     def _all_judged(self, panel: Panel) -> bool:
         return all(b.resource in self._verdicts or not panel.has(b.resource) for b in self._plan.budgets)
-
-    def _only_looked_like_it(self, panel: Panel, name: str) -> bool:
-        """Rule out two artefacts; if it was one of them, begin again from here.
-
-        Things that end a little later by themselves, and garbage that was alive when it was frozen.
-        """
-        if self._restarts >= _RESTARTS or name.startswith("gauge:"):
-            return False
-        stood = panel.above_start(name)
-        settled = find_resource(name).scarce and panel.settle() and 2 * panel.above_start(name) <= stood
-        if not settled and not panel.frozen_garbage(name):
-            return False
-        panel.patient = panel.patient or settled
-        self._restarts += 1
-        self._verdicts.clear()
-        self._start()
-        return True
-
-    def _cached(self, panel: Panel, name: str) -> str:
-        """Whether most of what stands above the start is in caches that empty on request."""
-        if find_resource(name).scarce:
-            return ""
-        if name not in self._emptied:
-            empty_caches()
-            if 2 * panel.came_down(name) >= panel.above_start(name) > 0:
-                # Remembered: what was emptied counts as the harness's doing, so the series goes on as if it were there.
-                self._emptied[name] = "a cache of the standard library that empties on request (re, linecache)"
-        return self._emptied.get(name, "")
 
     def _name_released(self, panel: Panel, verdict: Verdict) -> bool:
         """What the collector gave back is gone; one more iteration tells what it was."""
@@ -239,6 +220,9 @@ class Repetition:
         if panel.n < 1 or not any(verdict.outcome in RED for verdict in self._verdicts.values()):
             return {}
         held = survivors(self._identities, take_identities())
+        # Their entries are others' too, so they are named only where they are the finding.
+        red = {verdict.resource for verdict in self._verdicts.values() if verdict.outcome in RED}
+        held |= {name: group(panel.folders[name].kinds()) for name in red & panel.folders.keys()}
         if panel.watch.released_names:
             held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
         return held
@@ -257,17 +241,17 @@ class Repetition:
             collector="off" if panel and not panel.watch.enabled else "on",
             stopped=stopped,
             limits=self._limits if panel else {},
-            unavailable=panel.missing if panel else {},
+            unavailable=panel.reasons() if panel else {},
             environment=describe_environment(),
         )
 
 
-def missing_verdicts(plan: Plan, missing: Mapping[str, str]) -> tuple[Verdict, ...]:
-    """``unavailable`` for each budget whose resource cannot be read here."""
+def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Verdict, ...]:
+    """``unavailable`` for each budget of the user's whose resource cannot be read here."""
     return tuple(
-        Verdict(budget.resource, "unavailable", reason=missing[budget.resource], explicit=budget.explicit)
+        Verdict(budget.resource, "unavailable", reason=str(missing[budget.resource]))
         for budget in plan.budgets
-        if budget.resource in missing
+        if budget.resource in missing and budget.explicit
     )
 
 

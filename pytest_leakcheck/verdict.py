@@ -58,6 +58,7 @@ class Context:
         headroom: How far the resource can still grow before the process dies, in its unit; None when unknown.
         horizon: The most iterations that this test will be given; a shorter effort shortens the horizon with it.
         bounded: An owner with a readable bound that filled up while the resource grew, as a text for the report.
+        background: What it gained while the test rested, as a text: something else makes it grow.
         exact_flat: For resident memory: the exact memory counters did not grow.
     """
 
@@ -66,6 +67,7 @@ class Context:
     headroom: int | None = None
     horizon: int = RETAINED.horizon
     bounded: str = ""
+    background: str = ""
     exact_flat: bool = False
 
 
@@ -213,6 +215,11 @@ def _growing(case: _Case) -> Verdict | None:
     """Question 1: growth that is proved, that nothing bounded explains, and that has held for long enough."""
     if case.grown.state != "growing" or case.context.bounded or _kept_by_allocator(case):
         return None
+    if case.context.background:
+        reason = f"grows also while the test rests, {case.context.background}: something that was started before it does that"
+        return case.say(
+            "inconclusive", reason, "end what other tests start, or run this one alone: --leakcheck-isolate"
+        )
     held = case.n >= case.horizon
     if case.budget.over is not None and case.budget.level is not None:
         return _extrapolated(case, case.budget.over, case.budget.level) if held or case.context.final else None

@@ -21,7 +21,7 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, descriptors that are kept on purpose need not be waited for; the waiting is tested with threads."""
-    monkeypatch.setattr(panel, "_SETTLE_DESCRIPTORS", 0.002)
+    monkeypatch.setattr(panel, "_SETTLE_ALONE", 0.002)
 
 
 @pytest.fixture(scope="module")

@@ -203,7 +203,7 @@ class _Counters:
 
     def read(self, row: int) -> None:
         self._rows[row][0] = len(gc.get_objects())
-        self._rows[row][1] = self._heap.read()[0] if self._heap else 0
+        self._rows[row][1] = self._heap.read() if self._heap else 0
         self._rows[row][2] = sys.getallocatedblocks()
 
     def gained(self) -> Retained:

@@ -72,13 +72,32 @@ def _can_hold(owner: Any, resource: str) -> bool:
     return type(owner) is not deque or not all(type(value) in _PLAIN for value in list(owner)[-_SAMPLE:])
 
 
-def empty_caches() -> None:
-    """Empty the caches of the standard library that empty on request and refill by themselves.
+class RefillingCaches:
+    """Caches of the standard library that empty on request and refill by themselves: `re` and `linecache`.
 
-    What goes with them was a cache and no leak. Only done under suspicion, since the program then fills them again.
+    Remembers what was in them at the start, since only what came later can explain growth.
     """
-    linecache.clearcache()
-    re.purge()
+
+    def __init__(self) -> None:
+        self._start = frozenset(_entries())
+
+    def empty(self) -> float:
+        """Empty them. Only done under suspicion, since the program then fills them again.
+
+        Returns:
+            The share of the entries that was not there at the start, 0 to 1.
+        """
+        now = _entries()
+        fresh = sum(1 for entry in now if entry not in self._start)
+        linecache.clearcache()
+        re.purge()
+        return fresh / len(now) if now else 0.0
+
+
+def _entries() -> list[int]:
+    """A number for each entry: holding the keys themselves would keep what is being measured."""
+    caches = (getattr(re, "_cache", {}), linecache.cache)
+    return [hash((at, key)) for at, cache in enumerate(caches) for key in list(cache)]
 
 
 def _fill(owner: Any) -> tuple[int, int, str] | None:

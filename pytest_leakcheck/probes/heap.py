@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
@@ -56,30 +57,48 @@ class Heap:
     measuring thread's is filled beforehand.
     Cost: 0.3 to 3 us; it walks the free lists, so a heap with 10,000 holes takes 0.5 ms. Scope: this process.
     Does not see: small Python objects (they live in pymalloc's own arenas), pools that map their own memory, mmap.
-    Fallback: none. Where libc has no ``mallinfo2`` (musl, macOS, Windows, glibc before 2.33) it is unavailable.
+    Fallback: ``psutil.heap_info`` where libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); without either
+    (musl) it is unavailable.
     """
 
-    resources = ("heap",)
-
-    def __init__(self) -> None:
-        self._mallinfo2: Any = None
+    resource = "heap"
 
     def open(self) -> None:
         try:
             # PyDLL keeps the GIL: no hand-over to another thread in the middle of a reading.
             function = ctypes.PyDLL(None).mallinfo2
         except (AttributeError, OSError, TypeError):
-            raise Unavailable(
-                "the C library has no mallinfo2 (glibc 2.33 or newer has it); rss_budget needs none"
-            ) from None
+            self._read = _psutil_heap()
+            return
         function.restype = _Mallinfo2
         function.argtypes = []
-        self._mallinfo2 = function
+
+        def read() -> int:
+            info = function()
+            return int(info.uordblks + info.hblkhd)
+
+        self._read = read
         _fill_thread_cache()
 
-    def read(self) -> tuple[int, ...]:
-        info = self._mallinfo2()
-        return (info.uordblks + info.hblkhd,)
+    def read(self) -> int:
+        return self._read()
 
     def close(self) -> None:
-        self._mallinfo2 = None
+        """Nothing was opened."""
+
+
+def _psutil_heap() -> Callable[[], int]:
+    import psutil
+
+    heap_info: Any = getattr(psutil, "heap_info", None)
+    if heap_info is None:
+        raise Unavailable(
+            "neither the C library (mallinfo2: glibc 2.33 or newer) nor psutil (heap_info: 7.2 or newer) counts "
+            "malloc's bytes here; rss_budget needs neither"
+        )
+
+    def read() -> int:
+        info = heap_info()
+        return int(info.heap_used + info.mmap_used)
+
+    return read

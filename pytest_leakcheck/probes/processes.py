@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
@@ -47,7 +48,7 @@ class LinuxTree:
         self._sized = True
 
     def open(self) -> None:
-        self._fds, self._tasks = _open_high("/proc/self/fd"), _open_high("/proc/self/task")
+        self._fds, self._tasks = open_high("/proc/self/fd"), open_high("/proc/self/task")
         self._sized = os.fstat(self._fds).st_size > 0
 
     def own(self) -> tuple[int, int]:
@@ -115,18 +116,26 @@ class PortableTree:
         """Nothing was kept open."""
 
 
-def _open_high(folder: str) -> int:
-    """Open a folder under a high number: a program that closes a descriptor twice hits a low one."""
+def open_high(path: str) -> int:
+    """Open for reading under a high number: a program that closes a descriptor twice hits a low one."""
     import fcntl
     import resource
 
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = _HIGH if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _HIGH))
-    low = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    low = os.open(path, os.O_RDONLY)
     try:
         return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
     finally:
         os.close(low)
+
+
+def thread_ids() -> frozenset[str]:
+    """The threads of this process: the kernel's where it lists them, else Python's."""
+    try:
+        return frozenset(os.listdir("/proc/self/task"))
+    except OSError:
+        return frozenset(str(thread.native_id) for thread in threading.enumerate())
 
 
 def _has_child() -> bool:

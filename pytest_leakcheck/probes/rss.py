@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.processes import open_high
 
 
 class Rss:
@@ -18,7 +19,7 @@ class Rss:
     mapped file is no leak. Fallback: none yet outside Linux.
     """
 
-    resources = ("rss",)
+    resource = "rss"
 
     def __init__(self) -> None:
         self._status = -1
@@ -26,17 +27,17 @@ class Rss:
 
     def open(self) -> None:
         try:
-            self._status = os.open("/proc/self/status", os.O_RDONLY)
-        except OSError:
+            self._status = open_high("/proc/self/status")
+        except (OSError, ImportError):
             raise Unavailable("resident memory is read from /proc/self/status, which only Linux has") from None
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
-    def read(self) -> tuple[int, ...]:
+    def read(self) -> int:
         if self._trim is not None:
             self._trim(0)
         text = os.pread(self._status, 4096, 0)
         at = text.index(b"RssAnon:") + 8
-        return (int(text[at : text.index(b"kB", at)]) * 1024,)
+        return int(text[at : text.index(b"kB", at)]) * 1024
 
     def close(self) -> None:
         os.close(self._status)

@@ -55,6 +55,9 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
             # Nothing else in the output says it: a red one has its block, this has not.
             yield from _wrapped(f"{first.verdict.reason}; {first.verdict.advice}".removesuffix("; "))
     yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
+    absent = {name: reason for finding in findings for name, reason in finding.recording.unavailable.items()}
+    for name, reason in absent.items():
+        yield from _wrapped(f"not read here: {name} ({reason})")
 
 
 def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.markers import BUDGET_MARKS, MarkError, read_marks, valid_form
+from pytest_leakcheck.markers import MarkError, read_marks, valid_form
 from pytest_leakcheck.plan import Effort, Plan
 from pytest_leakcheck.plugin import MARKERS
 from pytest_leakcheck.resources import RESOURCES
@@ -41,10 +41,9 @@ def test_leakcheck_judges_all_by_default_and_keeps_explicit_budgets() -> None:
     plan = planned(MARK.leakcheck, MARK.heap_budget("1 MiB"))
     assert [(budget.resource, budget.level, budget.explicit) for budget in plan.budgets] == [
         ("process", None, False),
-        ("fd", None, False),
-        ("thread", None, False),
+        *((name, None, False) for name in ("fd", "thread", "shm", "disk", "task")),
         ("heap", 2**20, True),
-        ("object", None, False),
+        *((name, None, False) for name in ("object", "block", "arrow", "mmap")),
     ]
 
 
@@ -135,17 +134,17 @@ WRONG = [
     (MARK.leakcheck(5), f"leakcheck(5): takes keywords only. {EFFORT}"),
     (
         MARK.leakcheck(resources="fd"),
-        "leakcheck(resources=\"fd\"): resources='fd' is not a list of fd, thread, process, heap, object, rss. "
+        "leakcheck(resources=\"fd\"): resources='fd' is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, mmap, rss. "
         + EFFORT,
     ),
     (
         MARK.leakcheck(resources=["fdd"]),
-        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of fd, thread, process, heap, object, rss. "
+        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, mmap, rss. "
         + EFFORT,
     ),
     (
         MARK.leakcheck(resources=5),
-        f"leakcheck(resources=5): resources=5 is not a list of fd, thread, process, heap, object, rss. {EFFORT}",
+        f"leakcheck(resources=5): resources=5 is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, mmap, rss. {EFFORT}",
     ),
     (
         MARK.leakcheck(iteration=5),
@@ -170,7 +169,7 @@ def test_each_mark_has_a_line_of_help_that_starts_with_its_valid_form() -> None:
     """The plugin spells them out, so that a plain run imports nothing for them."""
     *budgets, leakcheck = MARKERS
     assert budgets == [
-        f"{valid_form(mark)}: pytest-leakcheck: bound the {RESOURCES[name].plural} that this test retains."
-        for mark, name in BUDGET_MARKS.items()
+        f"{valid_form(f'{name}_budget')}: pytest-leakcheck: bound the {resource.plural} that this test retains."
+        for name, resource in RESOURCES.items()
     ]
     assert leakcheck.startswith("leakcheck(iterations=0, warmup=3, max_time=30, resources=()): pytest-leakcheck: ")

@@ -17,9 +17,9 @@ def test_budgets_alone_are_judged_in_the_order_of_scarcity() -> None:
 
 def test_everything_adds_growth_budgets_that_are_not_explicit() -> None:
     plan = plan_test("t", (Budget("heap", 5),), Effort(), ())
-    assert names(plan.budgets) == ["process", "fd", "thread", "heap", "object"]
-    assert [budget.resource for budget in plan.budgets if budget.explicit] == ["heap"]
-    assert plan.budgets[3].level == 5
+    memory = ["heap", "object", "block", "arrow", "mmap"]
+    assert names(plan.budgets) == ["process", "fd", "thread", "shm", "disk", "task", *memory]
+    assert [budget for budget in plan.budgets if budget.explicit] == [Budget("heap", 5)]
 
 
 def test_named_resources_are_added_as_explicit_and_nothing_else() -> None:

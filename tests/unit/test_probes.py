@@ -14,11 +14,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
-from pytest_leakcheck.probes import Unavailable, limits, open_probes
+from pytest_leakcheck.probes import limits, open_instruments
 from pytest_leakcheck.probes.heap import Heap
 from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.probes.objects import Objects
@@ -205,20 +207,28 @@ def test_heap_sees_what_malloc_gave_and_got_back(libc: Any, size: int) -> None:
     block = libc.malloc(size)
     held = heap.read()
     libc.free(block)
-    assert size <= rise(before, held)[0] <= size + 2 * 4096
+    assert size <= held - before <= size + 2 * 4096
     assert heap.read() == before
     heap.close()
 
 
-def test_heap_is_unavailable_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
-    with pytest.raises(Unavailable) as raised:
-        Heap().open()
-    reason = "the C library has no mallinfo2 (glibc 2.33 or newer has it); rss_budget needs none"
-    assert str(raised.value) == reason
-    probes, missing = open_probes(["heap", "object"])
-    assert [probe.resources for probe in probes] == [("object",)]
-    assert missing == {"heap": reason}
+    monkeypatch.setattr(psutil, "heap_info", lambda: SimpleNamespace(heap_used=1000, mmap_used=24), raising=False)
+    heap = Heap()
+    heap.open()
+    assert heap.read() == 1024
+
+
+def test_heap_is_unavailable_where_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
+    monkeypatch.delattr(psutil, "heap_info", raising=False)
+    instruments, missing = open_instruments(["heap", "object"])
+    assert [instrument.resource for instrument in instruments] == ["object"]
+    assert str(missing["heap"]) == (
+        "neither the C library (mallinfo2: glibc 2.33 or newer) nor psutil (heap_info: 7.2 or newer) counts malloc's "
+        "bytes here; rss_budget needs neither"
+    )
 
 
 def test_objects_counts_what_was_made_since_the_freeze() -> None:
@@ -228,16 +238,16 @@ def test_objects_counts_what_was_made_since_the_freeze() -> None:
     gc.freeze()
     try:
         # Numbers are taken down before they are compared: an assertion makes objects of its own.
-        before = objects.read()[0]
+        before = objects.read()
         kept = [[] for _ in range(100)]  # type: ignore[var-annotated]
-        held = objects.read()[0]
+        held = objects.read()
         del kept
-        after = objects.read()[0]
+        after = objects.read()
     finally:
         gc.unfreeze()
     assert (held - before, after - before) == (101, 0)
     # Unfrozen, the whole program is in sight.
-    assert objects.read()[0] > before + 1000
+    assert objects.read() > before + 1000
 
 
 def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
@@ -247,8 +257,8 @@ def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
     block = b"x" * (16 * MIB)
     held = rss.read()
     del block
-    assert 15 * MIB <= rise(before, held)[0] <= 17 * MIB
-    assert abs(rise(before, rss.read())[0]) <= MIB
+    assert 15 * MIB <= held - before <= 17 * MIB
+    assert abs(rss.read() - before) <= MIB
     rss.close()
 
 
@@ -258,19 +268,18 @@ def test_rss_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", no_such_file)
-        _probes, missing = open_probes(["rss"])
-    assert missing == {"rss": "resident memory is read from /proc/self/status, which only Linux has"}
+        _instruments, missing = open_instruments(["rss"])
+    assert str(missing["rss"]) == "resident memory is read from /proc/self/status, which only Linux has"
 
 
-def test_only_wanted_probes_are_opened_and_none_stays_open() -> None:
+def test_only_wanted_instruments_are_opened_and_none_stays_open() -> None:
     with reading(LinuxTree()) as tree:
         before = tree.read()
-        probes, missing = open_probes(["rss", "object"])
-        assert [probe.resources for probe in probes] == [("object",), ("rss",)]
+        instruments, missing = open_instruments(["rss", "object"])
+        assert [instrument.resource for instrument in instruments] == ["object", "rss"]
         assert missing == {}
-        assert all(len(probe.read()) == len(probe.resources) for probe in probes)
-        for probe in probes:
-            probe.close()
+        for instrument in instruments:
+            instrument.close()
         assert tree.read() == before
 
 

@@ -8,6 +8,7 @@ import gc
 import sys
 import time
 
+import psutil
 import pytest
 
 from pytest_leakcheck.attribution.identity import Held
@@ -133,6 +134,7 @@ def test_a_counter_of_the_users_own_is_judged_like_the_others() -> None:
 
 def test_an_absent_instrument_is_a_verdict_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
+    monkeypatch.delattr(psutil, "heap_info", raising=False)
     result = repeat(int, Budget("fd", 0), Budget("heap", 0))
     assert [(one.resource, one.outcome) for one in result.verdicts] == [("fd", "ok"), ("heap", "unavailable")]
     assert "mallinfo2" in result.verdicts[1].reason

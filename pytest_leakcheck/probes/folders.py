@@ -1,0 +1,178 @@
+"""Entries of folders that the whole machine shares: shared memory, and the temporary folder.
+
+A folder does not say who made an entry, and others use it too. What arrives while the test rests is made by somebody
+else, and so is, by all accounts, what else has a name of that kind: unless names of that kind come faster while the test
+runs than chance allows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from array import array
+from collections import Counter
+from math import exp, lgamma, log
+from typing import Final
+
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.processes import open_high
+
+# A change within one tick of the kernel's clock may leave the folder's times as they were (10 ms at 100 Hz).
+_TICK: Final = 20_000_000
+# Runs of hexadecimal digits, and the end of a name as `tempfile` and `multiprocessing` make it up.
+_NUMBER: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
+_RANDOM: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
+# The chance to take what others make for the test's own.
+_ALPHA: Final = 0.001
+
+
+class Folder:
+    """``shm`` or ``disk``: entries that arrived since the start, are still there, and are not known to be of others.
+
+    Resolution: one entry; what lies deeper is not looked at. Noise: what other processes make, see `rested`. Cost: one
+    ``fstat`` (0.8 us) while nothing changes, else a listing. Scope: the machine. Fallback: without /dev/shm (macOS,
+    Windows) ``shm`` is unavailable.
+
+    Attributes:
+        resource: ``shm`` or ``disk``.
+        path: The folder.
+        others: Kinds of names that others make, with an example of each.
+        count: How many counted when the folder was last listed.
+    """
+
+    def __init__(self, resource: str, path: str) -> None:
+        self.resource = resource
+        self.path = path
+        self.others: dict[str, str] = {}
+        self.count = 0
+        self._folder = -1
+        self._before: frozenset[str] = frozenset()
+        self._arrived: dict[str, int] = {}
+        self._gone: list[tuple[str, int, int]] = []
+        self._resting: Counter[str] = Counter()
+        # Modification time, size and links, and when that was read (all 0: never).
+        self._stamp = array("q", (0, 0, 0, 0))
+
+    def open(self) -> None:
+        """Raises `Unavailable` where there is no such folder."""
+        try:
+            self._folder = open_high(self.path)
+            self.restart()
+        except (OSError, ImportError) as error:
+            raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._folder)
+
+    def restart(self) -> None:
+        """What is there now was there before."""
+        self._before = frozenset(os.listdir(self.path))
+        self._arrived.clear()
+        self._gone.clear()
+        self._resting.clear()
+        self.count = 0
+        self._stamp[0] = 0
+
+    def kinds(self) -> list[str]:
+        """For each entry that counts its kind of name, with the folder: equal where names were made up alike."""
+        names = [name for name in self._arrived if not self._is_of_others(name)]
+        common = Counter(kind for name in names for kind in _kinds(name))
+        return [f"{self.path}/{max(_kinds(name), key=common.__getitem__)}" for name in names]
+
+    def rested(self, row: int, seconds: float, worked: float) -> bool:
+        """Look again after the test has rested: what has arrived since row `row` is not its own.
+
+        Args:
+            row: The last row.
+            seconds: How long it has rested in all since the start.
+            worked: How long it has run in all since the start.
+
+        Returns:
+            Whether a new kind of name turned out to be made by others; then the counts of all rows change (`recount`).
+        """
+        known = set(self._arrived)
+        self.relist(row)
+        arrived = [name for name in self._arrived if name not in known]
+        for name in arrived:
+            self._resting.update(_kinds(name))
+        kinds = {kind for name in arrived for kind in _kinds(name)} - self.others.keys()
+        working = Counter(kind for name in (*known, *(gone[0] for gone in self._gone)) for kind in _kinds(name))
+        found = {
+            kind for kind in kinds if not _too_many(working[kind], self._resting[kind], worked / (worked + seconds))
+        }
+        examples = {kind: name for name in arrived for kind in _kinds(name)}
+        self.others |= {kind: examples[kind] for kind in found}
+        # Those that came while it rested are of others, whatever their kind.
+        for name in arrived:
+            del self._arrived[name]
+        self._before |= frozenset(arrived)
+        self.count = sum(1 for name in self._arrived if not self._is_of_others(name))
+        return bool(found)
+
+    def recount(self, column: array[int], last: int) -> None:
+        """Write the counts of rows 0 ... `last` anew."""
+        for row in range(last + 1):
+            column[row] = 0
+        present = ((name, first, last + 1) for name, first in self._arrived.items())
+        for name, first, until in (*self._gone, *present):
+            if not self._is_of_others(name):
+                for row in range(first, until):
+                    column[row] += 1
+
+    def has_changed(self) -> bool:
+        """Whether anything may have arrived or left since this was last asked."""
+        status = os.fstat(self._folder)
+        stamp = self._stamp
+        changed = status.st_mtime_ns != stamp[0] or status.st_size != stamp[1] or status.st_nlink != stamp[2]
+        if not changed and stamp[3] - stamp[0] > _TICK:
+            return False
+        stamp[0], stamp[1], stamp[2] = status.st_mtime_ns, status.st_size, status.st_nlink
+        stamp[3] = time.time_ns()
+        return True
+
+    def relist(self, row: int) -> None:
+        """List the folder; arrivals and departures are remembered as of this row."""
+        names = frozenset(os.listdir(self.path)) - self._before
+        left = [name for name in self._arrived if name not in names]
+        came = names.difference(self._arrived)
+        for name in left:
+            self._gone.append((name, self._arrived.pop(name), row))
+        for name in came:
+            self._arrived[name] = row
+        self.count = sum(1 for name in self._arrived if not self._is_of_others(name))
+
+    def _is_of_others(self, name: str) -> bool:
+        return bool(self.others) and not self.others.keys().isdisjoint(_kinds(name))
+
+
+def watched_folders() -> tuple[Folder, ...]:
+    """The folder of shared memory and named semaphores, and the temporary folder."""
+    return Folder("shm", "/dev/shm"), Folder("disk", tempfile.gettempdir())  # noqa: S108 - named here to be watched
+
+
+def _kinds(name: str) -> tuple[str, str]:
+    """The name without its numbers, and without its random end: alike for names that were made up alike."""
+    return _NUMBER.sub("#", name), _RANDOM.sub("*", name)
+
+
+def _too_many(working: int, resting: int, share: float) -> bool:
+    """Whether more arrived during work than a steady arrival from elsewhere explains (one-sided binomial test).
+
+    Args:
+        working: Arrivals while the test ran.
+        resting: Arrivals while it rested.
+        share: The share of the time that it ran.
+    """
+    total = working + resting
+    here, there = log(share), log(1 - share)
+
+    def chance(k: int) -> float:
+        # By logarithms: the binomial coefficient of a few thousand is more than a float holds.
+        ways = lgamma(total + 1) - lgamma(k + 1) - lgamma(total - k + 1)
+        return exp(ways + k * here + (total - k) * there)
+
+    return sum(map(chance, range(working, total + 1))) < _ALPHA

@@ -1,0 +1,129 @@
+"""Before growth is called a leak: the innocent explanations, each tried on the running process.
+
+Asked only when the numbers have made up their mind, so a test that is clean pays nothing:
+
+* a bounded owner that is filling up, or a cache that empties on request;
+* things that end by themselves a little later;
+* garbage that was alive when it was frozen;
+* something else at work: then the counter also rises while the test rests.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pytest_leakcheck.attribution.bounded import BoundedOwners, RefillingCaches
+from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.probes.processes import thread_ids
+from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.units import format_amount
+
+_RESTARTS: Final = 2
+# Seconds of one rest, and of all in one measurement.
+_SHORTEST: Final = 0.02
+_LONGEST: Final = 1.0
+_ALL: Final = 4.0
+# Arrivals that a rest would see if they came as fast as while the test ran; with 4.6 of them none is seen by chance in
+# one of a hundred, and with 8 half as many is a fair line between all and nothing.
+_OTHERS: Final = 4.6
+_BACKGROUND: Final = 8.0
+# What a shared folder gained is called the test's own once it has gone on growing after a rest.
+_CONFIRM_MOST: Final = 8
+_CONFIRM_LEAST: Final = 3
+
+
+class Suspicion:
+    """The explanations for one measurement. Made before the first iteration."""
+
+    def __init__(self) -> None:
+        self._threads = thread_ids()
+        self._restarts = 0
+        self._rested = 0.0
+        self._emptied: dict[str, str] = {}
+        self._emptied_at, self._fresh = -1, 0.0
+        self._confirming: dict[str, int] = {}
+
+    def watch(self) -> None:
+        """When the instruments are opened: remember how full bounded owners are."""
+        self._owners = BoundedOwners()
+        self._caches = RefillingCaches()
+
+    def bounded(self, panel: Panel, name: str) -> str:
+        """The bounded owner or the cache that explains the growth of a resource; empty if none does."""
+        return self._owners.filling(name, panel.above_start(name)) or self._cached(panel, name)
+
+    def begins_anew(self, panel: Panel, name: str) -> bool:
+        """Whether it was an artefact of measuring: what ended late, or was frozen. Then the series must begin anew."""
+        if self._restarts >= _RESTARTS or name.startswith("gauge:"):
+            return False
+        stood = panel.above_start(name)
+        settled = find_resource(name).scarce and panel.settle() and 2 * panel.above_start(name) <= stood
+        if not settled and not panel.frozen_garbage(name):
+            return False
+        panel.patient = panel.patient or settled
+        self._restarts += 1
+        self._confirming.clear()
+        return True
+
+    def set_others_aside(self, panel: Panel, name: str) -> None:
+        """Where a shared folder has gained entries: rest, and take off what others make."""
+        gained = panel.above_start(name)
+        if name in panel.folders and gained > 0:
+            seconds = self._seconds(_OTHERS * panel.seconds_per_iteration() * panel.n / gained)
+            if seconds:
+                panel.rest(seconds, name)
+
+    def confirm_in(self, panel: Panel, name: str, slope: float) -> int:
+        """How many iterations more it takes to be sure that the growth of a shared folder is the test's; 0 when it is.
+
+        Another process that was busy and is done looks the same up to here.
+        """
+        if name not in panel.folders:
+            return 0
+        level = panel.level(name)
+        wanted = min(_CONFIRM_MOST, max(_CONFIRM_LEAST, round(_CONFIRM_LEAST / slope))) if slope > 0 else 0
+        if self._confirming.get(name, level) < level:
+            return 0
+        self._confirming[name] = level
+        return wanted
+
+    def background(self, panel: Panel, name: str, slope: float) -> str:
+        """What the resource gained while the test rested, as a text; empty where it gained less than half its pace.
+
+        Threads that this test has started work for it, so nothing is said then.
+        """
+        if name.startswith("gauge:") or name in panel.folders or slope <= 0 or not self._elsewhere(panel):
+            return ""
+        resource, pace = find_resource(name), slope / panel.seconds_per_iteration()
+        seconds = self._seconds(_BACKGROUND * panel.seconds_per_iteration() / min(1.0, slope))
+        if not seconds:
+            return ""
+        gained = panel.rest(seconds, name)
+        if 2 * gained < pace * seconds or gained <= 0:
+            return ""
+        return f"+{format_amount(gained, resource.unit)} in {seconds:.2g} s"
+
+    def _seconds(self, wanted: float) -> float:
+        """A rest within bounds; 0 once all are used up."""
+        if self._rested >= _ALL:
+            return 0.0
+        seconds = min(_LONGEST, max(_SHORTEST, wanted))
+        self._rested += seconds
+        return seconds
+
+    def _elsewhere(self, panel: Panel) -> bool:
+        """Whether anything was at work before the test that could be at work now."""
+        now = thread_ids()
+        return (len(now) > 1 or panel.level("process") > 0) and now <= self._threads
+
+    def _cached(self, panel: Panel, name: str) -> str:
+        """Whether most of what stands above the start is in caches that empty on request."""
+        if find_resource(name).scarce:
+            return ""
+        if name not in self._emptied:
+            if self._emptied_at != panel.n:
+                self._emptied_at, self._fresh = panel.n, self._caches.empty()
+            if 2 * self._fresh * panel.came_down(name) >= panel.above_start(name) > 0:
+                # Remembered: what was emptied counts as the harness's doing, so the series goes on as if it were there.
+                self._emptied[name] = "a cache of the standard library that empties on request (re, linecache)"
+        return self._emptied.get(name, "")
