@@ -54,9 +54,9 @@ class Panel:
         self._tree.open()
         names = set(wanted)
         self._columns = {name: self._column() for name in _TREE}
-        self._tree_columns = [self._columns[name] for name in _TREE]
+        self._fds, self._threads, self._processes = self._columns.values()
         self._released = {name: self._column() for name in _TREE}
-        self._released_columns = [self._released[name] for name in _TREE]
+        self._fds_released, self._threads_released, self._processes_released = self._released.values()
         self.folders: dict[str, Folder] = {}
         self._instruments, self.missing = open_instruments(names)
         try:
@@ -162,39 +162,32 @@ class Panel:
             patience = _SETTLE if fell or not _ENDS_BY_ITSELF.isdisjoint(standing) else _SETTLE_ALONE
             if not standing or waited >= patience:
                 break
-            time.sleep(pause)
+            self._sleep(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
-            for name, value in self._read_scarce(scarce):
+            tree = self._tree.read()
+            for name in scarce:
+                value = tree[_TREE.index(name)] if name in _TREE else self._read_one(name)
                 if value < self._columns[name][self.n]:
                     self._columns[name][self.n], fell = value, True
-        self._rested += waited
         self._waited_in_vain |= not fell and waited > 0
         return fell
-
-    def _read_scarce(self, names: Iterable[str]) -> Iterable[tuple[str, int]]:
-        yield from zip(_TREE, self._tree.read(), strict=True)
-        for name in names:
-            if name in self._reads:
-                yield name, self._reads[name]()
-            elif name in self.folders:
-                self.folders[name].relist(self.n + 1)
-                yield name, self.folders[name].count
 
     def rest(self, seconds: float, resource: str) -> int:
         """Let the test rest, and see how far a counter rises meanwhile.
 
-        Where it is one of a shared folder, what came meanwhile is not the test's: it is taken off all rows, with what
-        else has a name of that kind.
+        Where it is one of a shared folder, what came meanwhile is not the test's, and does not count.
         """
+        self._sleep(seconds)
+        return self._read_one(resource) - self.level(resource)
+
+    def _sleep(self, seconds: float) -> None:
+        """What arrives in a shared folder meanwhile is taken off all rows, with what else has a name of that kind."""
         time.sleep(seconds)
         self._rested += seconds
-        if resource not in self.folders:
-            return self._read_one(resource) - self.level(resource)
-        folder, column = self.folders[resource], self._columns[resource]
         worked = time.perf_counter() - self._began - self._rested
-        if folder.rested(self.n + 1, self._rested, worked):
-            folder.recount(column, self.n)
-        return 0
+        for folder, column in self._folder_columns:
+            if folder.rested(self.n + 1, self._rested, worked):
+                folder.recount(column, self.n)
 
     def seconds_per_iteration(self) -> float:
         """What an iteration takes, waiting left out."""
@@ -241,7 +234,7 @@ class Panel:
     def _read_into(self, row: int, *, whole: bool) -> None:
         self._read_tree(row)
         for folder, column in self._folder_columns:
-            if folder.has_changed():
+            if folder.has_changed(whole=whole):
                 self._list(folder, row)
             column[row] = folder.count
         for read, column, own in self._quick:
@@ -253,21 +246,40 @@ class Panel:
 
     def _list(self, folder: Folder, row: int) -> None:
         # What a folder remembers of a change is memory of the harness.
-        for name, own in self._own.items():
-            own[0] -= self._reads[name]()
+        self._take_memory(-1)
         folder.relist(row)
+        self._take_memory(1)
+
+    def _take_memory(self, sign: int) -> None:
+        """Add what memory stands at to the harness's part, or take it off."""
+        if self.watch.enabled:
+            # Empties the interpreter's lists of spare objects, and untracks tuples: alike before and after.
+            self.watch.collect()
         for name, own in self._own.items():
-            own[0] += self._reads[name]()
+            # Read first: a large number on the stack would be a block more.
+            now = self._reads[name]()
+            own[0] += sign * now
 
     def _read_tree(self, row: int) -> None:
         # In a frame of its own: the tuples that it makes are objects too, and gone when the objects are counted.
-        before = self._tree.read()
-        after = self._tree.read() if self.watch.enabled and self.watch.collect() else before
+        fds, threads, processes = before = self._tree.read()
+        watch = self.watch
+        if (watch.enabled and watch.collect()) or watch.has_released:
+            self._note_released(row, before)
+            return
+        self._fds[row] = fds
+        self._threads[row] = threads
+        self._processes[row] = processes
+        if row:
+            self._fds_released[row - 1] = self._threads_released[row - 1] = self._processes_released[row - 1] = 0
+
+    def _note_released(self, row: int, before: tuple[int, int, int]) -> None:
+        after = self._tree.read()
         automatic = self.watch.take_released()
-        for at, column in enumerate(self._tree_columns):
-            column[row] = after[at]
+        for name, first, last, earlier in zip(_TREE, before, after, automatic, strict=True):
+            self._columns[name][row] = last
             if row:
-                self._released_columns[at][row - 1] = automatic[at] + max(0, before[at] - after[at])
+                self._released[name][row - 1] = earlier + max(0, first - last)
 
     def _read_one(self, resource: str) -> int:
         if resource in self._reads:
@@ -275,6 +287,8 @@ class Panel:
             return self._reads[resource]() - (own[0] if own else 0)
         if resource in _TREE:
             return self._tree.read()[_TREE.index(resource)]
+        if resource in self.folders:
+            return self.folders[resource].count
         return self._columns[resource][self.n]
 
     def _column(self) -> array[int]:

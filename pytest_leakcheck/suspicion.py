@@ -23,10 +23,9 @@ _RESTARTS: Final = 2
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
 _ALL: Final = 4.0
-# Arrivals that a rest would see if they came as fast as while the test ran; with 4.6 of them none is seen by chance in
-# one of a hundred, and with 8 half as many is a fair line between all and nothing.
-_OTHERS: Final = 4.6
-_BACKGROUND: Final = 8.0
+# A rest is so long that it would see so many arrivals if they came as fast as while the test ran: enough to tell all of
+# them from the one that comes late.
+_ARRIVALS: Final = 10.0
 # What a shared folder gained is called the test's own once it has gone on growing after a rest.
 _CONFIRM_MOST: Final = 8
 _CONFIRM_LEAST: Final = 3
@@ -69,7 +68,7 @@ class Suspicion:
         """Where a shared folder has gained entries: rest, and take off what others make."""
         gained = panel.above_start(name)
         if name in panel.folders and gained > 0:
-            seconds = self._seconds(_OTHERS * panel.seconds_per_iteration() * panel.n / gained)
+            seconds = self._seconds(_ARRIVALS * panel.seconds_per_iteration() * panel.n / gained)
             if seconds:
                 panel.rest(seconds, name)
 
@@ -95,7 +94,7 @@ class Suspicion:
         if name.startswith("gauge:") or name in panel.folders or slope <= 0 or not self._elsewhere(panel):
             return ""
         resource, pace = find_resource(name), slope / panel.seconds_per_iteration()
-        seconds = self._seconds(_BACKGROUND * panel.seconds_per_iteration() / min(1.0, slope))
+        seconds = self._seconds(_ARRIVALS * panel.seconds_per_iteration() / min(1.0, slope))
         if not seconds:
             return ""
         gained = panel.rest(seconds, name)

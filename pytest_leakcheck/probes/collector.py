@@ -38,6 +38,7 @@ class CollectorWatch:
         self._released = array("q", (0, 0))
         self._names_before: dict[int, str] | None = None
         self._ours = False
+        self._callback = self._on_collection
         self._had_frozen = False
         self.released_names: Counter[str] = Counter()
 
@@ -61,14 +62,14 @@ class CollectorWatch:
         self._had_frozen = gc.get_freeze_count() > _FROZEN_BY_PYTHON
         self.collect()
         gc.freeze()
-        gc.callbacks.append(self._on_collection)
+        gc.callbacks.append(self._callback)
 
     def close(self) -> None:
         """Stop watching and give the frozen objects back to the collector."""
         CollectorWatch._under_way = False
         # The program may have emptied the list under us.
         with contextlib.suppress(ValueError):
-            gc.callbacks.remove(self._on_collection)
+            gc.callbacks.remove(self._callback)
         gc.unfreeze()
         if self._had_frozen:
             # The program had frozen its own: they must not end up in the collector's sight.
@@ -80,14 +81,21 @@ class CollectorWatch:
 
         What these collections release is the caller's to count, from a reading before and one after.
         """
+        callbacks = gc.callbacks
+        # To be called at the start and stop of our own collections costs a microsecond, for nothing.
+        silent = self._names_before is None and bool(callbacks) and callbacks[-1] is self._callback
+        if silent:
+            callbacks.pop()
         self._ours = True
-        found = 0
-        for _ in range(ROUNDS):
-            collected = gc.collect()
-            found += collected
+        found = collected = gc.collect()
+        for _ in range(ROUNDS - 1):
             if not collected:
                 break
+            collected = gc.collect()
+            found += collected
         self._ours = False
+        if silent:
+            callbacks.append(self._callback)
         return found > 0
 
     def thaw(self) -> None:
@@ -98,6 +106,11 @@ class CollectorWatch:
     def refreeze(self) -> None:
         """Freeze again after `thaw`."""
         gc.freeze()
+
+    @property
+    def has_released(self) -> bool:
+        """Whether automatic collections gave anything back since `take_released` was last called."""
+        return bool(self._released[0] or self._released[1])
 
     def take_released(self) -> tuple[int, int, int]:
         """Descriptors, threads and processes that automatic collections gave back since the last call.

@@ -22,6 +22,9 @@ from pytest_leakcheck.probes.processes import open_high
 
 # A change within one tick of the kernel's clock may leave the folder's times as they were (10 ms at 100 Hz).
 _TICK: Final = 20_000_000
+# A listing that takes longer than 10 ms (30,000 entries do) may take half of the time at most, where others keep changing
+# the folder.
+_DEAR: Final = 10_000_000
 # Runs of hexadecimal digits, and the end of a name as `tempfile` and `multiprocessing` make it up.
 _NUMBER: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _RANDOM: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
@@ -49,12 +52,12 @@ class Folder:
         self.others: dict[str, str] = {}
         self.count = 0
         self._folder = -1
-        self._before: frozenset[str] = frozenset()
+        self._known: set[str] = set()
         self._arrived: dict[str, int] = {}
         self._gone: list[tuple[str, int, int]] = []
         self._resting: Counter[str] = Counter()
-        # Modification time, size and links, and when that was read (all 0: never).
-        self._stamp = array("q", (0, 0, 0, 0))
+        # Modification time, size and links, when that was read (all 0: never), and when to list next at the earliest.
+        self._stamp = array("q", (0, 0, 0, 0, 0))
 
     def open(self) -> None:
         """Raises `Unavailable` where there is no such folder."""
@@ -70,24 +73,38 @@ class Folder:
 
     def restart(self) -> None:
         """What is there now was there before."""
-        self._before = frozenset(os.listdir(self.path))
+        self._known = set(os.listdir(self.path))
         self._arrived.clear()
         self._gone.clear()
         self._resting.clear()
         self.count = 0
-        self._stamp[0] = 0
+        self._stamp[0] = self._stamp[4] = 0
 
     def kinds(self) -> list[str]:
         """For each entry that counts its kind of name, with the folder: equal where names were made up alike."""
-        names = [name for name in self._arrived if not self._is_of_others(name)]
-        common = Counter(kind for name in names for kind in _kinds(name))
-        return [f"{self.path}/{max(_kinds(name), key=common.__getitem__)}" for name in names]
+        common = Counter(kind for name in self._arrived for kind in _kinds(name))
+        return [f"{self.path}/{max(_kinds(name), key=common.__getitem__)}" for name in self._arrived]
+
+    def relist(self, row: int) -> None:
+        """List the folder; arrivals and departures are remembered as of this row."""
+        began = time.time_ns()
+        now = set(os.listdir(self.path))
+        for name in [name for name in self._arrived if name not in now]:
+            self._gone.append((name, self._arrived.pop(name), row))
+        for name in now - self._known:
+            if not self._is_of_others(name):
+                self._arrived[name] = row
+        # A name that comes again is new again.
+        self._known = now
+        self.count = len(self._arrived)
+        ended = time.time_ns()
+        self._stamp[4] = 2 * ended - began if ended - began > _DEAR else 0
 
     def rested(self, row: int, seconds: float, worked: float) -> bool:
-        """Look again after the test has rested: what has arrived since row `row` is not its own.
+        """List again after the test has rested: what has arrived meanwhile is not its own.
 
         Args:
-            row: The last row.
+            row: The row to come.
             seconds: How long it has rested in all since the start.
             worked: How long it has run in all since the start.
 
@@ -97,20 +114,24 @@ class Folder:
         known = set(self._arrived)
         self.relist(row)
         arrived = [name for name in self._arrived if name not in known]
-        for name in arrived:
-            self._resting.update(_kinds(name))
-        kinds = {kind for name in arrived for kind in _kinds(name)} - self.others.keys()
+        self._resting.update(kind for name in arrived for kind in _kinds(name))
         working = Counter(kind for name in (*known, *(gone[0] for gone in self._gone)) for kind in _kinds(name))
+        share = worked / (worked + seconds)
         found = {
-            kind for kind in kinds if not _too_many(working[kind], self._resting[kind], worked / (worked + seconds))
+            kind: name
+            for name in arrived
+            for kind in _kinds(name)
+            if kind not in self.others
+            and self._resting[kind] > 1
+            and not _too_many(working[kind], self._resting[kind], share)
         }
-        examples = {kind: name for name in arrived for kind in _kinds(name)}
-        self.others |= {kind: examples[kind] for kind in found}
-        # Those that came while it rested are of others, whatever their kind.
+        self.others |= found
         for name in arrived:
             del self._arrived[name]
-        self._before |= frozenset(arrived)
-        self.count = sum(1 for name in self._arrived if not self._is_of_others(name))
+        if found:
+            self._arrived = {name: first for name, first in self._arrived.items() if not self._is_of_others(name)}
+            self._gone = [gone for gone in self._gone if not self._is_of_others(gone[0])]
+        self.count = len(self._arrived)
         return bool(found)
 
     def recount(self, column: array[int], last: int) -> None:
@@ -118,32 +139,22 @@ class Folder:
         for row in range(last + 1):
             column[row] = 0
         present = ((name, first, last + 1) for name, first in self._arrived.items())
-        for name, first, until in (*self._gone, *present):
-            if not self._is_of_others(name):
-                for row in range(first, until):
-                    column[row] += 1
+        for _name, first, until in (*self._gone, *present):
+            for row in range(first, until):
+                column[row] += 1
 
-    def has_changed(self) -> bool:
-        """Whether anything may have arrived or left since this was last asked."""
+    def has_changed(self, *, whole: bool) -> bool:
+        """Whether to list: something may have arrived or left, and, unless ``whole``, the last listing is paid for."""
         status = os.fstat(self._folder)
         stamp = self._stamp
         changed = status.st_mtime_ns != stamp[0] or status.st_size != stamp[1] or status.st_nlink != stamp[2]
         if not changed and stamp[3] - stamp[0] > _TICK:
             return False
+        if stamp[4] and not whole and time.time_ns() < stamp[4]:
+            return False
         stamp[0], stamp[1], stamp[2] = status.st_mtime_ns, status.st_size, status.st_nlink
         stamp[3] = time.time_ns()
         return True
-
-    def relist(self, row: int) -> None:
-        """List the folder; arrivals and departures are remembered as of this row."""
-        names = frozenset(os.listdir(self.path)) - self._before
-        left = [name for name in self._arrived if name not in names]
-        came = names.difference(self._arrived)
-        for name in left:
-            self._gone.append((name, self._arrived.pop(name), row))
-        for name in came:
-            self._arrived[name] = row
-        self.count = sum(1 for name in self._arrived if not self._is_of_others(name))
 
     def _is_of_others(self, name: str) -> bool:
         return bool(self.others) and not self.others.keys().isdisjoint(_kinds(name))
