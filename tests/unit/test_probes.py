@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
+import mmap
 import os
 import resource
 import shutil
@@ -20,10 +22,12 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_leakcheck.probes import limits, open_instruments
+from pytest_leakcheck.probes import NotInUse, limits, open_instruments
 from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.libraries import Tasks
 from pytest_leakcheck.probes.limits import read_limits
-from pytest_leakcheck.probes.objects import Objects
+from pytest_leakcheck.probes.mapped import Mapped
+from pytest_leakcheck.probes.objects import Blocks, Objects
 from pytest_leakcheck.probes.processes import LinuxTree, PortableTree, Tree, descendants, process_tree
 from pytest_leakcheck.probes.rss import Rss
 
@@ -248,6 +252,100 @@ def test_objects_counts_what_was_made_since_the_freeze() -> None:
     assert (held - before, after - before) == (101, 0)
     # Unfrozen, the whole program is in sight.
     assert objects.read() > before + 1000
+
+
+def test_blocks_counts_what_the_collector_does_not_know() -> None:
+    blocks = Blocks()
+    blocks.open()
+    kept: list[bytes] = [b""] * 1000
+    before = blocks.read()
+    kept[:] = [bytes([number % 256, 1, 2, 3]) for number in range(1000)]
+    held = blocks.read()
+    kept[:] = [b""] * 1000
+    after = blocks.read()
+    assert 1000 <= held - before <= 1010
+    assert abs(after - before) <= 10
+
+
+def test_blocks_are_unavailable_where_python_uses_malloc() -> None:
+    code = "from pytest_leakcheck.probes import open_instruments; print(*open_instruments(['block'])[1].values())"
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONMALLOC": "malloc"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    reason = "Python's own allocator is off (PYTHONMALLOC); heap_budget sees what it would have"
+    assert said.stdout.strip() == reason
+
+
+@pytest.mark.parametrize("file", [False, True], ids=["anonymous", "file"])
+def test_mapped_sees_what_is_mapped_and_not_touched(tmp_path: Path, file: bool) -> None:
+    (tmp_path / "file").write_bytes(bytes(MIB))
+    mapped = Mapped()
+    mapped.open()
+    with (tmp_path / "file").open("rb") as opened:
+        before = mapped.read()
+        one = mmap.mmap(opened.fileno() if file else -1, MIB, access=mmap.ACCESS_READ)
+        held = mapped.read()
+        one.close()
+        after = mapped.read()
+    mapped.close()
+    assert (held - before, after - before) == (MIB, 0)
+
+
+def test_mapped_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_such_file(*_: object) -> int:
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", no_such_file)
+        _instruments, missing = open_instruments(["mmap"])
+    assert str(missing["mmap"]) == "mapped bytes are read from /proc/self/statm, which only Linux has"
+
+
+def test_tasks_counts_pending_ones_and_finished_ones_that_are_kept() -> None:
+    async def count() -> tuple[int, int, int]:
+        tasks = Tasks()
+        tasks.open()
+        before = tasks.read()
+        kept = [asyncio.ensure_future(asyncio.sleep(60)) for _ in range(5)]
+        await asyncio.sleep(0)
+        pending = tasks.read()
+        for task in kept:
+            task.cancel()
+        await asyncio.gather(*kept, return_exceptions=True)
+        del task
+        finished = tasks.read()
+        kept.clear()
+        await asyncio.sleep(0)
+        gc.collect()
+        return pending - before, finished - before, tasks.read() - before
+
+    assert asyncio.run(count()) == (5, 5, 0)
+
+
+def test_arrows_pool_is_asked_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pyarrow", raising=False)
+    _instruments, missing = open_instruments(["arrow"])
+    assert isinstance(missing["arrow"], NotInUse)
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(total_allocated_bytes=lambda: 192))
+    (pool,), missing = open_instruments(["arrow"])
+    assert (pool.read(), missing) == (192, {})
+
+
+def test_tasks_are_not_in_use_before_asyncio_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "asyncio.tasks")
+    _instruments, missing = open_instruments(["task"])
+    assert isinstance(missing["task"], NotInUse)
+
+
+def test_tasks_are_unavailable_where_asyncio_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "asyncio.tasks", SimpleNamespace())
+    _instruments, missing = open_instruments(["task"])
+    assert not isinstance(missing["task"], NotInUse)
+    assert "keeps its tasks out of reach" in str(missing["task"])
 
 
 def test_rss_sees_pages_that_were_touched_and_given_back() -> None:

@@ -1,0 +1,152 @@
+"""A folder that the whole machine shares: what counts is what arrived while the test ran and nobody else makes."""
+
+from __future__ import annotations
+
+import os
+import random
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.folders import Folder, watched_folders
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    watched = Folder("disk", str(tmp_path))
+    watched.open()
+    yield watched
+    watched.close()
+
+
+def put(folder: Folder, *names: str) -> None:
+    for name in names:
+        Path(folder.path, name).touch()
+
+
+def take(folder: Folder, *names: str) -> None:
+    for name in names:
+        Path(folder.path, name).unlink()
+
+
+def read(folder: Folder, row: int) -> int:
+    if folder.has_changed(whole=False):
+        folder.relist(row)
+    return folder.count
+
+
+def test_what_was_there_before_does_not_count_and_what_comes_and_goes_does(tmp_path: Path) -> None:
+    (tmp_path / "before").touch()
+    folder = Folder("disk", str(tmp_path))
+    folder.open()
+    assert read(folder, 0) == 0
+    put(folder, "a", "b")
+    assert read(folder, 1) == 2
+    take(folder, "a")
+    assert read(folder, 2) == 1
+    take(folder, "before")
+    assert read(folder, 3) == 1
+    put(folder, "before")
+    assert read(folder, 4) == 2
+    folder.close()
+
+
+def test_every_change_is_seen_however_quick(folder: Folder) -> None:
+    """A change within one tick of the kernel's clock may leave the folder's time as it was."""
+    for number in range(200):
+        put(folder, f"part-{number}")
+        assert read(folder, number) == number + 1
+
+
+def test_a_folder_that_stands_still_is_not_listed(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(folder, "a")
+    os.utime(folder.path, ns=(1, 1))
+    assert read(folder, 1) == 1
+    monkeypatch.setattr(os, "listdir", lambda _: pytest.fail("listed"))
+    assert not folder.has_changed(whole=True)
+    assert read(folder, 2) == 1
+
+
+def test_a_listing_that_takes_long_is_paid_for_before_the_next(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 10**10, 20_000_000))
+    monkeypatch.setattr("time.time_ns", lambda: next(clock))
+    folder.relist(1)
+    put(folder, "a")
+    monkeypatch.setattr("time.time_ns", lambda: 30_000_000)
+    assert not folder.has_changed(whole=False)
+    assert folder.has_changed(whole=True)
+    monkeypatch.setattr("time.time_ns", lambda: 50_000_000)
+    assert folder.has_changed(whole=False)
+
+
+def test_what_others_make_is_taken_off_all_rows_by_its_kind_of_name(folder: Folder) -> None:
+    column = array("q", bytes(8 * 20))
+    for row in range(1, 11):
+        put(folder, f"mine-{row}", f"theirs-77-{row}")
+        column[row] = read(folder, row)
+    assert column[10] == 20
+    put(folder, *(f"theirs-77-{number}" for number in range(100, 110)))
+    assert folder.rested(11, seconds=1.0, worked=1.0)
+    folder.recount(column, 10)
+    assert column.tolist()[:11] == list(range(11))
+    assert set(folder.others) == {"theirs-#-#", "theirs-77-*"}
+    put(folder, "mine-11", "theirs-77-111")
+    assert read(folder, 11) == 11
+    assert folder.kinds() == [f"{folder.path}/mine-#"] * 11
+
+
+def test_names_that_are_made_up_at_random_are_of_one_kind(folder: Folder) -> None:
+    put(folder, "tmpx3k_9a2b", "tmpzzzzzzzz")
+    assert read(folder, 1) == 2
+    put(folder, "tmpabcdefgh", "tmp01234567")
+    assert folder.rested(2, seconds=1.0, worked=1.0)
+    assert folder.count == 0
+    assert "tmp*" in folder.others
+
+
+def test_one_that_comes_late_does_not_make_the_kind_that_of_others(folder: Folder) -> None:
+    put(folder, *(f"part-{number}" for number in range(17)))
+    assert read(folder, 17) == 17
+    put(folder, "part-17")
+    assert not folder.rested(18, seconds=0.5, worked=1.0)
+    assert folder.count == 17
+    assert not folder.others
+
+
+def test_a_kind_that_comes_faster_while_the_test_runs_still_counts(folder: Folder) -> None:
+    """The test and another process both let ``tempfile`` make up the names."""
+    made_up = random.Random(1)
+    names = ["tmp" + "".join(made_up.choices("ghijklmnopqrstuvwxyz", k=8)) for _ in range(150)]
+    put(folder, *names[:120])
+    read(folder, 1)
+    put(folder, *names[120:])
+    assert not folder.rested(61, seconds=1.0, worked=2.0)
+    assert folder.count == 120
+
+
+def test_kinds_are_counted_over_rests_without_overflow(folder: Folder) -> None:
+    put(folder, *(f"noise-{number}" for number in range(2000)))
+    read(folder, 1)
+    put(folder, *(f"noise-{number}" for number in range(2000, 4000)))
+    assert folder.rested(2, seconds=1.0, worked=1.0)
+    assert folder.count == 0
+
+
+def test_a_restart_forgets_what_has_arrived(folder: Folder) -> None:
+    put(folder, "a")
+    assert read(folder, 3) == 1
+    folder.restart()
+    assert read(folder, 0) == 0
+
+
+def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be watched here"):
+        Folder("shm", str(tmp_path / "none")).open()
+
+
+def test_shared_memory_and_the_temporary_folder_are_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert [(one.resource, one.path) for one in watched_folders()] == [("shm", "/dev/shm"), ("disk", str(tmp_path))]
