@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from workloads import Step
 
@@ -19,7 +21,8 @@ def with_leak(step: Step, leak: str) -> Step:
 
     Args:
         step: The clean work.
-        leak: ``heap:120`` keeps 120 bytes per step on the average, in chunks of at least 32; ``fd:0.4`` keeps a
+        leak: ``heap:20`` keeps a block of 20 bytes per step, which takes a chunk of 32; ``lumps:20`` keeps 20 bytes
+            in use per step on the average, a chunk of 32 or more whenever that much is due; ``fd:0.4`` keeps a
             descriptor after a step with that probability; nothing leaks nothing.
 
     Returns:
@@ -32,17 +35,35 @@ def with_leak(step: Step, leak: str) -> Step:
         return step
     kind, _, amount = leak.partition(":")
     if kind == "heap":
-        return _with_bytes(step, float(amount))
+        return _with_blocks(step, round(float(amount)))
+    if kind == "lumps":
+        return _with_lumps(step, float(amount))
     if kind == "fd":
         return _with_descriptors(step, float(amount))
-    raise ValueError(f"{leak!r} is neither heap:<bytes> nor fd:<probability>")
+    raise ValueError(f"{leak!r} is none of heap:<bytes>, lumps:<bytes>, fd:<probability>")
 
 
-def _with_bytes(step: Step, rate: float) -> Step:
-    # Kept by its address alone: an object to hold it would be a leak of its own, and another counter would tell.
-    malloc = ctypes.PyDLL(None).malloc
-    malloc.restype = ctypes.c_void_p
+def _malloc() -> Callable[[int], None]:
+    """Keeps a block of so many bytes, and not even its address: an object to hold that would be a leak of its own."""
+    malloc: Any = ctypes.PyDLL(None).malloc
+    malloc.restype = None
     malloc.argtypes = [ctypes.c_size_t]
+    keep: Callable[[int], None] = malloc
+    return keep
+
+
+def _with_blocks(step: Step, size: int) -> Step:
+    malloc = _malloc()
+
+    def both() -> None:
+        step()
+        malloc(size)
+
+    return both
+
+
+def _with_lumps(step: Step, rate: float) -> Step:
+    malloc = _malloc()
     owed = 0.0
 
     def both() -> None:
