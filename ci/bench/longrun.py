@@ -48,7 +48,7 @@ def main() -> int:
                 step()
             seconds = time.perf_counter() - began
             gc.collect()
-            columns[0][row] = heap.read()[0]
+            columns[0][row] = heap.read()
             columns[1][row] = sys.getallocatedblocks()
             columns[2][row] = len(gc.get_objects())
             bytes_, blocks, objects = (column[row] for column in columns)
