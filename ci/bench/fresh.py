@@ -71,7 +71,9 @@ def run(workload: str, seed: int, *, leak: str = "") -> Row:
     with tempfile.TemporaryDirectory(prefix="census-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        ended = _pytest(folder, _environment(workload, seed, leak))
+        (folder / "tmp").mkdir()
+        # Temporary files of its own: it must not matter what else the machine, or the process beside it, writes to /tmp.
+        ended = _pytest(folder, _environment(workload, seed, leak) | {"TMPDIR": str(folder / "tmp")})
         seconds = round(time.perf_counter() - began, 3)
         report = _read(folder / "report.json")
         if ended is None or ended not in (0, 1) or not report:
