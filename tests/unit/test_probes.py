@@ -403,3 +403,21 @@ def test_what_is_unlimited_or_unknown_is_left_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(limits, "_cgroup_memory", lambda: 0)
     monkeypatch.setattr(limits, "_machine_memory", lambda: 0)
     assert read_limits() == {}
+
+
+def test_small_arrays_of_ever_new_sizes_do_not_look_like_a_leak() -> None:
+    pytest.importorskip("numpy")
+    code = """
+import numpy
+from pytest_leakcheck.probes.heap import Heap
+
+heap = Heap()
+heap.open()
+start = heap.read()
+for size in range(1, 1024):
+    arrays = [numpy.zeros(size, "u1") for _ in range(7)]
+    del arrays
+print(heap.read() - start)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert int(done.stdout) < 4096
