@@ -193,25 +193,28 @@ class Panel:
         """What an iteration takes, waiting left out."""
         return (time.perf_counter() - self._began - self._rested) / max(1, self.n)
 
-    def frozen_garbage(self, resource: str) -> bool:
-        """Whether most of what stands above the start is garbage that was alive when it was frozen.
+    def thaw(self, resource: str) -> int:
+        """Unfreeze and collect. Returns how much of the resource was garbage that had been alive when it was frozen."""
+        if not self.watch.enabled:
+            return 0
+        found = self.watch.thaw()
+        if resource == "object":
+            # Unfrozen, they cannot be told from the program's own: what is garbage is counted as it goes.
+            return found
+        return self.level(resource) - self._read_one(resource)
 
-        If so the program stays unfrozen: one that keeps replacing what it holds would leave the same trace again.
-        """
-        stood = self.above_start(resource)
-        if not self.watch.enabled or stood <= 0:
-            return False
-        made = self._columns["object"][self.n] if "object" in self._columns else 0
-        self.watch.thaw()
-        if 2 * (self._read_one(resource) - self._columns[resource][0]) <= stood:
-            for own in self._own.values():
-                own[0] = 0
-            return True
+    def refreeze(self) -> None:
+        """Freeze again; what was garbage counts on in memory, as if it were still there, so that the series goes on."""
         self.watch.refreeze()
-        if "object" in self._own:
-            # What was made since the start is frozen now, and still counts.
-            self._own["object"][0] = -made
-        return False
+        tree = self._tree.read()
+        for name, value in zip(_TREE, tree, strict=True):
+            self._columns[name][self.n] = value
+        self.subtract_own_work()
+
+    def stay_thawed(self) -> None:
+        """The series must begin anew, and nothing is frozen in it."""
+        for own in self._own.values():
+            own[0] = 0
 
     def came_down(self, resource: str) -> int:
         """How far a counter has fallen since the last row."""

@@ -26,9 +26,9 @@ _ALL: Final = 4.0
 # A rest is so long that it would see so many arrivals if they came as fast as while the test ran: enough to tell all of
 # them from the one that comes late.
 _ARRIVALS: Final = 10.0
-# What a shared folder gained is called the test's own once it has gone on growing after a rest.
-_CONFIRM_MOST: Final = 8
-_CONFIRM_LEAST: Final = 3
+# Iterations after which what could not be told at once is asked again.
+_FOLDER_LEAST, _FOLDER_MOST = 3, 8
+_GARBAGE: Final = 12
 
 
 class Suspicion:
@@ -41,6 +41,7 @@ class Suspicion:
         self._emptied: dict[str, str] = {}
         self._emptied_at, self._fresh = -1, 0.0
         self._confirming: dict[str, int] = {}
+        self._again_in = 0
 
     def watch(self) -> None:
         """When the instruments are opened: remember how full bounded owners are."""
@@ -57,12 +58,30 @@ class Suspicion:
             return False
         stood = panel.above_start(name)
         settled = find_resource(name).scarce and panel.settle() and 2 * panel.above_start(name) <= stood
-        if not settled and not panel.frozen_garbage(name):
+        if not settled and not self._was_frozen(panel, name):
             return False
         panel.patient = panel.patient or settled
         self._restarts += 1
         self._confirming.clear()
         return True
+
+    def _was_frozen(self, panel: Panel, name: str) -> bool:
+        """Whether most of the growth is garbage that was alive when it was frozen. Then the program stays unfrozen.
+
+        One iteration may leave such garbage once, and more of it than a small leak comes to. So memory is asked twice:
+        what has become garbage since the first time must be most of what it has grown by since.
+        """
+        since = self._confirming.get(name, panel.level(name) - panel.above_start(name))
+        garbage = panel.thaw(name)
+        most = 2 * garbage >= panel.level(name) - since and garbage > 0
+        if most and (find_resource(name).scarce or name in self._confirming):
+            panel.stay_thawed()
+            return True
+        panel.refreeze()
+        if most:
+            self._confirming[name] = panel.level(name)
+            self._again_in = _GARBAGE
+        return False
 
     def set_others_aside(self, panel: Panel, name: str) -> None:
         """Where a shared folder has gained entries: rest, and take off what others make."""
@@ -73,18 +92,19 @@ class Suspicion:
                 panel.rest(seconds, name)
 
     def confirm_in(self, panel: Panel, name: str, slope: float) -> int:
-        """How many iterations more it takes to be sure that the growth of a shared folder is the test's; 0 when it is.
+        """How many iterations more it takes to be sure that the growth is the test's; 0 when it is.
 
-        Another process that was busy and is done looks the same up to here.
+        That of a shared folder must go on after a rest: another process that was busy and is done looks the same up to
+        there. That of memory must go on where much of it turned out to be garbage.
         """
-        if name not in panel.folders:
-            return 0
+        again, self._again_in = self._again_in, 0
+        if again or name not in panel.folders or slope <= 0:
+            return again
         level = panel.level(name)
-        wanted = min(_CONFIRM_MOST, max(_CONFIRM_LEAST, round(_CONFIRM_LEAST / slope))) if slope > 0 else 0
         if self._confirming.get(name, level) < level:
             return 0
         self._confirming[name] = level
-        return wanted
+        return min(_FOLDER_MOST, max(_FOLDER_LEAST, round(_FOLDER_LEAST / slope)))
 
     def background(self, panel: Panel, name: str, slope: float) -> str:
         """What the resource gained while the test rested, as a text; empty where it gained less than half its pace.

@@ -76,8 +76,8 @@ class CollectorWatch:
             gc.collect()
             gc.freeze()
 
-    def collect(self) -> bool:
-        """Collect as long as something is found, at most `ROUNDS` times. Returns whether anything was.
+    def collect(self) -> int:
+        """Collect as long as something is found, at most `ROUNDS` times. Returns how many objects were.
 
         What these collections release is the caller's to count, from a reading before and one after.
         """
@@ -96,12 +96,16 @@ class CollectorWatch:
         self._ours = False
         if silent:
             callbacks.append(self._callback)
-        return found > 0
+        return found
 
-    def thaw(self) -> None:
-        """Unfreeze and collect: what was alive when it was frozen and is garbage now is out of reach till then."""
+    def thaw(self) -> int:
+        """Unfreeze and collect: what was alive when it was frozen and is garbage now is out of reach till then.
+
+        Returns:
+            How many objects were garbage.
+        """
         gc.unfreeze()
-        self.collect()
+        return self.collect()
 
     def refreeze(self) -> None:
         """Freeze again after `thaw`."""
