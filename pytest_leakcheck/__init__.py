@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.finding import Finding
     from pytest_leakcheck.fixture import Leakcheck
     from pytest_leakcheck.measurement import Measurement, measure
+    from pytest_leakcheck.probes.user import Probe
     from pytest_leakcheck.series import Recording, Series
     from pytest_leakcheck.verdict import Verdict
 
@@ -23,6 +24,7 @@ __all__ = [
     "LeakError",
     "Leakcheck",
     "Measurement",
+    "Probe",
     "Recording",
     "Series",
     "Verdict",
@@ -36,6 +38,7 @@ _HOMES = {
     "LeakError": "failure",
     "Leakcheck": "fixture",
     "Measurement": "measurement",
+    "Probe": "probes.user",
     "Recording": "series",
     "Series": "series",
     "Verdict": "verdict",

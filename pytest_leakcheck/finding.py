@@ -138,6 +138,6 @@ def _seen(recording: Recording, judged: set[str]) -> tuple[Seen, ...]:
         resource = find_resource(series.resource)
         grown = growth(series.readings, resource.tolerance, exact=resource.scarce)
         level = series.readings[-1] - series.readings[0]
-        if grown.state != "flat" and level > 0 and grown.slope > 0:
+        if grown.state != "flat" and level > resource.slack and grown.slope > 0:
             found.append(Seen(series.resource, grown.slope, level))
     return tuple(found)

@@ -12,7 +12,10 @@ import pytest
 from pytest_leakcheck.settings import OPTIONS, SettingError, Settings, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_leakcheck.fixture import Leakcheck
+    from pytest_leakcheck.probes.user import Probe
 
 SETTINGS: Final = pytest.StashKey[Settings]()
 
@@ -51,9 +54,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             parser.addini(option.key, text, type=option.kind, default=option.default)
 
 
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_leakcheck import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS:
         config.addinivalue_line("markers", line)
+    if added := config.hook.pytest_leakcheck_probes(config=config):
+        _add_probes(config, added)
     settings = _read_settings(config)
     config.stash[SETTINGS] = settings
     if not settings.active:
@@ -61,6 +72,20 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_leakcheck.protocol import register
 
     register(config, settings)
+
+
+def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe]]) -> None:
+    from pytest_leakcheck.probes.user import ProbeError, add_probes, remove_probes
+
+    probes = [probe for some in added for probe in some]
+    config.add_cleanup(remove_probes)
+    try:
+        add_probes(probes)
+    except ProbeError as error:
+        raise pytest.UsageError(f"pytest_leakcheck_probes: {error}") from None
+    for probe in probes:
+        example, plural = "0" if probe.unit == "count" else '"1 MiB"', probe.as_resource().plural
+        config.addinivalue_line("markers", _BUDGET.format(name=probe.name, example=example, plural=plural))
 
 
 @pytest.fixture

@@ -205,8 +205,10 @@ class Repetition:
                     return
 
     def _judge_nothing(self) -> None:
-        """The series began anew, and no time was left to fill it."""
-        reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
+        """No time was left for an iteration after the start."""
+        reason = "no time was left after warm-up"
+        if self._suspicion.restarts:
+            reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
         for budget in self._plan.budgets:
             self._verdicts[budget.resource] = Verdict(
                 budget.resource,

@@ -32,11 +32,15 @@ _GARBAGE: Final = 12
 
 
 class Suspicion:
-    """The explanations for one measurement. Made before the first iteration."""
+    """The explanations for one measurement. Made before the first iteration.
+
+    Attributes:
+        restarts: How often the series has begun anew.
+    """
 
     def __init__(self) -> None:
         self._threads = thread_ids()
-        self._restarts = 0
+        self.restarts = 0
         self._rested = 0.0
         self._emptied: dict[str, str] = {}
         self._emptied_at, self._fresh = -1, 0.0
@@ -54,14 +58,14 @@ class Suspicion:
 
     def begins_anew(self, panel: Panel, name: str) -> bool:
         """Whether it was an artefact of measuring: what ended late, or was frozen. Then the series must begin anew."""
-        if self._restarts >= _RESTARTS or name.startswith("gauge:"):
+        if self.restarts >= _RESTARTS or name.startswith("gauge:"):
             return False
         stood = panel.above_start(name)
         settled = find_resource(name).scarce and panel.settle() and 2 * panel.above_start(name) <= stood
         if not settled and not self._was_frozen(panel, name):
             return False
         panel.patient = panel.patient or settled
-        self._restarts += 1
+        self.restarts += 1
         self._confirming.clear()
         return True
 

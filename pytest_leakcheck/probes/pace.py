@@ -37,29 +37,28 @@ class Pace:
         self._column = column
         self._own = own
         self._tolerance = tolerance
-        self._row = 0
-        self._due = 0
-        self._rising_until = 0
-        self._at = 0.0
+        # The row of the last reading, that of the next, and until which each row is read; numbers kept as objects would
+        # be blocks of the harness's own, as soon as they are above 256.
+        self._rows = array("q", (0, 0, 0))
+        self._at = array("d", (0.0,))
 
     def into(self, row: int, *, whole: bool) -> None:
         """Fill a row; with ``whole``, by a reading in any case."""
-        column = self._column
-        if row < self._due and not whole:
+        column, rows = self._column, self._rows
+        if row < rows[1] and not whole:
             column[row] = column[row - 1]
             return
         began = time.perf_counter()
         value = self._read() - self._own[0]
         cost = time.perf_counter() - began
         column[row] = value
-        since = row - self._row
+        since = row - rows[0]
         if row == 0 or since < 0:
-            self._rising_until = 0
-            since = 0
-        elif since and value - column[self._row] > self._tolerance * since:
-            self._rising_until = row + _RISING
+            rows[2] = since = 0
+        elif since and value - column[rows[0]] > self._tolerance * since:
+            rows[2] = row + _RISING
         every = 1
-        if row >= self._rising_until:
-            allowed = _SECONDS + (_SHARE * (began - self._at) / since if since else 0.0)
+        if row >= rows[2]:
+            allowed = _SECONDS + (_SHARE * (began - self._at[0]) / since if since else 0.0)
             every = min(_RAREST, ceil(cost / allowed))
-        self._row, self._due, self._at = row, row + every, began
+        rows[0], rows[1], self._at[0] = row, row + every, began

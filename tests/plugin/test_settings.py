@@ -85,7 +85,7 @@ def test_fail_on_and_ci(project: Project) -> None:
         def test_slow(): time.sleep(0.1)
         """,
     )
-    slow = ("--leakcheck-max-time=0.5",)
+    slow = ("--leakcheck-max-time=0.9",)
     here = project.run(*slow)
     assert (here.status, here.finding("test_slow")["verdict"]) == (0, "inconclusive")
     assert "iterations, 13 needed" in here.finding("test_slow")["reason"]

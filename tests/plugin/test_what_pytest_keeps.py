@@ -1,7 +1,7 @@
 """What pytest keeps of a repeated item is put back: no object and no block over 200 iterations, a row per cause.
 
-On the oldest and the newest supported pytest. The probe of Python blocks is the test's own, since blocks are the finest
-counter there is: one for every object, tracked by the collector or not.
+On the oldest and the newest supported pytest. Blocks are the finest counter there is: one for every object, tracked by
+the collector or not.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ from projects import OLDEST, ROOT, Project
 
 CONFTEST = """
     import sys, warnings
-    from pytest_leakcheck import probes, resources
+    from pytest_leakcheck import probes
+    from pytest_leakcheck.probes.objects import Blocks
     warnings.filterwarnings("ignore", "sys._clear_type_cache")
 
-    class Blocks:
-        resources = ("block",)
-        def open(self): pass
+    class BlocksAlone(Blocks):
         def read(self):
             # The interpreter's own attribute cache keeps up to 4,096 names; regrtest empties it too.
             sys._clear_type_cache()
-            return (sys.getallocatedblocks(),)
-        def close(self): pass
+            return super().read()
 
-    probes.CATALOG[("block",)] = Blocks
-    resources.RESOURCES["block"] = resources.Resource("block", "count", "blocks")
+    probes.CATALOG["block"] = BlocksAlone
 """
 ROWS = {
     "empty": "def test_it(): pass",

@@ -13,7 +13,7 @@ PACKAGE = Path(pytest_leakcheck.__file__).parent
 # From the top down; a module may import its own layer and those below.
 LAYERS = (
     {"cli"},
-    {"plugin", "protocol", "residue", "session", "xdist", "fixture", "failure", "measurement"},
+    {"plugin", "hookspecs", "protocol", "residue", "session", "xdist", "fixture", "failure", "measurement"},
     {"report", "report.block", "report.glyphs", "report.json", "report.summary"},
     {"finding"},
     {"runner", "once"},
@@ -34,12 +34,13 @@ LAYERS = (
         "probes.pace",
         "probes.processes",
         "probes.rss",
+        "probes.user",
     },
     {"series", "budget", "ratchet"},
     {"resources"},
     {"units"},
 )
-KNOW_PYTEST = {"plugin", "protocol", "residue", "session", "xdist", "fixture", "failure"}
+KNOW_PYTEST = {"plugin", "hookspecs", "protocol", "residue", "session", "xdist", "fixture", "failure"}
 HEIGHT = {module: -depth for depth, layer in enumerate(LAYERS) for module in layer}
 
 

@@ -13,6 +13,7 @@ NAMES = [
     "LeakError",
     "Leakcheck",
     "Measurement",
+    "Probe",
     "Recording",
     "Series",
     "Verdict",

@@ -1,0 +1,20 @@
+"""The hooks that a project or a plugin may implement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.probes.user import Probe
+
+
+@pytest.hookspec
+def pytest_leakcheck_probes(config: pytest.Config) -> Iterable[Probe]:  # type: ignore[empty-body]
+    """Counters of your own, judged beside the plugin's: ``return [Probe("connection", read=pool.size)]``.
+
+    Called once, when pytest is configured, with or without ``--leakcheck``: each probe's ``<name>_budget`` is a marker in
+    both cases. So it belongs in the ``conftest.py`` of the root folder or in a plugin, and should be quick.
+    """

@@ -1,0 +1,110 @@
+"""A project's own counter: added by a hook, bounded by a marker of its name, judged like the plugin's."""
+
+from __future__ import annotations
+
+import pytest
+
+from projects import Project
+
+CONFTEST = """
+    from pytest_leakcheck import Probe
+
+    CONNECTIONS = []
+
+    def pytest_leakcheck_probes(config):
+        return [Probe("connection", read=lambda: len(CONNECTIONS)), Probe("pooled", read=lambda: 64, unit="bytes")]
+"""
+TESTS = """
+    import pytest
+    from conftest import CONNECTIONS
+
+    @pytest.mark.connection_budget(0)
+    def test_query():
+        CONNECTIONS.append("open")
+        {close}
+
+    @pytest.mark.leakcheck
+    def test_anything():
+        CONNECTIONS.append("open")
+        {close}
+"""
+ONE = "import pytest\n@pytest.mark.leakcheck\ndef test_it(): pass\n"
+
+
+@pytest.fixture
+def connected(project: Project) -> Project:
+    ini = project.folder / "pytest.ini"
+    ini.write_text(ini.read_text() + "strict = true\npythonpath = .\n")
+    project.write("conftest.py", CONFTEST)
+    return project
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+def test_a_leak_of_it_is_red_and_its_repair_is_silent(connected: Project, workers: tuple[str, ...]) -> None:
+    connected.write("test_a.py", TESTS.format(close="pass"))
+    leaky = connected.run(*workers)
+    assert {one["test"]: one["verdict"] for one in leaky.findings if one["resource"] == "connection"} == {
+        "test_a.py::test_query": "leak",
+        "test_a.py::test_anything": "leak",
+    }
+    assert "LeakError: connection +1.0/iter × 17 (budget 0)" in leaky.text
+    connected.write("test_a.py", TESTS.format(close="CONNECTIONS.pop()"))
+    mended = connected.run(*workers)
+    assert mended.last_line == "2 passed"
+    assert mended.verdicts["test_anything", "pooled"] == "ok"
+
+
+def test_its_marker_is_known_without_the_flag_and_has_a_line_of_help(connected: Project) -> None:
+    connected.write("test_a.py", TESTS.format(close="pass"))
+    assert connected.run(leakcheck=False).last_line == "2 passed"
+    shown = connected.run("--markers", leakcheck=False).text
+    assert "@pytest.mark.connection_budget(0, *, per_iteration=0, over=N" in shown
+    assert "bound the connections that this test retains" in shown
+    assert '@pytest.mark.pooled_budget("1 MiB", ' in shown
+
+
+@pytest.mark.parametrize(
+    ("probes", "message"),
+    [
+        ('[Probe("fd", read=int)]', "Probe('fd'): that name is a resource of pytest-leakcheck; choose another"),
+        ('[Probe("a", read=int), Probe("a", read=int)]', "Probe('a'): that name is added twice; choose another"),
+        (
+            '[Probe("Open files", read=int)]',
+            "Probe('Open files'): the name is no identifier in lower case, such as 'connection'",
+        ),
+        ('[Probe("a", read=int, unit="MiB")]', "Probe('a'): unit='MiB' is neither 'count' nor 'bytes'"),
+    ],
+)
+def test_a_wrong_probe_is_said_before_anything_runs(project: Project, probes: str, message: str) -> None:
+    project.write(
+        "conftest.py",
+        f"from pytest_leakcheck import Probe\ndef pytest_leakcheck_probes(config):\n    return {probes}\n",
+    )
+    project.write("test_a.py", ONE)
+    outcome = project.run()
+    assert outcome.status != 0
+    assert message in outcome.text
+    assert "passed" not in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        ("lambda: 1 / 0", "the probe 'broken' raised ZeroDivisionError: division by zero"),
+        ('lambda: "many"', "the probe 'broken' gave 'many', which is no whole number"),
+    ],
+)
+def test_a_probe_that_does_not_work_is_an_absent_instrument(project: Project, read: str, reason: str) -> None:
+    project.write(
+        "conftest.py",
+        "from pytest_leakcheck import Probe\n"
+        f"def pytest_leakcheck_probes(config):\n    return [Probe('broken', read={read})]\n",
+    )
+    project.write(
+        "test_a.py",
+        "import pytest\n@pytest.mark.leakcheck\ndef test_it(): pass\n@pytest.mark.broken_budget(0)\ndef test_named(): pass\n",
+    )
+    outcome = project.run("-rs")
+    assert outcome.last_line == "1 passed, 1 skipped"
+    assert f"broken: {reason}" in " ".join(outcome.text.split())
+    assert f"not read here: broken ({reason})" in " ".join(outcome.text.split())
