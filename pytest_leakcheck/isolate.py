@@ -121,7 +121,7 @@ class IsolatingProtocol:
         )
         report = item.ihook.pytest_runtest_makereport(item=item, call=call)
         collected = [value for kind, value in told if kind == "not collected"]
-        said = "\n".join([*collected, ended.said]).strip()
+        said = "\n".join(collected) or ("" if told else ended.said).strip()
         if said:
             report.sections.append(("Captured stderr of its process", said))
         item.ihook.pytest_runtest_logreport(report=report)
@@ -235,8 +235,8 @@ def _lost(plan: Plan, ended: fresh.Ended, told: list[tuple[str, Any]], settings:
     elif "missing" in kinds:
         reason = "not found again by a process of its own"
         advice = (
-            "its node id is the test file's doing and differs from one collection to the next (a time, an address, "
-            "a random number?): give its parameters fixed ids, or measure it without isolate"
+            "the test file makes an id that differs from one collection to the next (of a time, an address, a random "
+            "number?): give its parameters fixed ids, or measure it without isolate"
         )
     first = plan.budgets[0].resource
     count = max(0, ended.iteration - 1)

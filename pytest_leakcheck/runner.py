@@ -130,6 +130,9 @@ class Repetition:
         self._bounded = BoundedOwners()
         self._limits = read_limits()
         self._quiet_heap = is_quiet()
+        if self._quiet_heap:
+            # Growth is called on fewer bytes there, and what was cached while pytest started would outweigh them.
+            empty_caches()
         wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
         self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
 

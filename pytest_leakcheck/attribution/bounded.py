@@ -75,7 +75,8 @@ def _can_hold(owner: Any, resource: str) -> bool:
 def empty_caches() -> None:
     """Empty the caches of the standard library that empty on request and refill by themselves.
 
-    What goes with them was a cache and no leak. Only done under suspicion, since the program then fills them again.
+    What goes with them was a cache and no leak. Done under suspicion, since the program then fills them again, and in
+    a process that was started for one test, before the start.
     """
     linecache.clearcache()
     re.purge()

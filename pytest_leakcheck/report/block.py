@@ -78,7 +78,7 @@ def _wrap(text: str) -> list[str]:
 def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     verdict = finding.verdict
     yield verdict.outcome.replace("_", " "), verdict.reason
-    for one in finding.verdicts:
+    for one in finding.verdicts if finding.recording.stopped != "lost" else ():
         yield one.resource, _course(finding, one, glyphs)
     for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
         unit = find_resource(seen.resource).unit
