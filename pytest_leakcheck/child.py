@@ -132,6 +132,8 @@ class Child:
     def pytest_runtest_setup(self) -> None:
         self._board.iteration += 1
 
+    # After those who still change the report: a test with failed subtests is made to fail as it is shown.
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not getattr(report, "leakcheck_silent", False):
             hook = self._config.hook

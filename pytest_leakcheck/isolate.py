@@ -160,9 +160,10 @@ def _command(item: pytest.Item, folder: Path) -> list[str]:
 
 
 def _own_id(item: pytest.Item) -> str:
-    """The node id as a process without workers has it: ``--dist=loadgroup`` puts a group's name behind it."""
-    grouped = getattr(item.config.option, "loadgroup", False) and item.get_closest_marker("xdist_group")
-    return item.nodeid.rpartition("@")[0] if grouped else item.nodeid
+    """The node id as a process without workers has it: ``--dist=loadgroup`` puts the names of groups behind it."""
+    marks = item.iter_markers("xdist_group")
+    groups = {str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks}
+    return item.nodeid.removesuffix(f"@{'_'.join(sorted(groups))}")
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -201,6 +202,9 @@ def _report(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     data["nodeid"] = item.nodeid
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     assert isinstance(report, pytest.TestReport)
+    if isinstance(report, pytest.SubtestReport):
+        # They travel as text, which pytest quotes once more as it reads them.
+        report.context.kwargs.update(data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
     return report
 
 

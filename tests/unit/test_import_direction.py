@@ -13,11 +13,11 @@ PACKAGE = Path(pytest_leakcheck.__file__).parent
 # From the top down; a module may import its own layer and those below.
 LAYERS = (
     {"cli"},
-    {"plugin", "protocol", "residue", "session", "xdist", "fixture", "failure", "measurement"},
+    {"plugin", "protocol", "residue", "session", "xdist", "fixture", "failure", "measurement", "isolate", "child"},
     {"report", "report.block", "report.glyphs", "report.json", "report.summary"},
     {"finding"},
     {"runner", "once"},
-    {"panel", "attribution", "attribution.bounded", "attribution.identity", "markers", "settings"},
+    {"fresh", "panel", "attribution", "attribution.bounded", "attribution.identity", "markers", "settings"},
     {"plan"},
     {
         "verdict",
@@ -34,7 +34,7 @@ LAYERS = (
     {"resources"},
     {"units"},
 )
-KNOW_PYTEST = {"plugin", "protocol", "residue", "session", "xdist", "fixture", "failure"}
+KNOW_PYTEST = {"plugin", "protocol", "residue", "session", "xdist", "fixture", "failure", "isolate", "child"}
 HEIGHT = {module: -depth for depth, layer in enumerate(LAYERS) for module in layer}
 
 
