@@ -45,6 +45,7 @@ class Ended:
         finished: It said all that it had to say; what it did afterwards is its own affair.
         hung: It was ended from here, because an iteration took too long.
         said: The end of what it wrote to its standard streams.
+        error: Why it could not be started; empty where it was.
     """
 
     status: int
@@ -53,10 +54,13 @@ class Ended:
     finished: bool = False
     hung: bool = False
     said: str = ""
+    error: str = ""
 
     @property
     def reason(self) -> str:
         """Why there is no verdict, in at most 60 columns for the first thousand iterations."""
+        if self.error:
+            return f"could not be started: {self.error}"
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
         if self.hung:
             return f"hung: no verdict after {self.seconds:.0f} s; killed {where}"
@@ -162,6 +166,8 @@ def run(start: Start, folder: Path, patience: float) -> Ended:
                 hung=hung,
                 said=excerpt(Path(said.name).read_text(encoding="utf-8", errors="replace")),
             )
+    except OSError as error:
+        return Ended(-1, 0, 0.0, error=error.strerror or str(error))
     finally:
         board.close()
 

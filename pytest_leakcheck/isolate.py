@@ -26,7 +26,7 @@ from pytest_leakcheck.child import Task
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.markers import effort_of
 from pytest_leakcheck.plan import Plan
-from pytest_leakcheck.protocol import FINDINGS, PLAN
+from pytest_leakcheck.protocol import FINDINGS, PLAN, keep_first_line
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.runner import Result, describe_environment
 from pytest_leakcheck.series import Recording
@@ -114,12 +114,15 @@ class IsolatingProtocol:
     def _log_lost(
         self, item: pytest.Item, plan: Plan, ended: fresh.Ended, told: list[tuple[str, Any]], phases: Sequence[str]
     ) -> None:
-        item.stash[FINDINGS] = [_lost(plan, ended, told, self._settings)]
-        text = block(item.stash[FINDINGS][0], glyphs_of(item.config))
+        finding = _lost(plan, ended, told, self._settings)
+        text = block(finding, glyphs_of(item.config))
         call = pytest.CallInfo.from_call(
             lambda: pytest.fail(text, pytrace=False), when="teardown" if "call" in phases else "call"
         )
-        report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        # Not by the hook: plugins that wrap it have seen no set-up of this item here.
+        report = pytest.TestReport.from_item_and_call(item, call)
+        report.leakcheck = [finding.to_json()]  # type: ignore[attr-defined]
+        keep_first_line(report)
         collected = [value for kind, value in told if kind == "not collected"]
         said = "\n".join(collected) or ("" if told else ended.said).strip()
         if said:
@@ -260,6 +263,6 @@ def _tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) ->
     """End what earlier tests left up for this one and those after it do not need."""
     state = item.session._setupstate
     call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
-    report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    report = pytest.TestReport.from_item_and_call(item, call)
     if log or report.failed:
         item.ihook.pytest_runtest_logreport(report=report)

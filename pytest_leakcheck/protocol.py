@@ -152,7 +152,7 @@ class RepeatingProtocol:
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
             findings: list[Any] = [finding.to_json() for finding in item.stash[FINDINGS]]
             report.leakcheck = findings  # type: ignore[attr-defined]
-            _keep_first_line(report)
+            keep_first_line(report)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -249,10 +249,10 @@ def _within_timeout(item: pytest.Item, plan: Plan) -> Plan:
     return replace(plan, effort=effort)
 
 
-def _keep_first_line(report: pytest.TestReport) -> None:
+def keep_first_line(report: pytest.TestReport) -> None:
     """What the short summary, JUnit and annotations show of a failure; in CI pytest does not cut it to the line."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None and crash.message.startswith("LeakError: "):
+    if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
         crash.message = crash.message.partition("\n")[0]
 
 

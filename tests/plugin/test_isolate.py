@@ -159,7 +159,7 @@ OUTCOMES = """
 """
 # What differs between any two runs of pytest.
 UNSTEADY = (
-    (r" in \d+\.\d+s", " in N s"),
+    (r" in \d+\.\d+s( \(\d.*\))?", " in N s"),
     (r"0x[0-9a-f]+", "0xN"),
     (r"\d+\.\d s of .* s\b", "N s"),
     (r"\d+ → \d+ +", "A → B "),

@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
+from processes_left import left_over
 from projects import Project
 
 ISOLATE = "--leakcheck-isolate"
@@ -93,25 +93,9 @@ def test_a_hang(project: Project, own: bool) -> None:
     assert reason.endswith(" s; killed in iteration 3")
     # Where it hangs is said.
     assert 'test_it.py", line 15 in test_it' in outcome.text
-    assert not left_over(project)
+    assert not left_over(project.folder)
     project.write("test_it.py", HEAD + HANGS.format(own=own, act="child.kill(); child.wait()"))
     assert project.run(ISOLATE, "--leakcheck-max-time=2").status == 0
-
-
-def left_over(project: Project) -> list[int]:
-    """Those of the noted processes that still run, after a moment for the system to bury them."""
-    pids = [int(word) for word in (project.folder / "pids").read_text().split()]
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and any(map(_runs, pids)):
-        time.sleep(0.05)
-    return [pid for pid in pids if _runs(pid)]
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_what_a_test_leaves_running_ends_with_its_process(project: Project) -> None:
@@ -131,7 +115,7 @@ def test_what_a_test_leaves_running_ends_with_its_process(project: Project) -> N
     )
     outcome = project.run(ISOLATE)
     assert outcome.verdicts == {("test_process", "process"): "leak", ("test_thread", "thread"): "leak"}, outcome.text
-    assert not left_over(project)
+    assert not left_over(project.folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -149,10 +133,10 @@ def test_a_session_that_is_ended_takes_the_child_with_it(project: Project, numbe
     child, grandchild = map(int, pids.read_text().split())
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in text
-        assert not left_over(project)
+        assert not left_over(project.folder)
     else:
         Path(pids).write_text(str(child))
-        assert not left_over(project)
+        assert not left_over(project.folder)
         os.kill(grandchild, signal.SIGKILL)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from processes_left import left_over
 from pytest_leakcheck.fresh import (
     Board,
     Ended,
@@ -48,6 +47,7 @@ def ran(folder: Path, program: str, patience: float = 30.0) -> Ended:
         (Ended(-9, 1, 1.0), "died of SIGKILL (signal 9) in iteration 1"),
         (Ended(-50, 2, 1.0), "died of a signal (signal 50) in iteration 2"),
         (Ended(3, 999, 1.0), "exited with status 3 in iteration 999"),
+        (Ended(-1, 0, 0.0, error="Cannot allocate memory"), "could not be started: Cannot allocate memory"),
         (Ended(0, 0, 1.0), "exited with status 0 before the first iteration"),
         (Ended(-9, 37, 89.9, hung=True), "hung: no verdict after 90 s; killed in iteration 37"),
         (Ended(-15, 0, 61.0, hung=True), "hung: no verdict after 61 s; killed before the first iteration"),
@@ -70,6 +70,11 @@ def test_one_that_dies(tmp_path: Path, number: int) -> None:
     assert (ended.status, ended.iteration, ended.finished, ended.hung) == (-number, 7, False, False)
 
 
+def test_one_that_cannot_be_started(tmp_path: Path) -> None:
+    ended = run(Start(["/no/such/program"], tmp_path, os.environ), tmp_path, 1.0)
+    assert ended.reason == "could not be started: No such file or directory"
+
+
 def test_one_that_hangs(tmp_path: Path) -> None:
     """Even where it does not care for SIGTERM, and with all that it has started."""
     program = """
@@ -82,7 +87,7 @@ time.sleep(600)
     ended = ran(tmp_path, program, patience=1.0)
     assert (ended.status, ended.iteration, ended.hung) == (-9, 2, True)
     assert ended.seconds < 30
-    assert not any(map(runs, map(int, (tmp_path / "pids").read_text().split())))
+    assert not left_over(tmp_path)
 
 
 def test_patience_is_for_one_iteration(tmp_path: Path) -> None:
@@ -101,23 +106,12 @@ def test_one_that_has_said_all_is_not_waited_for(tmp_path: Path) -> None:
 def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
     ended = ran(tmp_path, "Path('pids').write_text(str(subprocess.Popen(sleeper).pid))")
     assert ended.status == 0
-    pid = int((tmp_path / "pids").read_text())
-    deadline = time.monotonic() + 5
-    while runs(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not runs(pid)
+    assert not left_over(tmp_path)
 
 
 def test_where_waiting_without_reaping_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "waitid")
     assert ran(tmp_path, "board.iteration = 3; os._exit(9)").reason == "exited with status 9 in iteration 3"
-
-
-def runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_the_board_is_seen_from_both_sides(tmp_path: Path) -> None:

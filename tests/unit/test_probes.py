@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.probes import Unavailable, limits, open_probes
-from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.heap import Heap, is_quiet
 from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.probes.objects import Objects
 from pytest_leakcheck.probes.processes import LinuxTree, PortableTree, Tree, descendants, process_tree
@@ -210,6 +210,14 @@ def test_heap_sees_what_malloc_gave_and_got_back(libc: Any, size: int) -> None:
     heap.close()
 
 
+@pytest.mark.parametrize(("count", "expected"), [("0", "True"), ("7", "False")])
+def test_a_heap_is_quiet_where_the_allocator_was_started_so(count: str, expected: str) -> None:
+    program = "from pytest_leakcheck.probes.heap import is_quiet; print(is_quiet(), is_quiet())"
+    environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={count}"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [expected, expected]
+
+
 def test_heap_is_unavailable_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
     with pytest.raises(Unavailable) as raised:
@@ -219,6 +227,7 @@ def test_heap_is_unavailable_where_the_c_library_cannot_tell(monkeypatch: pytest
     probes, missing = open_probes(["heap", "object"])
     assert [probe.resources for probe in probes] == [("object",)]
     assert missing == {"heap": reason}
+    assert not is_quiet()
 
 
 def test_objects_counts_what_was_made_since_the_freeze() -> None:

@@ -346,3 +346,29 @@ def test_what_the_interpreter_makes_for_itself_is_within_any_level_of_the_heap()
     assert verdict.outcome == "ok"
     assert verdict.reason == "32 B above the start; up to 4.0 KiB over a level is the interpreter's own"
     assert walk(budget("heap", 0), lambda i: 8192 * (i >= 11)).outcome == "over_budget"
+
+
+# A heap without threads' caches of freed blocks.
+
+
+def quiet(resource: str, readings: Callable[[int], int], n: int, *, quiet_heap: bool = True) -> str | None:
+    series = Series(resource, tuple(map(readings, range(n + 1))))
+    verdict = judge(series, budget(resource), Context(horizon=ADAPTIVE, quiet_heap=quiet_heap))
+    return None if verdict is None else verdict.outcome
+
+
+def test_a_quiet_heap_is_judged_after_half_the_horizon_and_on_half_the_growth() -> None:
+    for bytes_each, n, expected, as_ever in (
+        (128, 109, "leak", None),
+        (128, 87, None, None),
+        (12, 109, "leak", "ok"),
+        (8, 109, "ok", "ok"),
+        (0, 109, "ok", "ok"),
+    ):
+        assert quiet("heap", lambda i, each=bytes_each: 1000 + each * i, n) == expected  # type: ignore[misc]
+        assert quiet("heap", lambda i, each=bytes_each: 1000 + each * i, n, quiet_heap=False) == as_ever  # type: ignore[misc]
+
+
+def test_no_other_resource_is_judged_otherwise_beside_a_quiet_heap() -> None:
+    assert quiet("object", lambda i: 1000 + i, 109) is None
+    assert quiet("object", lambda i: 1000 + i, 215) == "leak"
