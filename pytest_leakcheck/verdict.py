@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.ratchet import MISS, Growth, growth
+from pytest_leakcheck.ratchet import MISS, Growth, decays, growth, is_steady
 from pytest_leakcheck.resources import Resource, find_resource
 from pytest_leakcheck.series import Series
 from pytest_leakcheck.units import format_amount, format_rate
@@ -46,14 +46,9 @@ _LARGEST_SLOPE: Final = 1 << 40
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
 RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
-# A heap without threads' caches of freed blocks wanders by less. There a leak that strikes in nearly every iteration,
-# at one rate, is told after half the horizon; what fills unevenly is still given all of it (numpy's cache of small
-# blocks takes some 300 bytes per iteration for hundreds of iterations, in seven of ten of them).
+# A heap without threads' caches of freed blocks wanders by less, so steady growth is told after half the horizon.
 _QUIET_TOLERANCE: Final = 8.0
 _QUIET_HORIZON: Final = 100
-_STEADY: Final = 0.9
-# And the decay of a cache that fills is seen as such, where noise would otherwise hide cache and decay alike.
-_ALIVE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,16 +235,9 @@ def _growing(case: _Case) -> Verdict | None:
 def _has_held(case: _Case) -> bool:
     if not (case.context.quiet_heap and case.series.resource == "heap"):
         return case.n >= case.horizon
-    if case.grown.slope < _ALIVE * case.grown.earlier:
-        return False
-    return case.n >= case.horizon or (case.n >= _QUIET_HORIZON and _is_steady(case))
-
-
-def _is_steady(case: _Case) -> bool:
-    """Growth that no cache shows that fills at random."""
-    late = case.series.readings[case.n // 2 :]
-    rises = sum(1 for before, after in pairwise(late) if after > before)
-    return rises >= _STEADY * (len(late) - 1) and case.grown.slope >= _STEADY * case.grown.earlier
+    if case.n < case.horizon:
+        return case.n >= _QUIET_HORIZON and is_steady(case.series.readings, case.grown)
+    return not decays(case.grown)
 
 
 def _kept_by_allocator(case: _Case) -> bool:

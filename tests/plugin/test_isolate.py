@@ -188,8 +188,12 @@ def _steady(text: str) -> list[str]:
 
 
 def _junit(project: Project) -> list[tuple[str, list[tuple[str, str]]]]:
+    # Each once: run here, a failed subtest is written twice.
     cases = ET.parse(project.folder / "junit.xml").iter("testcase")
-    return [(one.get("name", ""), [(child.tag, child.get("message", "")) for child in one]) for one in cases]
+    return [
+        (one.get("name", ""), list(dict.fromkeys((child.tag, child.get("message", "")) for child in one)))
+        for one in cases
+    ]
 
 
 def test_options_that_are_not_for_a_child(project: Project) -> None:
