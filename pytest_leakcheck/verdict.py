@@ -233,11 +233,10 @@ def _growing(case: _Case) -> Verdict | None:
 
 
 def _has_held(case: _Case) -> bool:
-    if not (case.context.quiet_heap and case.series.resource == "heap"):
-        return case.n >= case.horizon
+    quiet = case.context.quiet_heap and case.series.resource == "heap"
     if case.n < case.horizon:
-        return case.n >= _QUIET_HORIZON and is_steady(case.series.readings, case.grown)
-    return not decays(case.grown)
+        return quiet and case.n >= _QUIET_HORIZON and is_steady(case.series.readings, case.grown)
+    return not (quiet and decays(case.grown))
 
 
 def _kept_by_allocator(case: _Case) -> bool:
