@@ -113,6 +113,7 @@ class _Measuring:
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
         from pytest_leakcheck.markers import effort_of
         from pytest_leakcheck.plan import Plan
+        from pytest_leakcheck.protocol import PROCESS
         from pytest_leakcheck.runner import Repetition
 
         effort = effort_of(self._settings)
@@ -120,7 +121,8 @@ class _Measuring:
         if n is not None:
             effort = replace(effort, iterations=n)
         budgets = (*self._gauge_budgets(), *read_levels(levels))
-        repetition = Repetition(Plan(self._node.nodeid, budgets, effort), self._gauges)
+        process = self._node.config.stash.get(PROCESS, {})
+        repetition = Repetition(Plan(self._node.nodeid, budgets, effort, process), self._gauges)
         step, wanted = 0, True
         repetition.begin()
         self._looping = True

@@ -14,7 +14,7 @@ from pytest_leakcheck.settings import Settings
 _BUDGET: Final = "_budget"
 _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMBERS: Final = ("iterations", "warmup", "max_time")
-_EFFORT: Final = (*_NUMBERS, "resources")
+_EFFORT: Final = (*_NUMBERS, "isolate", "resources")
 
 
 class MarkError(ValueError):
@@ -75,7 +75,7 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings) -> Plan | N
 
 def effort_of(settings: Settings) -> Effort:
     """The effort where no mark says otherwise."""
-    return Effort(settings.iterations, settings.warmup, settings.max_time, settings.run)
+    return Effort(settings.iterations, settings.warmup, settings.max_time, settings.run, settings.isolate)
 
 
 def _budget(mark: Mark) -> Budget:
@@ -100,7 +100,7 @@ def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]
     resources = mark.kwargs.get("resources", ())
     if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
         raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
-    given = {name: mark.kwargs[name] for name in _NUMBERS if name in mark.kwargs}
+    given = {name: mark.kwargs[name] for name in (*_NUMBERS, "isolate") if name in mark.kwargs}
     # The command line beats the mark.
     effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
     if given.get("iterations") == 0:

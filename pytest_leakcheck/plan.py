@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from pytest_leakcheck.budget import Budget
@@ -29,6 +30,7 @@ class Effort:
         warmup: Iterations before the start.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not cut short.
         run_length: Iterations of the run that the test stands for, to say what growth comes to.
+        isolate: Run the test alone in a process of its own.
 
     Raises:
         EffortError: A number is out of range.
@@ -38,6 +40,7 @@ class Effort:
     warmup: int = 3
     max_time: float = 30.0
     run_length: int = 10_000
+    isolate: bool = False
 
     def __post_init__(self) -> None:
         for name, most in (("iterations", MOST_ITERATIONS), ("warmup", MOST_ITERATIONS)):
@@ -47,6 +50,9 @@ class Effort:
         seconds: object = self.max_time
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
             raise EffortError(f"max_time={self.max_time!r} is not a number of seconds above 0")
+        isolate: object = self.isolate
+        if not isinstance(isolate, bool):
+            raise EffortError(f"isolate={isolate!r} is not True or False")
 
     @property
     def most(self) -> int:
@@ -56,11 +62,12 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One test: what it is held to, and the effort."""
+    """One test: what it is held to, the effort, and what the report should say of the process that it runs in."""
 
     test: str
     budgets: tuple[Budget, ...]
     effort: Effort = Effort()
+    process: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan_test(test: str, budgets: tuple[Budget, ...], effort: Effort, everything: tuple[str, ...] | None) -> Plan:

@@ -37,8 +37,8 @@ MARKERS: Final = (
     _BUDGET.format(name="arrow", example='"1 MiB"', plural="bytes in Arrow's pool"),
     _BUDGET.format(name="mmap", example='"1 MiB"', plural="mapped bytes"),
     _BUDGET.format(name="rss", example='"1 MiB"', plural="resident bytes"),
-    "leakcheck(iterations=0, warmup=3, max_time=30, resources=()): pytest-leakcheck: repeat this test and judge all "
-    "resources, or those named. For example leakcheck(iterations=50); the command line beats it.",
+    "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: repeat this test "
+    "and judge all resources, or those named. For example leakcheck(iterations=50); the command line beats it.",
 )
 
 

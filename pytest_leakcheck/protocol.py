@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ _OF_TIMEOUT: Final = 0.7
 
 PLAN: Final = pytest.StashKey[Plan]()
 FINDINGS: Final = pytest.StashKey[list[Finding]]()
+# On the config of a process that was started for one test: what the report should say of it.
+PROCESS: Final = pytest.StashKey[Mapping[str, str]]()
 REPEATING: Final = pytest.StashKey["_Iteration"]()
 
 
@@ -48,6 +50,10 @@ def register(config: pytest.Config, settings: Settings) -> None:
     """Switch measuring on for this session."""
     config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
     config.pluginmanager.register(RepeatingProtocol(settings), "leakcheck-protocol")
+    if PROCESS not in config.stash:
+        from pytest_leakcheck.isolate import IsolatingProtocol
+
+        config.pluginmanager.register(IsolatingProtocol(settings), "leakcheck-isolate")
 
 
 class RepeatingProtocol:
@@ -146,7 +152,7 @@ class RepeatingProtocol:
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
             findings: list[Any] = [finding.to_json() for finding in item.stash[FINDINGS]]
             report.leakcheck = findings  # type: ignore[attr-defined]
-            _keep_first_line(report)
+            keep_first_line(report)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -243,10 +249,10 @@ def _within_timeout(item: pytest.Item, plan: Plan) -> Plan:
     return replace(plan, effort=effort)
 
 
-def _keep_first_line(report: pytest.TestReport) -> None:
+def keep_first_line(report: pytest.TestReport) -> None:
     """What the short summary, JUnit and annotations show of a failure; in CI pytest does not cut it to the line."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None and crash.message.startswith("LeakError: "):
+    if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
         crash.message = crash.message.partition("\n")[0]
 
 

@@ -17,6 +17,7 @@ from pytest_leakcheck.attribution.identity import Held, describe_target, group, 
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
@@ -127,6 +128,7 @@ class Repetition:
         """Before the last warm-up iteration: what that one leaves frozen and dead is then part of the start."""
         self._suspicion.watch()
         self._limits = read_limits()
+        self._quiet_heap = is_quiet()
         wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
         self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
 
@@ -194,7 +196,9 @@ class Repetition:
         if name == "fd" and panel.level("process"):
             # The counter is the whole tree's, the limit that of each process alone.
             headroom = None
-        return Context(final, effort.run_length, headroom, effort.most, exact_flat=exact_flat)
+        return Context(
+            final, effort.run_length, headroom, effort.most, exact_flat=exact_flat, quiet_heap=self._quiet_heap
+        )
 
     def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:
         for budget in self._plan.budgets:
@@ -244,7 +248,7 @@ class Repetition:
             stopped=stopped,
             limits=self._limits if panel else {},
             unavailable=panel.reasons() if panel else {},
-            environment=describe_environment(),
+            environment={**describe_environment(), **self._plan.process},
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 SCHEMA: Final = 1
 
 Collector: TypeAlias = Literal["on", "off"]
-Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted"]
+Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
 
 
 class RecordingError(ValueError):
@@ -49,7 +49,7 @@ class Recording:
         warmup: Iterations that ran before x[0].
         seconds: Wall time of warm-up and iterations, probes included.
         collector: Whether the program's cyclic collector was on when the last reading was taken.
-        stopped: Why the repetition ended.
+        stopped: Why the repetition ended; ``lost`` where the process that it ran in did.
         limits: For some resources, where this process would die: RLIMIT_NOFILE, memory of machine or cgroup, in bytes.
         unavailable: Why an instrument is absent, by resource.
         environment: Versions and machine, for the report.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 
 from pytest_leakcheck import xdist
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report import json as json_report
-from pytest_leakcheck.report.glyphs import ASCII, Glyphs, glyphs_for
+from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
 from pytest_leakcheck.report.summary import first_line, summary_lines
 from pytest_leakcheck.settings import Settings
 
@@ -24,13 +24,24 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
 }
 
 
-def glyphs_of(config: pytest.Config) -> Glyphs:
-    """What the terminal of the session can show; a worker is told by its controller."""
+# On the config of a process that was started for one test: the encoding of the session's terminal.
+ENCODING: Final = pytest.StashKey[str]()
+
+
+def encoding_of(config: pytest.Config) -> str:
+    """That of the session's terminal; a worker is told by its controller, and an isolated test by its session."""
+    if ENCODING in config.stash:
+        return config.stash[ENCODING]
     if xdist.is_worker(config):
-        return glyphs_for(xdist.told_encoding(config))
+        return xdist.told_encoding(config) or "ascii"
     if not config.pluginmanager.hasplugin("terminalreporter"):
-        return ASCII
-    return glyphs_for(getattr(config.get_terminal_writer()._file, "encoding", None))
+        return "ascii"
+    return getattr(config.get_terminal_writer()._file, "encoding", None) or "ascii"
+
+
+def glyphs_of(config: pytest.Config) -> Glyphs:
+    """What the terminal of the session can show."""
+    return glyphs_for(encoding_of(config))
 
 
 class SessionReport:
@@ -75,7 +86,8 @@ class SessionReport:
             # Subtests report as they end, in every repetition: shown once.
             return ("", "", "") if getattr(report, "leakcheck_silent", False) else None
         found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
-        if report.when == "call" and report.failed and any(data["colour"] == "red" for data in found):
+        leaks = any(data["colour"] == "red" and data["recording"]["stopped"] != "lost" for data in found)
+        if report.when == "call" and report.failed and leaks:
             return "failed", "L", "LEAK"
         return None
 

@@ -86,6 +86,9 @@ OPTIONS: Final = (
     Option("warmup", "int", 3, "N", "Iterations before the start that levels are measured from.", check=_up_to_most),
     Option("max-time", "float", 30.0, "S", "Seconds for all iterations of one test.", check=_more_than_zero),
     Option(
+        "isolate", "bool", False, "", "Run each measured test alone in a process of its own, with a quiet allocator."
+    ),
+    Option(
         "run",
         "int",
         10_000,
@@ -130,6 +133,7 @@ class Settings:
     iterations: int = 0
     warmup: int = 3
     max_time: float = 30.0
+    isolate: bool = False
     run: int = 10_000
     fail_on: tuple[str, ...] = ("leak", "over_budget", "unclosed")
     missing: str = "skip"

@@ -34,17 +34,22 @@ _SIZES: Final = tuple(range(24, 1033, 16))
 _DEEP: Final = 7
 
 
+def _libc() -> ctypes.PyDLL:
+    libc = ctypes.PyDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.free.restype = None
+    libc.free.argtypes = [ctypes.c_void_p]
+    return libc
+
+
 def _fill_thread_cache() -> None:
     """Fill this thread's cache of freed blocks.
 
     A program that frees blocks of mixed sizes fills it by and by, up to 230 KB, which looks like a leak of some 300
     bytes per iteration for hundreds of iterations. Full from the start, it can only be drawn on and filled again.
     """
-    libc = ctypes.PyDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    libc.malloc.argtypes = [ctypes.c_size_t]
-    libc.free.restype = None
-    libc.free.argtypes = [ctypes.c_void_p]
+    libc = _libc()
     for size in _SIZES:
         blocks = [libc.malloc(size) for _ in range(_DEEP)]
         for block in blocks:
@@ -68,6 +73,26 @@ def _fill_numpy_cache() -> None:
     for size in _NUMPY_SIZES:
         blocks = [numpy.empty(size, "u1") for _ in range(_NUMPY_DEEP)]
         del blocks
+
+
+def is_quiet() -> bool:
+    """Whether malloc counts a block as free as soon as it is freed: no thread's cache holds any (see `fresh`).
+
+    Tried rather than read from the environment, which says neither what the C library knows nor what it made of it.
+    """
+    heap = Heap()
+    try:
+        heap.open()
+    except Unavailable:
+        return False
+    libc = _libc()
+    before = heap.read()
+    # One more than a cache holds, of its largest size: with a cache, either they are not all new or they do not all go.
+    blocks = [libc.malloc(_SIZES[-1]) for _ in range(_DEEP + 1)]
+    held = heap.read() - before
+    for block in blocks:
+        libc.free(block)
+    return held >= _SIZES[-1] * len(blocks) and heap.read() == before
 
 
 class Heap:

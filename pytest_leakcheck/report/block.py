@@ -26,6 +26,8 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
     """The one line that the short summary, JUnit and annotations show: number first, no class words."""
     verdict = finding.verdict
     budget = finding.budgets.get(verdict.resource, "")
+    if finding.recording.stopped == "lost":
+        return _cut(verdict.reason, glyphs)
     head = f"{verdict.resource} {_measure(verdict)}"
     if verdict.slope:
         head += f" {glyphs.times} {verdict.iterations}"
@@ -63,7 +65,8 @@ def block(finding: Finding, glyphs: Glyphs) -> str:
         for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
             lines.append(f"  {first:<{_LABEL}}{piece}".rstrip())
     # Never cut or wrapped: it is there to be copied. What is no node id was measured by a script.
-    again = f'pytest --leakcheck "{finding.test}"' if "::" in finding.test else ""
+    isolated = " --leakcheck-isolate" if "isolated" in finding.recording.environment else ""
+    again = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
     lines.append(f"  {'next':<{_LABEL}}{again}" if again else f"  {'measured':<{_LABEL}}{finding.test}")
     return "\n".join(lines)
 
@@ -75,7 +78,7 @@ def _wrap(text: str) -> list[str]:
 def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     verdict = finding.verdict
     yield verdict.outcome.replace("_", " "), verdict.reason
-    for one in finding.verdicts:
+    for one in finding.verdicts if finding.recording.stopped != "lost" else ():
         yield one.resource, _course(finding, one, glyphs)
     for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
         unit = find_resource(seen.resource).unit

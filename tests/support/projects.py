@@ -60,11 +60,18 @@ class Project:
         path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
         return path
 
-    def run(self, *arguments: str, leakcheck: bool = True, python: str = sys.executable, **environment: str) -> Outcome:
-        """Run pytest; with `leakcheck`, measuring, and with a JSON report."""
+    def run(
+        self,
+        *arguments: str,
+        leakcheck: bool = True,
+        python: str = sys.executable,
+        cache: bool = False,
+        **environment: str,
+    ) -> Outcome:
+        """Run pytest; with `leakcheck`, measuring, and with a JSON report; with `cache`, it knows what failed last."""
         report = self.folder / "findings.json"
         report.unlink(missing_ok=True)
-        command = [python, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        command = [python, "-m", "pytest", *(() if cache else ("-p", "no:cacheprovider")), *arguments]
         if leakcheck:
             command += ["--leakcheck", f"--leakcheck-json={report}"]
         clean = {

@@ -13,12 +13,24 @@ PACKAGE = Path(pytest_leakcheck.__file__).parent
 # From the top down; a module may import its own layer and those below.
 LAYERS = (
     {"cli"},
-    {"plugin", "hookspecs", "protocol", "residue", "session", "xdist", "fixture", "failure", "measurement"},
+    {
+        "plugin",
+        "hookspecs",
+        "protocol",
+        "residue",
+        "session",
+        "xdist",
+        "fixture",
+        "failure",
+        "measurement",
+        "isolate",
+        "child",
+    },
     {"report", "report.block", "report.glyphs", "report.json", "report.summary"},
     {"finding"},
     {"runner", "once"},
     {"suspicion"},
-    {"panel", "attribution", "attribution.bounded", "attribution.identity", "markers", "settings"},
+    {"fresh", "panel", "attribution", "attribution.bounded", "attribution.identity", "markers", "settings"},
     {"plan"},
     {
         "verdict",
@@ -40,7 +52,18 @@ LAYERS = (
     {"resources"},
     {"units"},
 )
-KNOW_PYTEST = {"plugin", "hookspecs", "protocol", "residue", "session", "xdist", "fixture", "failure"}
+KNOW_PYTEST = {
+    "plugin",
+    "hookspecs",
+    "protocol",
+    "residue",
+    "session",
+    "xdist",
+    "fixture",
+    "failure",
+    "isolate",
+    "child",
+}
 HEIGHT = {module: -depth for depth, layer in enumerate(LAYERS) for module in layer}
 
 

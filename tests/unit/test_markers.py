@@ -14,7 +14,7 @@ from pytest_leakcheck.settings import Settings
 MARK = pytest.mark
 COUNT = "Valid: fd_budget(0, *, per_iteration=0, over=N, unclosed='fail', reason='')"
 BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, over=N, unclosed='fail', reason='')"
-EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, resources=)"
+EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, isolate=, resources=)"
 
 
 def read(*decorators: pytest.MarkDecorator, settings: Settings | None = None) -> Plan | None:
@@ -131,6 +131,10 @@ WRONG = [
         MARK.leakcheck(resources=[["fd"]]),
         f"leakcheck(resources=[[\"fd\"]]): resources=[['fd']] is not a list of {', '.join(RESOURCES)}. {EFFORT}",
     ),
+    (
+        MARK.leakcheck(isolate="yes"),
+        f"leakcheck(isolate=\"yes\"): isolate='yes' is not True or False. {EFFORT}",
+    ),
     (MARK.leakcheck(5), f"leakcheck(5): takes keywords only. {EFFORT}"),
     (
         MARK.leakcheck(resources="fd"),
@@ -172,4 +176,6 @@ def test_each_mark_has_a_line_of_help_that_starts_with_its_valid_form() -> None:
         f"{valid_form(f'{name}_budget')}: pytest-leakcheck: bound the {resource.plural} that this test retains."
         for name, resource in RESOURCES.items()
     ]
-    assert leakcheck.startswith("leakcheck(iterations=0, warmup=3, max_time=30, resources=()): pytest-leakcheck: ")
+    assert leakcheck.startswith(
+        "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: "
+    )

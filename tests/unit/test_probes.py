@@ -23,7 +23,7 @@ import psutil
 import pytest
 
 from pytest_leakcheck.probes import NotInUse, limits, open_instruments
-from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.heap import Heap, is_quiet
 from pytest_leakcheck.probes.libraries import Tasks
 from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.probes.mapped import Mapped
@@ -233,6 +233,15 @@ def test_heap_is_unavailable_where_nobody_can_tell(monkeypatch: pytest.MonkeyPat
         "neither the C library (mallinfo2: glibc 2.33 or newer) nor psutil (heap_info: 7.2 or newer) counts malloc's "
         "bytes here; rss_budget needs neither"
     )
+    assert not is_quiet()
+
+
+@pytest.mark.parametrize(("count", "expected"), [("0", "True"), ("7", "False")])
+def test_a_heap_is_quiet_where_the_allocator_was_started_so(count: str, expected: str) -> None:
+    program = "from pytest_leakcheck.probes.heap import is_quiet; print(is_quiet(), is_quiet())"
+    environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={count}"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [expected, expected]
 
 
 def test_objects_counts_what_was_made_since_the_freeze() -> None:

@@ -1,0 +1,256 @@
+"""A command in a process of its own, watched from here: it ends, or it is ended, and what became of it is a value.
+
+Knows nothing of pytest. The two processes share a file: the child notes in it which iteration is under way (one store
+into mapped memory, so that the measured window sees neither an allocation nor a descriptor), and this side reads there
+how far a child came that can no longer say so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+# No thread's cache of freed blocks, which counts as in use and is the main noise of the heap; and a threshold that does
+# not move as blocks are freed, so that a block of one size always comes from the same place.
+_TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
+_VARIABLE: Final = "GLIBC_TUNABLES"
+_POLL: Final = 0.01
+# What a child gets to end by itself once it has said all: threads and children that it leaked would keep it for ever.
+_LEAVE: Final = 2.0
+# Between SIGTERM and SIGKILL.
+_TERMINATE: Final = 2.0
+_TAIL: Final = 30
+_MACHINERY: Final = ("/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of a child.
+
+    Attributes:
+        status: The exit status; below 0 the number of the signal that it died of, as in `subprocess`.
+        iteration: The iteration that was under way at the end; 0 before the first.
+        seconds: How long it lived.
+        finished: It said all that it had to say; what it did afterwards is its own affair.
+        hung: It was ended from here, because an iteration took too long.
+        said: The end of what it wrote to its standard streams.
+        error: Why it could not be started; empty where it was.
+    """
+
+    status: int
+    iteration: int
+    seconds: float
+    finished: bool = False
+    hung: bool = False
+    said: str = ""
+    error: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why there is no verdict, in at most 60 columns for the first thousand iterations."""
+        if self.error:
+            return f"could not be started: {self.error}"
+        where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
+        if self.hung:
+            return f"hung: no verdict after {self.seconds:.0f} s; killed {where}"
+        if self.status < 0:
+            return f"died of {_signal_name(-self.status)} (signal {-self.status}) {where}"
+        return f"exited with status {self.status} {where}"
+
+
+class Board:
+    """Two numbers that both processes see: the iteration under way, and whether all is said."""
+
+    SIZE: Final = 16
+
+    def __init__(self, path: Path) -> None:
+        """Map the file, which is `SIZE` bytes long."""
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self.SIZE)
+        self._cells = memoryview(self._map).cast("q")
+
+    @property
+    def iteration(self) -> int:
+        return self._cells[0]
+
+    @iteration.setter
+    def iteration(self, number: int) -> None:
+        self._cells[0] = number
+
+    @property
+    def finished(self) -> bool:
+        return self._cells[1] != 0
+
+    def finish(self) -> None:
+        self._cells[1] = 1
+
+    def close(self) -> None:
+        self._cells.release()
+        self._map.close()
+
+
+def unsupported() -> str:
+    """Why no process can be started and ended as a group here, or nothing."""
+    return "" if hasattr(os, "killpg") else "a process of its own needs process groups, which this system has not"
+
+
+def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """The environment with glibc's allocator set to be quiet; what the user has tuned stays as it is."""
+    tuned = [word for word in given.get(_VARIABLE, "").split(":") if word]
+    own = {word.partition("=")[0] for word in tuned}
+    ours = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in own]
+    return {**given, _VARIABLE: ":".join([*ours, *tuned])}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a child is started.
+
+    Attributes:
+        command: Program and arguments. It maps `board_of` the folder, if it wants to be known by its iterations.
+        cwd: Where it runs.
+        environment: All of its environment.
+        show: Let it write to this process's standard output rather than keep that for `Ended.said`.
+    """
+
+    command: Sequence[str]
+    cwd: Path
+    environment: Mapping[str, str]
+    show: bool = False
+
+
+def run(start: Start, folder: Path, patience: float) -> Ended:
+    """Run a command to its end, or put an end to it; nothing of its process group is left.
+
+    Args:
+        start: What to run.
+        folder: For the files that the two share; those that are called otherwise are the caller's.
+        patience: Seconds that may pass from its start to the first iteration, and from one to the next.
+    """
+    path = board_of(folder)
+    path.write_bytes(bytes(Board.SIZE))
+    board = Board(path)
+    began = time.monotonic()
+    try:
+        with Path(folder, "said").open("w+b") as said:
+            # A session of its own is a process group of its own, and no Ctrl-C of the terminal's reaches it.
+            process = subprocess.Popen(  # noqa: S603  # the command is this package's own
+                start.command,
+                cwd=start.cwd,
+                env=dict(start.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=None if start.show else said,
+                stderr=said,
+                start_new_session=True,
+            )
+            try:
+                hung = not _wait(process, board, patience)
+            finally:
+                _end(process)
+            return Ended(
+                process.returncode,
+                board.iteration,
+                time.monotonic() - began,
+                finished=board.finished,
+                hung=hung,
+                said=excerpt(Path(said.name).read_text(encoding="utf-8", errors="replace")),
+            )
+    except OSError as error:
+        return Ended(-1, 0, 0.0, error=error.strerror or str(error))
+    finally:
+        board.close()
+
+
+def board_of(folder: Path) -> Path:
+    """Where the board of a run is."""
+    return folder / "board"
+
+
+def excerpt(text: str) -> str:
+    """The last lines, without those frames of a fatal error's traceback that are not the user's."""
+    return "\n".join([line for line in text.splitlines() if not any(word in line for word in _MACHINERY)][-_TAIL:])
+
+
+def _wait(process: subprocess.Popen[bytes], board: Board, patience: float) -> bool:
+    """Wait for the end. Returns False if it must be ended from here, with something still to say."""
+    seen, since = (0, False), time.monotonic()
+    while not _has_ended(process):
+        now, found = time.monotonic(), (board.iteration, board.finished)
+        if found != seen:
+            seen, since = found, now
+        elif now - since > (_LEAVE if board.finished else patience):
+            return board.finished
+        time.sleep(_POLL)
+    return True
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    if not hasattr(os, "waitid"):
+        return process.poll() is not None
+    try:
+        # Not reaped yet: until its group is ended too, its number must not be given to anybody else.
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process, its group and what it has started outside of that."""
+    family: list[psutil.Process] = []
+    if not _has_ended(process):
+        with contextlib.suppress(psutil.Error):
+            family = psutil.Process(process.pid).children(recursive=True)
+        _signal_group(process, signal.SIGTERM)
+        until = time.monotonic() + _TERMINATE
+        while time.monotonic() < until and not _has_ended(process):
+            time.sleep(_POLL)
+    _signal_group(process, signal.SIGKILL)
+    for one in family:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a signal"
+
+
+def to_line(value: Any) -> str:
+    """A value as one line of JSON that `from_line` gives back: tuples stay tuples, what JSON has no word for is text."""
+    return json.dumps(_packed(value))
+
+
+def from_line(line: str) -> Any:
+    """
+    Raises:
+        ValueError: The line is not whole.
+    """
+    return json.loads(line, object_hook=lambda one: tuple(one["$tuple"]) if one.keys() == {"$tuple"} else one)
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _packed(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_packed(one) for one in value]
+        return {"$tuple": items} if isinstance(value, tuple) else items
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

@@ -1,0 +1,296 @@
+"""A test in a process of its own: found, mended, silent, and reported as if it had run here."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from projects import HEAD, Project
+
+ISOLATE = "--leakcheck-isolate"
+NATIVE = """
+    import ctypes
+    import pytest
+
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.free.argtypes = [ctypes.c_void_p]
+
+    @pytest.mark.heap_budget
+    @pytest.mark.leakcheck(isolate=True, resources=["heap"])
+    def test_native():
+        block = libc.malloc(128)
+        {after}
+"""
+# The least that a conftest of a large project does to the command line.
+CONFTEST = """
+    import pytest
+    def pytest_addoption(parser): parser.addoption("--place", default="nowhere")
+    def pytest_collection_modifyitems(items):
+        for item in items:
+            if item.name == "test_marked_later": item.add_marker(pytest.mark.fd_budget(0))
+    @pytest.fixture(scope="session")
+    def place(request):
+        yield request.config.getoption("--place")
+"""
+
+
+def test_a_leak_of_128_bytes_is_found_within_160_iterations(project: Project) -> None:
+    project.write("test_it.py", NATIVE.format(after=""))
+    leaky = project.run()
+    found = leaky.finding("test_native", "heap")
+    assert (leaky.status, found["verdict"]) == (1, "leak"), leaky.text
+    assert found["iterations"] <= 160
+    assert 128 <= found["slope"] <= 160
+    assert leaky.recordings[0]["environment"]["isolated"] == "tcache off, mmap threshold 128 KiB"
+    project.write("test_it.py", NATIVE.format(after="libc.free(block)"))
+    mended = project.run()
+    found = mended.finding("test_native", "heap")
+    assert (mended.status, found["verdict"]) == (0, "ok"), mended.text
+    assert found["floor"] <= 16
+
+
+FORMS = """
+    import asyncio, os, unittest, warnings
+    import pytest
+
+    KEPT = []
+
+    def work():
+        file = os.open(__file__, os.O_RDONLY)
+        {after}
+
+    class TestClass:
+        @pytest.mark.fd_budget(0)
+        @pytest.mark.parametrize("value", ["a::b", "c[d]"])
+        def test_parametrised(self, value, tmp_path):
+            (tmp_path / "file").write_text(value)
+            work()
+
+    @pytest.mark.fd_budget(0)
+    class Unit(unittest.TestCase):
+        def test_unit(self): work()
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.asyncio
+    async def test_async():
+        await asyncio.sleep(0)
+        work()
+
+    def test_marked_later(place):
+        assert place == "here"
+        work()
+
+    def test_steps(leakcheck):
+        for step in leakcheck.steps(fd=0): work()
+
+    def test_not_measured():
+        assert "GLIBC_TUNABLES" not in os.environ
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("arm", ["leaky", "mended"])
+def test_every_form(project: Project, arm: str, workers: str) -> None:
+    project.write("conftest.py", CONFTEST)
+    project.write("test_forms.py", FORMS.format(after="KEPT.append(file)" if arm == "leaky" else "os.close(file)"))
+    outcome = project.run(
+        ISOLATE, "-n", workers, "-k", "not nothing", "--place=here", "-x" if arm == "mended" else "-v"
+    )
+    assert len(outcome.findings) == 6, outcome.text
+    assert {one["environment"]["isolated"] for one in outcome.recordings} == {"tcache off, mmap threshold 128 KiB"}
+    if arm == "leaky":
+        assert outcome.last_line == "6 failed, 1 passed"
+        assert {(one["verdict"], one["slope"]) for one in outcome.findings} == {("leak", 1.0)}
+        assert outcome.text.count("\nfd +1.0/iter × 17 (budget 0) — 17 × test_forms.py") == 6
+        assert "next         pytest --leakcheck --leakcheck-isolate" in outcome.text
+    else:
+        assert outcome.last_line == "7 passed", outcome.text
+        assert {one["verdict"] for one in outcome.findings} == {"ok"}
+
+
+OUTCOMES = """
+    import sys, warnings
+    import pytest
+    from pytest_leakcheck import LeakError
+
+    pytestmark = pytest.mark.fd_budget(0)
+    KEPT = []
+
+    def test_skips(): pytest.skip("not here")
+
+    @pytest.mark.skipif(True, reason="never here")
+    def test_skipif(): pass
+
+    @pytest.mark.xfail(reason="known")
+    def test_xfail(): assert False
+
+    @pytest.mark.xfail(raises=LeakError, strict=True)
+    def test_known_leak(): KEPT.append(open(__file__))
+
+    def test_fails(record_property):
+        print("said before")
+        print("to stderr", file=sys.stderr)
+        record_property("answer", 42)
+        assert [1, 2] == [1, 3], "my own failure"
+
+    def test_subtests(subtests):
+        for number in range(3):
+            with subtests.test("number", number=number):
+                assert number != 1
+
+    @pytest.fixture
+    def broken(): raise ValueError("set-up")
+
+    def test_set_up(broken): pass
+
+    @pytest.fixture
+    def breaks():
+        yield
+        raise ValueError("tear-down")
+
+    def test_tear_down(breaks): pass
+
+    def test_warns(): warnings.warn("look out", FutureWarning)
+
+    def test_clean(): print("all is well")
+"""
+# What differs between any two runs of pytest.
+UNSTEADY = (
+    (r" in \d+\.\d+s( \(\d.*\))?", " in N s"),
+    (r"0x[0-9a-f]+", "0xN"),
+    (r"\d+\.\d s of .* s\b", "N s"),
+    (r"\d+ → \d+ +", "A → B "),
+    (r"≈ [\d,]+", "≈ N"),
+    (r" --leakcheck-isolate", ""),
+)
+
+
+def test_outcomes_are_shown_as_if_the_test_had_run_here(project: Project) -> None:
+    project.write("test_it.py", OUTCOMES)
+    arguments = ("-rA", "-v", "--junitxml=junit.xml")
+    here = project.run(*arguments)
+    junit_here = _junit(project)
+    away = project.run(ISOLATE, *arguments)
+    assert _steady(away.text) == _steady(here.text)
+    assert away.status == here.status == 1
+    assert _junit(project) == junit_here
+    assert away.verdicts == here.verdicts
+
+
+def _steady(text: str) -> list[str]:
+    for pattern, replacement in UNSTEADY:
+        text = re.sub(pattern, replacement, text)
+    # Centred between signs, whose number depends on the time that the run took.
+    return [line.strip("=- ") for line in text.splitlines()]
+
+
+def _junit(project: Project) -> list[tuple[str, list[tuple[str, str]]]]:
+    # Each once: run here, a failed subtest is written twice.
+    cases = ET.parse(project.folder / "junit.xml").iter("testcase")
+    return [
+        (one.get("name", ""), list(dict.fromkeys((child.tag, child.get("message", "")) for child in one)))
+        for one in cases
+    ]
+
+
+def test_options_that_are_not_for_a_child(project: Project) -> None:
+    """Workers, reports and selection in `addopts` are the session's; the child neither starts nor overwrites anything."""
+    project.write(
+        "pytest.ini",
+        """
+        [pytest]
+        asyncio_default_fixture_loop_scope = function
+        addopts = -n 2 --dist=loadgroup --maxfail=1 -m "not slow" --junitxml=junit.xml --basetemp=base --log-file=log.txt
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        import logging, os, pytest
+        def test_first(tmp_path):
+            (tmp_path / "kept").write_text("")
+            logging.warning("from first")
+        @pytest.mark.fd_budget(0)
+        @pytest.mark.xdist_group("some")
+        def test_it(worker_id, cache, tmp_path):
+            assert worker_id.startswith("gw")
+            cache.set("a/b", 1)
+            assert "isolated" in str(tmp_path)
+        """,
+    )
+    outcome = project.run(ISOLATE, cache=True)
+    assert outcome.last_line == "2 passed", outcome.text
+    assert outcome.verdicts == {("test_it", "fd"): "ok"}
+    assert len(_junit(project)) == 2
+    assert list(project.folder.glob("base/*/test_first0/kept"))
+
+
+def test_what_failed_last_is_still_known(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    def test_fails(): assert False
+    @pytest.mark.fd_budget(0)
+    def test_clean(): pass
+    @pytest.mark.fd_budget(0)
+    def test_leaks(): leak()
+    """,
+    )
+    assert project.run(ISOLATE, cache=True).last_line == "2 failed, 1 passed"
+    again = project.run(ISOLATE, "--lf", cache=True)
+    assert again.last_line == "2 failed", again.text
+
+
+def test_the_users_own_tunables_stay(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest
+        @pytest.mark.heap_budget
+        @pytest.mark.leakcheck(isolate=True, resources=["heap"], iterations=20)
+        def test_it(): print("TUNED", os.environ["GLIBC_TUNABLES"])
+        """,
+    )
+    plain = project.run("-rP")
+    assert "TUNED glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=131072" in plain.text
+    own = project.run("-rP", GLIBC_TUNABLES="glibc.malloc.tcache_count=7:glibc.malloc.arena_max=1")
+    assert "TUNED glibc.malloc.mmap_threshold=131072:glibc.malloc.tcache_count=7:glibc.malloc.arena_max=1" in own.text
+    assert own.status == 0
+    assert own.recordings[0]["environment"]["isolated"] == "the allocator could not be made quiet"
+
+
+def test_where_no_process_can_be_started(project: Project) -> None:
+    project.write(
+        "conftest.py", "from pytest_leakcheck import fresh\nfresh.unsupported = lambda: 'no processes here'\n"
+    )
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    @pytest.mark.leakcheck(isolate=True)
+    def test_marked(): leak()
+    def test_steps(leakcheck):
+        for step in leakcheck.steps(fd=0): leak()
+    """,
+    )
+    outcome = project.run(ISOLATE, "-rs")
+    assert outcome.last_line == "2 skipped", outcome.text
+    assert "no processes here" in outcome.text
+    assert {one["verdict"] for one in outcome.findings} == {"unavailable"}
+    assert project.run(ISOLATE, "--leakcheck-missing=fail").last_line == "2 failed"
+
+
+def test_a_debugger_means_one_run_here(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    @pytest.mark.leakcheck(isolate=True)
+    def test_it(): assert "GLIBC_TUNABLES" not in os.environ
+    """,
+    )
+    assert project.run("--pdb").last_line == "1 passed"

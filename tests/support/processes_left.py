@@ -1,0 +1,24 @@
+"""Whether processes that were started are gone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+
+
+def left_over(folder: Path) -> list[int]:
+    """Those of the processes noted in the folder's file ``pids`` that still run, after a moment for the system to bury them."""
+    pids = [int(word) for word in (folder / "pids").read_text().split()]
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(map(_runs, pids)):
+        time.sleep(0.01)
+    return [pid for pid in pids if _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
