@@ -21,6 +21,7 @@ class Resource:
         tolerance: Growth per iteration that is never called a leak, in the unit of the resource: what the counter
             itself wanders by on clean code.
         resolution: Levels closer than this cannot be told apart, in the unit of the resource.
+        grain: The least that it can grow by, in the unit of the resource.
         slack: A level that is exceeded by no more than this is not held against a test: what the interpreter and the
             allocator make for themselves, once in a while.
         default: Judged when a test carries ``leakcheck`` and names no resources.
@@ -33,6 +34,7 @@ class Resource:
     scarce: bool = False
     tolerance: float = 0.0
     resolution: int = 0
+    grain: int = 1
     slack: int = 0
     default: bool = True
     scope: str = "this process"
@@ -51,16 +53,16 @@ RESOURCES: Final[dict[str, Resource]] = {
         # glibc counts a block that is freed into a thread's cache as used until it is flushed: over 60 clean series of
         # torch, pandas and PyAV loops, 16 bytes per iteration bounded that wandering with no false alarm.
         # The interpreter itself makes a block of about a KiB once in a while (a function called for the 1,024th time).
-        Resource("heap", "bytes", "bytes in use", tolerance=16.0, slack=4096),
+        Resource("heap", "bytes", "bytes in use", tolerance=16.0, grain=32, slack=4096),
         Resource("object", "count", "gc objects"),
         # pandas and pyarrow creep by 0.15 to 0.25 blocks per iteration, small caches by less.
         Resource("block", "count", "Python blocks", tolerance=0.5, slack=64),
-        Resource("arrow", "bytes", "bytes in Arrow's pool"),
+        Resource("arrow", "bytes", "bytes in Arrow's pool", grain=64),
         # A mapping is a page at least; allocators map and unmap by the megabyte.
-        Resource("mmap", "bytes", "mapped bytes", tolerance=2048.0, resolution=1 << 20),
+        Resource("mmap", "bytes", "mapped bytes", tolerance=2048.0, grain=4096, resolution=1 << 20),
         # Pages are returned when the allocator likes. Kernels before 6.17 also count them in batches of up to 64 pages
         # per CPU, hence the resolution; 1 KiB per iteration is a quarter page.
-        Resource("rss", "bytes", "resident bytes", tolerance=1024.0, resolution=64 * 4096, default=False),
+        Resource("rss", "bytes", "resident bytes", tolerance=1024.0, grain=4096, resolution=64 * 4096, default=False),
     )
 }
 

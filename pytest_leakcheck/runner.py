@@ -161,6 +161,9 @@ class Repetition:
                     continue
                 background = "" if bounded else self._suspicion.background(panel, name, verdict.slope)
                 verdict = judge(panel.series(name), budget, replace(context, bounded=bounded, background=background))
+            elif verdict is not None and verdict.outcome == "inconclusive" and panel.above_start(name) > 0:
+                bounded = self._suspicion.bounded(panel, name)
+                verdict = judge(panel.series(name), budget, replace(context, bounded=bounded))
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
                 # Where the effort is given, all of it goes into an `ok` and its floor.
                 continue

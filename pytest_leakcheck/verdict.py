@@ -17,7 +17,8 @@ from itertools import accumulate
 from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.ratchet import MISS, Growth, decays, growth, is_steady
+from pytest_leakcheck.floor import detection_floor
+from pytest_leakcheck.ratchet import Growth, decays, growth, is_steady
 from pytest_leakcheck.resources import Resource, find_resource
 from pytest_leakcheck.series import Series
 from pytest_leakcheck.units import format_amount, format_rate
@@ -40,9 +41,6 @@ class Profile:
     leak: int
     horizon: int
 
-
-# A slope of a TiB per iteration that would not have shown: the series is too short to say anything.
-_LARGEST_SLOPE: Final = 1 << 40
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
 RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
@@ -300,7 +298,9 @@ def _unclosed(case: _Case) -> Verdict | None:
 
 
 def _settled(case: _Case) -> Verdict | None:
-    if case.grown.state != "flat" or case.n < min(case.profile.clean, case.context.horizon):
+    if case.n < min(case.profile.clean, case.context.horizon):
+        return None
+    if case.grown.state != "flat" and not (case.context.final and _below_resolution(case)):
         return None
     if case.collected.state == "undecided" and any(case.series.released) and not case.context.final:
         return None
@@ -311,6 +311,12 @@ def _settled(case: _Case) -> Verdict | None:
     return case.say("ok", note, floor=_floor(case))
 
 
+def _below_resolution(case: _Case) -> bool:
+    """A step or two that the counter cannot tell from none, and no proof of growth."""
+    x = case.series.readings
+    return case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
+
+
 def _undecided(case: _Case) -> Verdict | None:
     """No further iteration will follow: say what is missing."""
     grown, n = case.grown, case.n
@@ -319,10 +325,10 @@ def _undecided(case: _Case) -> Verdict | None:
         return case.say("inconclusive", f"kept by the allocator: {reason}")
     if not case.context.final:
         return None
-    if grown.state == "growing":
-        filling = f"bounded cache still filling: {case.context.bounded}"
-        grew = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
-        reason = filling if case.context.bounded else grew
+    if case.context.bounded:
+        reason = f"bounded cache still filling: {case.context.bounded}"
+    elif grown.state == "growing":
+        reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
     elif n < case.profile.clean:
         reason = f"{n} iterations, {case.profile.clean} needed"
     elif 0 < grown.slope < grown.earlier / 2:
@@ -335,24 +341,4 @@ def _undecided(case: _Case) -> Verdict | None:
 
 
 def _floor(case: _Case) -> float | None:
-    """The smallest sustained growth per iteration that this series would have shown; None if it is too short for any.
-
-    An exact counter that stood still for q iterations excludes one at every q / 4.6 iterations at 99 %. For a counter
-    with noise it is found by trial: the least slope which, added to the readings, the rule calls growing.
-    """
-    if case.resource.scarce:
-        return MISS / max(1, case.grown.quiet)
-    low, high = 0, 1
-    while not _would_show(case, high):
-        low, high = high, high * 2
-        if high > _LARGEST_SLOPE:
-            return None
-    while high - low > max(1, low // 16):
-        middle = (low + high) // 2
-        low, high = (low, middle) if _would_show(case, middle) else (middle, high)
-    return float(high)
-
-
-def _would_show(case: _Case, slope: int) -> bool:
-    planted = [value + slope * i for i, value in enumerate(case.series.readings)]
-    return growth(planted, case.tolerance, case.profile.leak).state == "growing"
+    return detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, case.grown.quiet)

@@ -34,6 +34,7 @@ LAYERS = (
     {"plan"},
     {
         "verdict",
+        "floor",
         "probes",
         "probes.base",
         "probes.collector",

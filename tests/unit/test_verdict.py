@@ -120,7 +120,7 @@ def test_a_filling_cache_is_never_a_leak_and_what_goes_on_is(resource: str, size
 def test_a_cache_that_grows_with_the_logarithm_is_never_a_leak() -> None:
     verdict = walk(budget("heap"), lambda i: int(100_000 * math.log1p(i)))
     assert verdict.outcome == "inconclusive"
-    assert verdict.reason.startswith("still growing but decaying: +1.5 KiB/iter, then +531 B/iter; about 287 more")
+    assert verdict.reason.startswith("still growing but decaying: +774 B/iter, then +272 B/iter; about 562 more")
 
 
 def test_a_bounded_owner_explains_growth_and_is_named_only_at_the_end() -> None:
@@ -185,9 +185,12 @@ def test_at_the_end_it_is_said_what_is_missing(grown: Callable[[int], int], n: i
 
 
 def test_an_unexplained_wandering_is_inconclusive_with_its_size() -> None:
-    verdict = walk(budget("heap"), lambda i: 1000 * min(i, 200))
+    source, readings = random.Random(0), [0]
+    for i in range(ADAPTIVE):
+        readings.append(readings[-1] + 2000 * (source.random() < (0.1 if i < 100 else 0.04)))
+    verdict = walk(budget("heap"), readings)
     assert verdict.outcome == "inconclusive"
-    assert verdict.reason == "rises unevenly, +580 B/iter on the whole"
+    assert verdict.reason == "rises unevenly, +75 B/iter on the whole"
 
 
 def test_a_run_that_may_go_on_gets_no_verdict_before_its_time() -> None:
@@ -269,29 +272,10 @@ def test_the_floor_of_an_exact_counter_would_have_spoilt_the_ok_and_become_a_lea
     assert any(growth(planted[: at + 1], 0.0, 16, exact=True).state == "growing" for at in looks(len(planted) - 1))
 
 
-@pytest.mark.parametrize("resource", ["heap", "object", "rss"])
-@pytest.mark.parametrize("amplitude", [1, 1000, 1_000_000])
-def test_the_floor_of_a_noisy_counter_would_have_been_called_growing(resource: str, amplitude: int) -> None:
-    source = random.Random(amplitude)
-    readings = tuple(source.randrange(amplitude) for _ in range(74))
-    clean = judge(Series(resource, readings), budget(resource), Context(final=True))
-    assert clean is not None
-    assert clean.outcome == "ok"
-    assert clean.floor is not None
-
-    def state(slope: float) -> str:
-        tolerance = {"heap": 16.0, "object": 0.0, "rss": 1024.0}[resource]
-        return growth([value + int(slope) * i for i, value in enumerate(readings)], tolerance, 16).state
-
-    assert state(clean.floor) == "growing"
-    # And it is no idle boast in the other direction: well below it the rule is blind.
-    assert state(clean.floor * 0.8) != "growing" or clean.floor == 1
-
-
 def test_only_an_ok_has_a_floor() -> None:
     assert walk(budget("fd", 0), lambda i: i).floor is None
     assert walk(budget("fd", 0), lambda i: int(i >= 7)).floor is None
-    assert walk(budget("heap"), lambda _: 5).floor == 17.0
+    assert walk(budget("heap"), lambda _: 5).floor == 25.0
 
 
 # A process that ran out, and a block that ran once.

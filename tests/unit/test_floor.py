@@ -1,0 +1,97 @@
+"""The printed floor: a leak of that size is called one, and well below it none is claimed to be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from pytest_leakcheck.floor import detection_floor
+from pytest_leakcheck.plan import ADAPTIVE
+from pytest_leakcheck.ratchet import MISS, growth, looks
+from pytest_leakcheck.resources import RESOURCES, Resource
+from pytest_leakcheck.verdict import RETAINED
+
+FIRST_LOOK = 16
+Noise: TypeAlias = Callable[[random.Random], int]
+
+
+def planted(readings: list[int], resource: Resource, slope: float) -> list[int]:
+    """The readings, with a leak that comes in whole pieces."""
+    grain = resource.grain
+    return [value + int(slope * i) // grain * grain for i, value in enumerate(readings)]
+
+
+def state(readings: list[int], resource: Resource) -> str:
+    return growth(readings, resource.tolerance, FIRST_LOOK).state
+
+
+def judged(readings: list[int], resource: Resource) -> str:
+    """What a run comes to that goes on until it is judged."""
+    for n in looks(len(readings) - 1):
+        seen = state(readings[: n + 1], resource)
+        if (seen == "growing" and n >= RETAINED.horizon) or (seen == "flat" and n >= RETAINED.clean):
+            return seen
+    return "undecided"
+
+
+def floor_of(readings: list[int], resource: Resource) -> float:
+    found = detection_floor(readings, resource, resource.tolerance, FIRST_LOOK, quiet=len(readings) - 1)
+    assert found is not None
+    return found
+
+
+def steady(source: random.Random) -> int:
+    return source.randrange(10_000)
+
+
+def spiky(source: random.Random) -> int:
+    return source.randrange(200) + (5000 if source.random() < 0.1 else 0)
+
+
+def one_sided(source: random.Random) -> int:
+    return int(3000 * source.random() ** 4)
+
+
+@pytest.mark.parametrize("name", ["heap", "object", "block", "rss"])
+@pytest.mark.parametrize("noise", [steady, spiky, one_sided])
+@pytest.mark.parametrize("n", [58, 229])
+def test_a_leak_at_the_floor_is_found_in_another_run(name: str, noise: Noise, n: int) -> None:
+    resource, found = RESOURCES[name], 0
+    for seed in range(100):
+        source = random.Random(seed)
+        floor = floor_of([noise(source) for _ in range(n + 1)], resource)
+        again = [noise(source) for _ in range(ADAPTIVE + 1)]
+        found += judged(planted(again, resource, floor), resource) == "growing"
+    assert found >= 99
+
+
+@pytest.mark.parametrize("name", ["heap", "object", "block", "mmap", "rss"])
+def test_without_noise_nothing_well_below_the_floor_shows(name: str) -> None:
+    resource = RESOURCES[name]
+    floor = floor_of([7] * 59, resource)
+    assert state(planted([7] * 59, resource, floor), resource) == "growing"
+    assert state(planted([7] * 59, resource, floor / 5), resource) != "growing"
+
+
+def test_noise_raises_the_floor_and_iterations_lower_it() -> None:
+    heap, source = RESOURCES["heap"], random.Random(0)
+    noisy = [source.randrange(10_000) for _ in range(230)]
+    assert floor_of([0] * 59, heap) < floor_of(noisy, heap) < floor_of(noisy[:59], heap)
+
+
+def test_a_counter_that_grows_by_pages_has_no_floor_of_bytes() -> None:
+    """A mapping of a byte is a page, so what comes to 2 KiB per iteration comes in every other one."""
+    assert floor_of([0] * 59, RESOURCES["mmap"]) > RESOURCES["mmap"].tolerance
+
+
+@pytest.mark.parametrize("quiet", [13, 46, 229])
+def test_an_exact_counter_excludes_a_leak_at_random(quiet: int) -> None:
+    assert detection_floor([5] * (quiet + 1), RESOURCES["fd"], 0.0, FIRST_LOOK, quiet) == MISS / quiet
+
+
+def test_a_series_that_is_too_short_has_none() -> None:
+    heap = RESOURCES["heap"]
+    assert detection_floor([5] * 6, heap, heap.tolerance, FIRST_LOOK, 5) is None
