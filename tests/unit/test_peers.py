@@ -1,0 +1,138 @@
+"""The pure parts of the comparison with other checkers: reading a corpus, judging an output, the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from checkers import CHECKERS, Checker, Setting
+from rows import MARKS, Row, matrix, names, names_line, outcome_of, table
+from subjects import Subject, read_corpus
+
+LEAKY = """
+LABEL = "leaky"
+RESOURCE = "fd"
+OBJECT = r"kept[.]txt"
+OWNER = "KEPT"
+raise AssertionError("a subject is read, never imported, to describe it")
+
+def iterate():
+    KEPT.append(open("kept.txt"))  # LEAK
+"""
+SUBJECT = Subject("open_kept", True, "fd", "open_kept.py", (9,), (), "open_kept", r"kept[.]txt", r"\bKEPT\b")
+CHECKER = Checker("one", ("one==1",), r"^LEAK:", {"default": Setting("")}, undecided=r"^SKIPPED")
+ROW = Row("one", "default", "one==1", "open_kept", True, "quiet", False, False, False, 10, 2.0, "")
+PLAIN = replace(ROW, checker="plain", calls=1, seconds=0.5)
+
+
+def test_a_corpus_is_read_leaky_first(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "calm.py").write_text('LABEL = "clean"\nHEAVY = True\n')
+    (tmp_path / "open_kept.py").write_text(LEAKY)
+    leaky, clean = read_corpus(tmp_path)
+    assert leaky == replace(SUBJECT, path=(str(tmp_path),))
+    assert (clean.name, clean.leaky, clean.lines, clean.heavy, clean.owner) == ("calm", False, (), True, "")
+
+
+@pytest.mark.parametrize("text", ["", 'LABEL = "maybe"\n', 'LABEL = "leaky"\n'])
+def test_a_module_that_says_too_little_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "odd.py").write_text(text)
+    with pytest.raises(ValueError, match=r"odd[.]py: "):
+        read_corpus(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "outcome"),
+    [
+        ("x\nLEAK: 3 files", 1, "found"),
+        ("x\nLEAK: 3 files", 0, "found"),  # some report and exit 0
+        ("LEAK: 3 files", None, "timeout"),
+        ("LEAK: 3 files", -11, "error"),
+        ("no LEAK: in the line", 0, "quiet"),
+        ("SKIPPED [1]", 0, "undecided"),
+        ("ImportError", 2, "error"),
+    ],
+)
+def test_outcome(output: str, code: int | None, outcome: str) -> None:
+    assert outcome_of(CHECKER, output, code) == outcome
+    assert outcome in MARKS
+
+
+def test_what_measures_without_judging_finds_nothing() -> None:
+    assert outcome_of(replace(CHECKER, leak=""), "LEAK: 3 files", 0) == "quiet"
+
+
+@pytest.mark.parametrize("place", ["/a/open_kept.py:9", "open_kept.py:9:", 'File "/a/open_kept.py", line 9, in f'])
+def test_a_line_is_named(place: str) -> None:
+    assert names_line(SUBJECT, f"at {place}")
+    assert not names_line(replace(SUBJECT, lines=(8, 90)), f"at {place}")
+    assert not names_line(replace(SUBJECT, file="kept.py"), f"at {place}")
+
+
+@pytest.mark.parametrize(
+    ("report", "named"),
+    [
+        ("17 x /tmp/kept.txt", True),
+        ("17 x /tmp/other.txt", False),
+        ("kept.txt.open_kept.py:9", False),  # a place in the subject's own file
+    ],
+)
+def test_a_thing_is_named(report: str, *, named: bool) -> None:
+    assert names(SUBJECT, SUBJECT.thing, report) is named
+
+
+@pytest.mark.parametrize(
+    ("report", "named"),
+    [
+        ("held by open_kept.KEPT", True),
+        ("    KEPT.append(open())", True),
+        ("KEPT:/a/open_kept.py:9 -> 3", False),
+        ('File "/a/open_kept.py", line 9, in KEPT', False),
+    ],
+)
+def test_an_owner_is_named_but_not_by_a_frame(report: str, *, named: bool) -> None:
+    assert names(SUBJECT, SUBJECT.owner, report) is named
+
+
+def test_what_has_no_name_is_never_named() -> None:
+    assert not names(SUBJECT, "", "anything")
+
+
+def test_table() -> None:
+    clean = replace(ROW, subject="calm", leaky=False)
+    rows = [
+        PLAIN,
+        replace(ROW, outcome="found", line=True, thing=True),
+        replace(PLAIN, subject="calm", leaky=False, seconds=1.0),
+        replace(clean, outcome="found", calls=None),
+        replace(clean, subject="slow", outcome="timeout", seconds=60.0),
+        replace(ROW, subject="odd", outcome="undecided", calls=20),
+    ]
+    assert table(rows).splitlines()[2:] == [
+        "| plain | default | 0/1 | 0/1 | 0 | 0 | 0 | 0 | 0 | 1 | 1.0 |",
+        # No ratio for what plain pytest was not run over: the median of 4 and 2.
+        "| one | default | 1/2 | 1/2 | 1 | 1 | 0 | 1 | 1 | 10 | 3.0 |",
+    ]
+
+
+def test_matrix() -> None:
+    rows = [
+        PLAIN,
+        replace(PLAIN, subject="calm", leaky=False),
+        replace(ROW, subject="calm", leaky=False, outcome="found"),
+        replace(ROW, outcome="found", line=True, owner=True),
+        replace(PLAIN, subject="slow", outcome="timeout"),
+    ]
+    legend, _, _, _, *lines = matrix(rows).splitlines()
+    assert legend == "1 = plain (default); 2 = one (default)."
+    assert lines == ["| open_kept | . | xlw |", "| slow | T |  |", "| calm | . | FALSE |"]
+
+
+def test_entries_are_whole() -> None:
+    assert CHECKERS[0].leak == "", "times are divided by those of the first, which judges nothing"
+    assert len({checker.name for checker in CHECKERS}) == len(CHECKERS)
+    for checker in CHECKERS:
+        assert "default" in checker.settings
+        assert all("def test_subject(" in setting.form for setting in checker.settings.values())
