@@ -53,6 +53,9 @@ def _load() -> tuple[Callable[[], object], Callable[[], object], Callable[[], ob
     """The subject's setup, iterate and teardown."""
     sys.path[:0] = _RUN["path"]
     found: Any = importlib.import_module(_RUN["module"])
+    if _RUN.get("arm"):
+        case, arm = found.ARMS[_RUN["arm"]]
+        return case.setup, arm, case.teardown
     return getattr(found, "setup", _nothing), found.iterate, getattr(found, "teardown", _nothing)
 
 

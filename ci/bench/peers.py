@@ -19,7 +19,7 @@ from typing import Any
 from checkers import CHECKERS, MODES
 from rows import Row, matrix, table
 from runs import Contestant, run
-from subjects import Subject, read_corpus
+from subjects import Subject, read_cases, read_corpus
 from venvs import ROOT, Missing, debug_interpreter, environment, version
 
 
@@ -28,13 +28,16 @@ def main() -> int:
     if options.table:
         _print(json.loads(options.table.read_text(encoding="utf-8")), matrix_too=options.matrix)
         return 0
-    known = read_corpus(options.corpus)
+    modes = MODES if options.mode == "both" else (options.mode,)
+    contestants, absent = _contestants(options, modes)
+    if not contestants or contestants[0].checker is not CHECKERS[0]:
+        print(f"plain pytest cannot be run, and all else is compared with it: {absent[CHECKERS[0].name]}")
+        return 2
+    known = read_corpus(options.corpus) if options.corpus else read_cases(contestants[0].python)
     subjects = [subject for subject in known if not options.case or subject.name in options.case]
     if not subjects:
         print(f"no such case; there are {', '.join(subject.name for subject in known)}")
         return 2
-    modes = MODES if options.mode == "both" else (options.mode,)
-    contestants, absent = _contestants(options, modes)
     rows: list[Row] = []
     try:
         for row in _run_all(contestants, subjects, options.jobs, options.timeout):
@@ -105,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", metavar="CHECKER", help=f"beside plain pytest; of: {names_}")
     parser.add_argument("--case", action="append", metavar="NAME", help="this case; may be repeated")
     parser.add_argument("--mode", choices=(*MODES, "both"), default="default", help="which settings (default: default)")
-    parser.add_argument("--corpus", type=Path, help="a folder of cases, a module each (see subjects.py)")
+    parser.add_argument("--corpus", type=Path, help="a folder of cases, a module each (default: tests/cases)")
     parser.add_argument("--dir", type=Path, default=ROOT / ".venv" / "peers", help="where the environments are")
     parser.add_argument("--python", default=sys.executable, help="what they are made with (default: this one)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time; times are true with 1 (the default)")

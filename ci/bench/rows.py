@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -27,9 +27,9 @@ class Row:
         subject: The name of the subject.
         leaky: Whether it leaks.
         outcome: A key of `MARKS`; "found" only where the checker reported a leak and came to its own end.
-        line: The report names a line that leaks; this and the next two only where a leak is rightly reported.
-        thing: It names what is leaked.
-        owner: It names what holds it.
+        line: A leak is rightly reported, and the report names a line that leaks; None where there is none to name.
+        thing: It names what is leaked; None likewise.
+        owner: It names what holds it; None likewise.
         calls: How often the subject was called; None where its process did not come to its end.
         seconds: From the start of the process to its end.
         message: The report of a leak, or the end of the output of an error.
@@ -41,9 +41,9 @@ class Row:
     subject: str
     leaky: bool
     outcome: str
-    line: bool
-    thing: bool
-    owner: bool
+    line: bool | None
+    thing: bool | None
+    owner: bool | None
     calls: int | None
     seconds: float
     message: str
@@ -70,22 +70,19 @@ def message_of(checker: Checker, output: str, outcome: str) -> str:
     return output[max(0, found.start() - _BEFORE) : found.end() + _AFTER] if found else output[-_AFTER:]
 
 
-def names_line(subject: Subject, report: str) -> bool:
-    numbers = "|".join(map(str, subject.lines))
-    return re.search(rf'\b{re.escape(subject.file)}(?::|"?,? line )(?:{numbers})\b', report) is not None
-
-
-def names(subject: Subject, pattern: str, report: str) -> bool:
-    """Whether a report names a thing or an owner, and does not merely say which subject it is about.
-
-    A place in the file of the subject is masked, since its name says what is leaked (`leaky_mmap.py`), and so is the
-    function of a frame: a stack through the owner's code is no statement about who holds what.
-    """
-    if not pattern:
-        return False
+def named(subject: Subject, report: str) -> tuple[bool | None, bool | None, bool | None]:
+    """Whether a report names a line, the thing and the owner; None for each that the subject does not have."""
+    # A place in the file of the subject says what is leaked by its name (leaky_mmap.py), and a frame in the code of the
+    # owner says nothing of who holds what.
     places = rf"\S*\b{re.escape(subject.file)}\S*(?: line \d+, in \S+)?"
-    masked = re.sub(places, "PLACE", report).replace(subject.name, "SUBJECT").replace(subject.module, "SUBJECT")
-    return re.search(pattern, masked) is not None
+    prose = re.sub(places, "PLACE", report).replace(subject.name, "SUBJECT")
+    numbers = "|".join(map(str, subject.lines))
+    line = rf"\b{re.escape(subject.file)}(?::|\"?,? line )(?:{numbers})\b"
+    return (
+        re.search(line, report) is not None if subject.lines else None,
+        re.search(subject.thing, prose) is not None if subject.thing else None,
+        re.search(subject.owner, prose) is not None if subject.owner else None,
+    )
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -135,9 +132,9 @@ def _summary(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:
         group[0].mode,
         f"{len(found)}/{len(leaky)}",
         f"{alarms}/{len(clean)}",
-        str(sum(row.line for row in found)),
-        str(sum(row.thing for row in found)),
-        str(sum(row.owner for row in found)),
+        _share(row.line for row in leaky),
+        _share(row.thing for row in leaky),
+        _share(row.owner for row in leaky),
         str(sum(row.outcome == "undecided" for row in group)),
         str(sum(row.outcome in ("error", "timeout") for row in group)),
         f"{median(calls):.0f}" if calls else "",
@@ -145,12 +142,18 @@ def _summary(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:
     )
 
 
+def _share(named_or_not: Iterable[bool | None]) -> str:
+    """How many are named of those that can be."""
+    known = [one for one in named_or_not if one is not None]
+    return f"{sum(known)}/{len(known)}" if known else ""
+
+
 def _cell(row: Row) -> str:
     if row.outcome != "found":
         return MARKS[row.outcome]
     if not row.leaky:
         return "FALSE"
-    return MARKS["found"] + "l" * row.line + "o" * row.thing + "w" * row.owner
+    return MARKS["found"] + "l" * (row.line or 0) + "o" * (row.thing or 0) + "w" * (row.owner or 0)
 
 
 def _markdown(lines: Sequence[Sequence[str]]) -> str:

@@ -9,12 +9,12 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from checkers import FORM, Checker
-from rows import Row, message_of, names, names_line, outcome_of
+from rows import Row, message_of, named, outcome_of
 from subjects import Subject
 
 _HERE: Final = Path(__file__).resolve().parent
@@ -46,7 +46,7 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         calls = folder / "calls"
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / f"{FORM}.py").write_text(setting.form)
-        described = {"path": subject.path, "module": subject.module, "heavy": subject.heavy, "calls": str(calls)}
+        described = {**asdict(subject), "calls": str(calls)}
         # Whatever could make one run differ from another: options of pytest, the environment of the interpreter that
         # runs this, and CI, under which some checkers judge otherwise.
         inherited = {
@@ -66,7 +66,8 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         seconds = time.perf_counter() - began
         count = int(calls.read_text()) if calls.exists() else None
     outcome = outcome_of(checker, output, code)
-    right = subject.leaky and outcome == "found"
+    # Nothing is named by an output that reports no leak.
+    line, thing, owner = named(subject, output if outcome == "found" else "")
     return Row(
         checker=checker.name,
         mode=mode,
@@ -74,9 +75,9 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         subject=subject.name,
         leaky=subject.leaky,
         outcome=outcome,
-        line=right and names_line(subject, output),
-        thing=right and names(subject, subject.thing, output),
-        owner=right and names(subject, subject.owner, output),
+        line=line,
+        thing=thing,
+        owner=owner,
         calls=count,
         seconds=round(seconds, 3),
         message=message_of(checker, output, outcome),

@@ -1,4 +1,4 @@
-"""What the checkers are run over. In: a folder of modules. Out: subjects, described without running them.
+"""What the checkers are run over. In: a folder of modules, or none. Out: subjects, described without running them.
 
 A folder given by ``--corpus`` has a module per subject:
 
@@ -10,17 +10,23 @@ A folder given by ``--corpus`` has a module per subject:
     OWNER      the name of what holds it
 
 The line that leaks ends in the comment ``# LEAK``.
+
+Without it, the subjects are the arms of the project's own cases, in tests/cases.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+_HERE: Final = Path(__file__).resolve().parent
+_CASES: Final = _HERE.parents[1] / "tests"
 _CULPRIT: Final = re.compile(r"#\s*LEAK\b")
 
 
@@ -36,6 +42,7 @@ class Subject:
         lines: The lines that leak.
         path: What is put on sys.path to import it.
         module: What is imported.
+        arm: Which of the cases in the module; empty where the module is the subject.
         thing: A regular expression that a report matches when it names what is leaked; empty where nothing has a name.
         owner: A regular expression likewise, of what holds it.
         heavy: A call costs so much that fewer are made.
@@ -48,6 +55,7 @@ class Subject:
     lines: tuple[int, ...]
     path: tuple[str, ...]
     module: str
+    arm: str = ""
     thing: str = ""
     owner: str = ""
     heavy: bool = False
@@ -60,6 +68,14 @@ def read_corpus(folder: Path) -> list[Subject]:
         ValueError: A module has no LABEL, or a leaky one no culprit line.
     """
     found = [_read_module(path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
+    return sorted(found, key=lambda subject: not subject.leaky)
+
+
+def read_cases(python: Path) -> list[Subject]:
+    """The arms of the project's own cases, leaky ones first, as an interpreter that can import them describes them."""
+    command = [str(python), str(_HERE / "arms.py"), str(_CASES)]
+    described = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    found = [Subject(**{**one, "lines": tuple(one["lines"]), "path": tuple(one["path"])}) for one in described]
     return sorted(found, key=lambda subject: not subject.leaky)
 
 

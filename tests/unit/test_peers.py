@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from checkers import CHECKERS, Checker, Setting
-from rows import MARKS, Row, matrix, names, names_line, outcome_of, table
+from rows import MARKS, Row, matrix, named, outcome_of, table
 from subjects import Subject, read_corpus
 
 LEAKY = """
@@ -21,9 +21,11 @@ raise AssertionError("a subject is read, never imported, to describe it")
 def iterate():
     KEPT.append(open("kept.txt"))  # LEAK
 """
-SUBJECT = Subject("open_kept", True, "fd", "open_kept.py", (9,), (), "open_kept", r"kept[.]txt", r"\bKEPT\b")
+SUBJECT = Subject(
+    "open_kept", True, "fd", "open_kept.py", (9,), (), "open_kept", thing=r"kept[.]txt", owner=r"\bKEPT\b"
+)
 CHECKER = Checker("one", ("one==1",), r"^LEAK:", {"default": Setting("")}, undecided=r"^SKIPPED")
-ROW = Row("one", "default", "one==1", "open_kept", True, "quiet", False, False, False, 10, 2.0, "")
+ROW = Row("one", "default", "one==1", "open_kept", True, "quiet", False, False, None, 10, 2.0, "")
 PLAIN = replace(ROW, checker="plain", calls=1, seconds=0.5)
 
 
@@ -66,25 +68,25 @@ def test_what_measures_without_judging_finds_nothing() -> None:
 
 @pytest.mark.parametrize("place", ["/a/open_kept.py:9", "open_kept.py:9:", 'File "/a/open_kept.py", line 9, in f'])
 def test_a_line_is_named(place: str) -> None:
-    assert names_line(SUBJECT, f"at {place}")
-    assert not names_line(replace(SUBJECT, lines=(8, 90)), f"at {place}")
-    assert not names_line(replace(SUBJECT, file="kept.py"), f"at {place}")
+    assert named(SUBJECT, f"at {place}")[0]
+    assert not named(replace(SUBJECT, lines=(8, 90)), f"at {place}")[0]
+    assert not named(replace(SUBJECT, file="kept.py"), f"at {place}")[0]
 
 
 @pytest.mark.parametrize(
-    ("report", "named"),
+    ("report", "thing"),
     [
         ("17 x /tmp/kept.txt", True),
         ("17 x /tmp/other.txt", False),
         ("kept.txt.open_kept.py:9", False),  # a place in the subject's own file
     ],
 )
-def test_a_thing_is_named(report: str, *, named: bool) -> None:
-    assert names(SUBJECT, SUBJECT.thing, report) is named
+def test_a_thing_is_named(report: str, *, thing: bool) -> None:
+    assert named(SUBJECT, report)[1] is thing
 
 
 @pytest.mark.parametrize(
-    ("report", "named"),
+    ("report", "owner"),
     [
         ("held by open_kept.KEPT", True),
         ("    KEPT.append(open())", True),
@@ -92,28 +94,28 @@ def test_a_thing_is_named(report: str, *, named: bool) -> None:
         ('File "/a/open_kept.py", line 9, in KEPT', False),
     ],
 )
-def test_an_owner_is_named_but_not_by_a_frame(report: str, *, named: bool) -> None:
-    assert names(SUBJECT, SUBJECT.owner, report) is named
+def test_an_owner_is_named_but_not_by_a_frame(report: str, *, owner: bool) -> None:
+    assert named(SUBJECT, report)[2] is owner
 
 
-def test_what_has_no_name_is_never_named() -> None:
-    assert not names(SUBJECT, "", "anything")
+def test_what_a_subject_does_not_have_cannot_be_named() -> None:
+    assert named(replace(SUBJECT, lines=(), thing="", owner=""), "anything") == (None, None, None)
 
 
 def test_table() -> None:
-    clean = replace(ROW, subject="calm", leaky=False)
+    clean = replace(ROW, subject="calm", leaky=False, line=None, thing=None)
     rows = [
         PLAIN,
         replace(ROW, outcome="found", line=True, thing=True),
-        replace(PLAIN, subject="calm", leaky=False, seconds=1.0),
+        replace(PLAIN, subject="calm", leaky=False, line=None, thing=None, seconds=1.0),
         replace(clean, outcome="found", calls=None),
         replace(clean, subject="slow", outcome="timeout", seconds=60.0),
         replace(ROW, subject="odd", outcome="undecided", calls=20),
     ]
     assert table(rows).splitlines()[2:] == [
-        "| plain | default | 0/1 | 0/1 | 0 | 0 | 0 | 0 | 0 | 1 | 1.0 |",
+        "| plain | default | 0/1 | 0/1 | 0/1 | 0/1 |  | 0 | 0 | 1 | 1.0 |",
         # No ratio for what plain pytest was not run over: the median of 4 and 2.
-        "| one | default | 1/2 | 1/2 | 1 | 1 | 0 | 1 | 1 | 10 | 3.0 |",
+        "| one | default | 1/2 | 1/2 | 1/2 | 1/2 |  | 1 | 1 | 10 | 3.0 |",
     ]
 
 
