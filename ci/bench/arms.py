@@ -46,7 +46,8 @@ def _subject(name: str, case: Any, folder: str) -> Subject:
         # No line is marked, and whichever line of the arm is named leads there.
         lines=tuple(sorted({line for code in codes for line in _lines(code)})),
         path=(folder,),
-        module="cases.catalog",
+        # And not the catalog, which imports whatever any case imports: that would be most of the time of a run.
+        module=module.__name__,
         arm=name,
         owner="" if _UNOWNED.issuperset(case.kind) else _owner(codes, list(_codes(case.mended, module)), module),
         heavy=bool(_HEAVY & set(case.kind)),

@@ -14,7 +14,8 @@ from typing import Final
 MODES: Final = ("default", "best")
 FORM: Final = "test_subject"
 _PYTEST: Final = ("-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider", f"{FORM}.py")
-_COMMON: Final = ("pytest>=9,<10", "numpy==2.3.5")
+_NUMPY: Final = "numpy==2.3.5"  # some subjects keep arrays
+_COMMON: Final = (_NUMPY, "pytest>=9,<10")
 # Stands for the checkout among the requirements of an entry.
 PROJECT: Final = "."
 
@@ -40,7 +41,7 @@ class Checker:
 
     Attributes:
         name: What the table calls it.
-        requires: What is installed into its environment; those that require the same share one.
+        requires: What is installed into its environment, itself last; those that require the same share one.
         leak: A regular expression, found in the output exactly when a leak is reported. Empty: it never judges.
         settings: By mode.
         undecided: A regular expression, found when no leak is reported because the checker says that it cannot tell.
@@ -195,12 +196,12 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     Checker(
         "pytest-leakcheck",
         (*_COMMON, PROJECT),
-        r"^FAILED .*\bLeakError: |^E\s+LeakError: |^  (?:leak|over budget|unclosed) {2,}",
+        r"^  (?:leak|over budget|unclosed) {2,}",
         {
             "default": Setting(_OURS, ("--leakcheck",)),
             "best": Setting(_OURS_BEST, ("--leakcheck",)),
         },
-        undecided=r"\binconclusive: |\bunavailable: |^SKIPPED ",
+        undecided=r" (?:inconclusive|unavailable): |^SKIPPED ",
     ),
     Checker(
         "psleak",
@@ -241,7 +242,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     Checker(
         "pytest-leaks -R",
         # No later pytest is promised to work with it, and this one has no other way to say so.
-        ("pytest<6", "numpy==2.3.5", "pytest-leaks==0.3.1"),
+        (_NUMPY, "pytest<6", "pytest-leaks==0.3.1"),
         r"test_subject: leaked ",
         {
             "default": Setting(_ONCE, ("--assert=plain", "-R", ":")),
@@ -251,7 +252,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     ),
     Checker(
         "regrtest -R",
-        ("numpy==2.3.5",),
+        (_NUMPY,),
         r"leaked \[[^]]*\] [a-z ]+, sum=",
         {"default": Setting(_REGRTEST, ("-R", "3:3")), "best": Setting(_REGRTEST_BEST, ("-R", "10:6"))},
         command=("-m", "test", "--testdir", ".", FORM),

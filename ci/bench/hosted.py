@@ -10,7 +10,6 @@ import gc
 import importlib
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -51,11 +50,10 @@ def _nothing() -> None:
 
 def _load() -> tuple[Callable[[], object], Callable[[], object], Callable[[], object]]:
     """The subject's setup, iterate and teardown."""
-    sys.path[:0] = _RUN["path"]
     found: Any = importlib.import_module(_RUN["module"])
-    if _RUN.get("arm"):
-        case, arm = found.ARMS[_RUN["arm"]]
-        return case.setup, arm, case.teardown
+    if _RUN["arm"]:
+        case = next(one for one in found.CASES if _RUN["arm"] in one.arms)
+        return case.setup, case.arms[_RUN["arm"]], case.teardown
     return getattr(found, "setup", _nothing), found.iterate, getattr(found, "teardown", _nothing)
 
 

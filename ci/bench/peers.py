@@ -65,11 +65,11 @@ def _contestants(options: argparse.Namespace, modes: Sequence[str]) -> tuple[lis
         try:
             interpreter = debug_interpreter() if checker.debug else options.python
             python = environment(options.dir.resolve(), interpreter, checker.requires)
-        except (Missing, OSError, subprocess.TimeoutExpired) as error:
+        except (Missing, OSError, subprocess.SubprocessError) as error:
             absent[checker.name] = str(error)
             continue
         wanted = tuple(mode for mode in modes if mode in checker.settings) if number else ("default",)
-        contestants.append(Contestant(checker, python, version(checker.requires), wanted))
+        contestants.append(Contestant(checker, python, version(python, checker.requires), wanted))
     return contestants, absent
 
 
@@ -97,15 +97,16 @@ def _print(found: dict[str, Any], *, matrix_too: bool) -> None:
     for name, reason in found["absent"].items():
         print(f"\n{name}: not run: {reason}")
     versions = {row.checker: row.version for row in rows}
-    print(f"\nVersions: {'; '.join(f'{name} ({version})' for name, version in versions.items())}.")
+    print("\nVersions: " + "; ".join(f"{name}: {installed}" for name, installed in versions.items()) + ".")
     if matrix_too:
         print(f"\n{matrix(rows)}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="What each leak checker finds, names and costs.")
-    names_ = ", ".join(checker.name for checker in CHECKERS)
-    parser.add_argument("--only", action="append", metavar="CHECKER", help=f"beside plain pytest; of: {names_}")
+    peers = [checker.name for checker in CHECKERS[1:]]
+    only = f"this checker and plain pytest; may be repeated; one of {', '.join(peers)}"
+    parser.add_argument("--only", action="append", choices=peers, metavar="CHECKER", help=only)
     parser.add_argument("--case", action="append", metavar="NAME", help="this case; may be repeated")
     parser.add_argument("--mode", choices=(*MODES, "both"), default="default", help="which settings (default: default)")
     parser.add_argument("--corpus", type=Path, help="a folder of cases, a module each (default: tests/cases)")

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from checkers import Checker
+from checkers import CHECKERS, Checker
 from subjects import Subject
 
 # What a run can come to; each has a mark in the matrix.
 MARKS: Final = {"found": "x", "quiet": ".", "undecided": "?", "error": "E", "timeout": "T"}
+# Characters of an output that are worth keeping, before and after what says that there is a leak.
 _BEFORE, _AFTER = 200, 2000
 
 
@@ -116,7 +117,7 @@ def _groups(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _plain_times(rows: Sequence[Row]) -> dict[str, float]:
-    return {row.subject: row.seconds for row in rows if row.checker == rows[0].checker and row.mode == "default"}
+    return {row.subject: row.seconds for row in rows if row.checker == CHECKERS[0].name and row.mode == "default"}
 
 
 def _summary(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:

@@ -54,7 +54,8 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         }
         variables = {
             **inherited,
-            "PYTHONPATH": str(_HERE),
+            # Put there and not by the process itself: some checkers report what a test does to sys.path.
+            "PYTHONPATH": os.pathsep.join((str(_HERE), *subject.path)),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": name,
             "BENCH_RUN": json.dumps(described),

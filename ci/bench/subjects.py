@@ -40,7 +40,7 @@ class Subject:
         resource: What is leaked, or what makes the noise.
         file: The file that holds the lines.
         lines: The lines that leak.
-        path: What is put on sys.path to import it.
+        path: Where it is imported from.
         module: What is imported.
         arm: Which of the cases in the module; empty where the module is the subject.
         thing: A regular expression that a report matches when it names what is leaked; empty where nothing has a name.

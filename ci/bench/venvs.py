@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def environment(folder: Path, interpreter: str, requires: Sequence[str]) -> Path
     """
     wanted = json.dumps([interpreter, *requires])
     # The last requirement is the peer; the digest keeps two that share it apart.
-    place = folder / f"{_plain_name(requires[-1])}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
+    place = folder / f"{_distribution(requires[-1])}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
     python = place / "bin" / "python"
     stamp = place / _STAMP
     if stamp.exists():
@@ -58,17 +59,23 @@ def debug_interpreter() -> str:
     raise Missing("needs a debug interpreter, such as python3.11-dbg of Debian's package of that name")
 
 
-def version(requires: Sequence[str]) -> str:
-    """What was installed for a checker, as the table says it."""
-    if requires[-1] != PROJECT:
-        return requires[-1]
+def version(python: Path, requires: Sequence[str]) -> str:
+    """What was installed for a checker, and for which interpreter."""
+    peer = _distribution(requires[-1])
+    code = "import sys, platform, importlib.metadata as m; print(m.version(sys.argv[1]), platform.python_version())"
+    asked = subprocess.run([str(python), "-c", code, peer], capture_output=True, text=True, check=True)
+    installed, interpreter = asked.stdout.split()
+    return f"{peer} {installed}{_commit() if requires[-1] == PROJECT else ''} on Python {interpreter}"
+
+
+def _commit() -> str:
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     done = subprocess.run(git, capture_output=True, text=True, check=False)
-    return f"commit {done.stdout.strip()}" if done.returncode == 0 else "checkout"
+    return f" (commit {done.stdout.strip()})" if done.returncode == 0 else ""
 
 
-def _plain_name(requirement: str) -> str:
-    return "pytest-leakcheck" if requirement == PROJECT else requirement.partition("==")[0]
+def _distribution(requirement: str) -> str:
+    return "pytest-leakcheck" if requirement == PROJECT else re.split(r"[<>=]", requirement)[0]
 
 
 def _succeeds(command: Sequence[str]) -> bool:

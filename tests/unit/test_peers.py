@@ -26,7 +26,7 @@ SUBJECT = Subject(
 )
 CHECKER = Checker("one", ("one==1",), r"^LEAK:", {"default": Setting("")}, undecided=r"^SKIPPED")
 ROW = Row("one", "default", "one==1", "open_kept", True, "quiet", False, False, None, 10, 2.0, "")
-PLAIN = replace(ROW, checker="plain", calls=1, seconds=0.5)
+PLAIN = replace(ROW, checker=CHECKERS[0].name, calls=1, seconds=0.5)
 
 
 def test_a_corpus_is_read_leaky_first(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_table() -> None:
         replace(ROW, subject="odd", outcome="undecided", calls=20),
     ]
     assert table(rows).splitlines()[2:] == [
-        "| plain | default | 0/1 | 0/1 | 0/1 | 0/1 |  | 0 | 0 | 1 | 1.0 |",
+        "| plain pytest | default | 0/1 | 0/1 | 0/1 | 0/1 |  | 0 | 0 | 1 | 1.0 |",
         # No ratio for what plain pytest was not run over: the median of 4 and 2.
         "| one | default | 1/2 | 1/2 | 1/2 | 1/2 |  | 1 | 1 | 10 | 3.0 |",
     ]
@@ -128,7 +128,7 @@ def test_matrix() -> None:
         replace(PLAIN, subject="slow", outcome="timeout"),
     ]
     legend, _, _, _, *lines = matrix(rows).splitlines()
-    assert legend == "1 = plain (default); 2 = one (default)."
+    assert legend == "1 = plain pytest (default); 2 = one (default)."
     assert lines == ["| open_kept | . | xlw |", "| slow | T |  |", "| calm | . | FALSE |"]
 
 
