@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from checkers import CHECKERS, Checker, Setting
 from rows import MARKS, Row, matrix, named, outcome_of, table
-from subjects import Subject, read_corpus
+from subjects import Subject, read_cases, read_corpus
 
 LEAKY = """
 LABEL = "leaky"
@@ -36,6 +37,18 @@ def test_a_corpus_is_read_leaky_first(tmp_path: Path) -> None:
     leaky, clean = read_corpus(tmp_path)
     assert leaky == replace(SUBJECT, path=(str(tmp_path),))
     assert (clean.name, clean.leaky, clean.lines, clean.heavy, clean.owner) == ("calm", False, (), True, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux")
+def test_our_own_cases_are_read_from_their_code() -> None:
+    subjects = {subject.name: subject for subject in read_cases(Path(sys.executable))}
+    leaky, mended = subjects["tokens_kept-leaky"], subjects["tokens_kept-mended"]
+    lines = Path(leaky.path[0], "cases", leaky.file).read_text(encoding="utf-8").splitlines()
+    assert [lines[number - 1] for number in leaky.lines][-1] == '    TOKENS.append(b"%07d" % next(NUMBERS))'
+    assert (leaky.leaky, leaky.owner, leaky.heavy) == (True, r"\b(?:TOKENS)\b", False)
+    assert (mended.leaky, mended.lines, mended.owner) == (False, (), "")
+    assert subjects["fork_left-leaky"].heavy
+    assert all(subject.lines for subject in subjects.values() if subject.leaky)
 
 
 @pytest.mark.parametrize("text", ["", 'LABEL = "maybe"\n', 'LABEL = "leaky"\n'])
