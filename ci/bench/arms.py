@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from subjects import Subject
 
-# A call that starts or maps something that the kernel has few of.
-_HEAVY: Final = {"process", "thread", "shm"}
+# A call that has the kernel make something which takes long, or of which there are few.
+_HEAVY: Final = {"process", "thread", "shm", "disk"}
 # What outlives the process, and is held by nobody in it.
 _UNOWNED: Final = {"shm", "disk"}
 

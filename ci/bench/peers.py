@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,8 @@ def main() -> int:
     if not subjects:
         print(f"no such case; there are {', '.join(subject.name for subject in known)}")
         return 2
+    # Ended by `timeout`, or in the background where Ctrl-C is ignored, it still writes what it has.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows: list[Row] = []
     try:
         for row in _run_all(contestants, subjects, options.jobs, options.timeout):
