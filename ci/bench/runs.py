@@ -41,8 +41,8 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
     """The row of one run."""
     checker = contestant.checker
     setting = checker.settings[mode]
-    with tempfile.TemporaryDirectory(prefix="peers-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
+        folder = Path(temporary)
         calls = folder / "calls"
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / f"{FORM}.py").write_text(setting.form)
@@ -57,7 +57,7 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
             # Put there and not by the process itself: some checkers report what a test does to sys.path.
             "PYTHONPATH": os.pathsep.join((str(_HERE), *subject.path)),
             "PYTHONDONTWRITEBYTECODE": "1",
-            "TMPDIR": name,
+            "TMPDIR": temporary,
             "BENCH_RUN": json.dumps(described),
             **setting.environment,
         }
