@@ -196,7 +196,9 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     Checker(
         "pytest-leakcheck",
         (*_COMMON, PROJECT),
-        r"^  (?:leak|over budget|unclosed) {2,}",
+        # The block of a failed test, or the line of the summary: what only the collector gave back is reported there,
+        # and fails no test that has no budget of its own.
+        r"^  (?:leak|over budget|unclosed) {2,}|^[0-9a-f]{6}-\S+  \S+ \S+ unclosed ",
         {
             "default": Setting(_OURS, ("--leakcheck",)),
             "best": Setting(_OURS_BEST, ("--leakcheck",)),
