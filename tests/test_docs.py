@@ -30,6 +30,7 @@ SHORTENED = {
     # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.
     "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",
     "python ci/bench/inert.py": ".venv/bin/python ci/bench/inert.py --help",
+    "python ci/bench/peers.py": ".venv/bin/python ci/bench/peers.py --help",
 }
 
 

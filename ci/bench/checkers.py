@@ -1,0 +1,263 @@
+"""The checkers that are compared: one entry each, with the test that it wants and how it says that something leaks.
+
+To add one, add an entry to `CHECKERS`. Its form is a test module that imports `hosted` and calls `hosted.iterate()`
+once, or `hosted.loop()` where the checker leaves repeating to the test. "default" is what the documentation of the
+checker shows first; "best" is the best of its reasonable settings that we know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MODES: Final = ("default", "best")
+FORM: Final = "test_subject"
+_PYTEST: Final = ("-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider", f"{FORM}.py")
+_NUMPY: Final = "numpy==2.3.5"  # some subjects keep arrays
+_COMMON: Final = (_NUMPY, "pytest>=9,<10")
+# Stands for the checkout among the requirements of an entry.
+PROJECT: Final = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A checker at one of its modes.
+
+    Attributes:
+        form: The text of the test module.
+        arguments: Added to the command.
+        environment: Added to the environment.
+    """
+
+    form: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Checker:
+    """Something that claims to find leaks.
+
+    Attributes:
+        name: What the table calls it.
+        requires: What is installed into its environment, itself last; those that require the same share one.
+        leak: A regular expression, found in the output exactly when a leak is reported. Empty: it never judges.
+        settings: By mode.
+        undecided: A regular expression, found when no leak is reported because the checker says that it cannot tell.
+        command: Arguments of the interpreter.
+        debug: Needs an interpreter that counts references.
+    """
+
+    name: str
+    requires: tuple[str, ...]
+    leak: str
+    settings: Mapping[str, Setting]
+    undecided: str = ""
+    command: tuple[str, ...] = _PYTEST
+    debug: bool = False
+
+
+_ONCE: Final = """
+import hosted
+
+def test_subject():
+    hosted.iterate()
+"""
+
+_WARM: Final = """
+def test_a_warm():
+    hosted.warm()
+"""
+
+_OURS: Final = """
+import hosted
+import pytest
+
+@pytest.mark.leakcheck
+def test_subject():
+    hosted.iterate()
+"""
+
+# Longer warm-up, every resource.
+_OURS_BEST: Final = """
+import hosted
+import pytest
+from pytest_leakcheck.resources import RESOURCES
+
+@pytest.mark.leakcheck(resources=list(RESOURCES), warmup=hosted.WARM, max_time=60)
+def test_subject():
+    hosted.iterate()
+"""
+
+# Its own schedule is 22,663 calls where something leaks: with a MiB per call that is 22 GiB.
+_PSLEAK: Final = """
+import hosted
+import psleak
+
+SCHEDULE = {"times": 10, "retries": 4, "warmup_times": 2} if hosted.HEAVY else {}
+
+class TestSubject(psleak.MemoryLeakTestCase):
+    def test_subject(self):
+        self.execute(hosted.iterate, **SCHEDULE)
+"""
+
+# Tolerances are summed up over the calls of a round, and absorb what the allocator wanders by.
+_PSLEAK_BEST: Final = """
+import hosted
+import psleak
+
+SCHEDULE = {"times": 10, "retries": 4, "warmup_times": 2} if hosted.HEAVY else {}
+TOLERANCE = {"heap": 1 << 10, "uss": 128 << 10, "rss": 128 << 10, "vms": 256 << 10}
+
+class TestSubject(psleak.MemoryLeakTestCase):
+    def test_subject(self):
+        hosted.warm()
+        self.execute(hosted.iterate, tolerance=TOLERANCE, **SCHEDULE)
+"""
+
+_LIMIT_LEAKS: Final = """
+import hosted
+import pytest
+
+@pytest.mark.limit_leaks("1 MB")
+def test_subject():
+    hosted.loop()
+"""
+
+# The limit holds per location, so that of a small leak is its size times the calls.
+_LIMIT_LEAKS_BEST: Final = f"""
+import gc
+import hosted
+import pytest
+{_WARM}
+@pytest.mark.limit_leaks("4 KB")
+def test_subject():
+    hosted.loop()
+    gc.collect()
+"""
+
+_LIMIT_MEMORY: Final = """
+import hosted
+import pytest
+
+@pytest.mark.limit_memory("24 MB")
+def test_subject():
+    hosted.iterate()
+"""
+
+_LIMIT_MEMORY_BEST: Final = f"""
+import hosted
+import pytest
+{_WARM}
+@pytest.mark.limit_memory("32 MB")
+def test_subject():
+    hosted.loop()
+"""
+
+_DISTRIBUTED_BEST: Final = """
+import hosted
+import pytest
+
+@pytest.mark.leaking("fds", "memory", "threads", "processes", "tracemalloc")
+def test_a_warm():
+    hosted.warm()
+
+def test_subject():
+    hosted.loop()
+"""
+
+# A test is run as often as -R says, so the loop inside it is short.
+_REPEATED_BEST: Final = """
+import hosted
+
+def test_subject():
+    hosted.loop(3 if hosted.HEAVY else 40)
+"""
+
+_REGRTEST: Final = """
+import unittest
+import hosted
+
+class TestSubject(unittest.TestCase):
+    def test_subject(self):
+        hosted.iterate()
+"""
+
+_REGRTEST_BEST: Final = _REGRTEST.replace("hosted.iterate()", "hosted.loop(3 if hosted.HEAVY else 40)")
+
+# Without it psleak skips every test of memory.
+_MALLOC: Final = {"PYTHONMALLOC": "malloc", "PYTHONUNBUFFERED": "1"}
+_LEAKS_ALL: Final = ("-p", "distributed.pytest_resourceleaks", "-L", "all")
+
+CHECKERS: Final[tuple[Checker, ...]] = (
+    # The first is what the times of the others are divided by.
+    Checker("plain pytest", _COMMON, "", {"default": Setting(_ONCE)}),
+    Checker(
+        "pytest-leakcheck",
+        (*_COMMON, PROJECT),
+        # The block of a failed test, or the line of the summary: what only the collector gave back is reported there,
+        # and fails no test that has no budget of its own.
+        r"^  (?:leak|over budget|unclosed) {2,}|^[0-9a-f]{6}-\S+  \S+ \S+ unclosed ",
+        {
+            "default": Setting(_OURS, ("--leakcheck",)),
+            "best": Setting(_OURS_BEST, ("--leakcheck",)),
+        },
+        undecided=r" (?:inconclusive|unavailable): |^SKIPPED ",
+    ),
+    Checker(
+        "psleak",
+        (*_COMMON, "psleak==0.1.6"),
+        r"psleak\.\w+Error: ",
+        {"default": Setting(_PSLEAK, (), _MALLOC), "best": Setting(_PSLEAK_BEST, (), _MALLOC)},
+        undecided=r"^SKIPPED ",
+    ),
+    Checker(
+        "memray limit_leaks",
+        (*_COMMON, "pytest-memray==1.11.0"),
+        r"Test was allowed to leak",
+        # Native frames use up the five that are shown: without --stacks no line of Python is among them.
+        {"default": Setting(_LIMIT_LEAKS), "best": Setting(_LIMIT_LEAKS_BEST, ("--stacks=60",))},
+    ),
+    Checker(
+        "memray limit_memory",
+        (*_COMMON, "pytest-memray==1.11.0"),
+        r"Test was limited to",
+        {
+            "default": Setting(_LIMIT_MEMORY),
+            "best": Setting(_LIMIT_MEMORY_BEST, ("--native", "--trace-python-allocators", "--stacks=60")),
+        },
+    ),
+    Checker(
+        "distributed -L all",
+        (*_COMMON, "distributed==2026.8.0"),
+        r"test_subject leaking \w+:",
+        {
+            "default": Setting(_ONCE, _LEAKS_ALL),
+            "best": Setting(
+                _DISTRIBUTED_BEST,
+                (*_LEAKS_ALL, "--leaks-fail", "--leaks-timeout=1"),
+                {"MALLOC_TRIM_THRESHOLD_": "65536"},
+            ),
+        },
+    ),
+    Checker(
+        "pytest-leaks -R",
+        # No later pytest is promised to work with it, and this one has no other way to say so.
+        (_NUMPY, "pytest<6", "pytest-leaks==0.3.1"),
+        r"test_subject: leaked ",
+        {
+            "default": Setting(_ONCE, ("--assert=plain", "-R", ":")),
+            "best": Setting(_REPEATED_BEST, ("--assert=plain", "-R", "10:6")),
+        },
+        debug=True,
+    ),
+    Checker(
+        "regrtest -R",
+        (_NUMPY,),
+        r"leaked \[[^]]*\] [a-z ]+, sum=",
+        {"default": Setting(_REGRTEST, ("-R", "3:3")), "best": Setting(_REGRTEST_BEST, ("-R", "10:6"))},
+        command=("-m", "test", "--testdir", ".", FORM),
+        debug=True,
+    ),
+)
