@@ -1,0 +1,131 @@
+"""Tasks, handles and waiters on an event loop that lives as long as the program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from cases.case import Case
+
+TASKS: set[asyncio.Task[Any]] = set()
+STREAMS: list[AsyncIterator[int]] = []
+
+
+class Loop:
+    """The loop of the service, with a queue and an event."""
+
+    loop: asyncio.AbstractEventLoop
+    queue: asyncio.Queue[list[int]]
+    stopped: asyncio.Event
+
+    @classmethod
+    def start(cls) -> None:
+        cls.loop = asyncio.new_event_loop()
+        cls.queue = asyncio.Queue()
+        cls.stopped = asyncio.Event()
+
+    @classmethod
+    def stop(cls) -> None:
+        for task in asyncio.all_tasks(cls.loop):
+            task.cancel()
+        cls.turn()
+        cls.loop.run_until_complete(cls.loop.shutdown_asyncgens())
+        TASKS.clear()
+        STREAMS.clear()
+        cls.loop.close()
+        cls.queue = asyncio.Queue()
+
+    @classmethod
+    def turn(cls) -> None:
+        cls.loop.run_until_complete(asyncio.sleep(0))
+
+
+def sleeper_forgotten() -> None:
+    TASKS.add(Loop.loop.create_task(asyncio.sleep(3600)))
+    Loop.turn()
+
+
+def sleeper_cancelled() -> None:
+    task = Loop.loop.create_task(asyncio.sleep(3600))
+    TASKS.add(task)
+    Loop.turn()
+    task.add_done_callback(TASKS.discard)
+    task.cancel()
+    Loop.turn()
+    Loop.turn()
+
+
+def waiter_forgotten() -> None:
+    # The event keeps the waiter, the waiter its task: nobody else has to.
+    Loop.loop.create_task(Loop.stopped.wait())
+    Loop.turn()
+
+
+def waiter_times_out() -> None:
+    async def wait() -> None:
+        done, waiting = await asyncio.wait([asyncio.ensure_future(Loop.stopped.wait())], timeout=0)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*done, *waiting, return_exceptions=True)
+
+    Loop.loop.run_until_complete(wait())
+
+
+def call_scheduled() -> None:
+    Loop.loop.call_later(3600, print, [1, 2, 3])
+    Loop.turn()
+
+
+def call_made() -> None:
+    Loop.loop.call_later(0, [1, 2, 3].clear)
+    Loop.turn()
+    Loop.turn()
+
+
+def queue_never_drained() -> None:
+    Loop.queue.put_nowait([1, 2, 3])
+
+
+def queue_drained() -> None:
+    Loop.queue.put_nowait([1, 2, 3])
+    Loop.queue.get_nowait()
+
+
+async def ticks() -> AsyncIterator[int]:
+    for number in range(3):
+        yield number
+
+
+async def take_first(*, close: bool) -> None:
+    stream = ticks()
+    await stream.__anext__()
+    if close:
+        await stream.aclose()  # type: ignore[attr-defined]
+        return
+    STREAMS.append(stream)
+
+
+CASES = (
+    Case(
+        "sleeper_forgotten",
+        ("task", "object"),
+        sleeper_forgotten,
+        sleeper_cancelled,
+        setup=Loop.start,
+        teardown=Loop.stop,
+    ),
+    Case(
+        "waiter_forgotten", ("task", "object"), waiter_forgotten, waiter_times_out, setup=Loop.start, teardown=Loop.stop
+    ),
+    Case("call_scheduled", ("object",), call_scheduled, call_made, setup=Loop.start, teardown=Loop.stop),
+    Case("queue_never_drained", ("object",), queue_never_drained, queue_drained, setup=Loop.start, teardown=Loop.stop),
+    Case(
+        "stream_suspended",
+        ("object",),
+        lambda: Loop.loop.run_until_complete(take_first(close=False)),
+        lambda: Loop.loop.run_until_complete(take_first(close=True)),
+        setup=Loop.start,
+        teardown=Loop.stop,
+    ),
+)

@@ -1,0 +1,134 @@
+"""What Python allocates and its collector does not track: bytes, text, numbers."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+from collections import Counter, deque
+from decimal import Decimal
+
+from cases.case import Case, drain, numbers
+
+NUMBERS = numbers()
+TOKENS: list[bytes] = []
+NAMES: dict[int, str] = {}
+INTERNED: list[str] = []
+SEEN: set[int] = set()
+SAMPLES: list[float] = []
+PRICES: deque[Decimal] = deque()
+LABELS: Counter[str] = Counter()
+LOGS: list[str] = []
+LINES = {"text": ""}
+TRACE = io.StringIO()
+SLOW, FAST = itertools.tee(itertools.count(10_000))
+SPLIT = [SLOW, FAST]
+
+
+def tokens_kept() -> None:
+    TOKENS.append(b"%07d" % next(NUMBERS))
+
+
+def token_replaced() -> None:
+    TOKENS[:] = [b"%07d" % next(NUMBERS)]
+
+
+def names_kept() -> None:
+    number = next(NUMBERS)
+    NAMES[number] = f"user {number}"
+
+
+def name_popped() -> None:
+    number = next(NUMBERS)
+    NAMES[number] = f"user {number}"
+    NAMES.pop(number)
+
+
+def interned_kept() -> None:
+    INTERNED.append(sys.intern(f"column_{next(NUMBERS)}"))
+
+
+def interned_once() -> None:
+    INTERNED[:] = [sys.intern(f"column_{next(NUMBERS) % 8}")]
+
+
+def seen_kept() -> None:
+    SEEN.add(next(NUMBERS))
+
+
+def seen_forgotten() -> None:
+    number = next(NUMBERS)
+    SEEN.add(number)
+    SEEN.discard(number)
+
+
+def samples_kept() -> None:
+    SAMPLES.extend(next(NUMBERS) / 7 for _ in range(20))
+
+
+def samples_summed() -> None:
+    SAMPLES[:] = [sum(next(NUMBERS) / 7 for _ in range(20))]
+
+
+def prices_without_bound() -> None:
+    PRICES.append(Decimal(next(NUMBERS)) / 7)
+
+
+def prices_with_bound() -> None:
+    PRICES.append(Decimal(next(NUMBERS)) / 7)
+    while len(PRICES) > 10:
+        PRICES.popleft()
+
+
+def label_per_request() -> None:
+    LABELS[f"GET /items/{next(NUMBERS)}"] += 1
+
+
+def label_per_route() -> None:
+    LABELS[f"GET /items/{next(NUMBERS) and '{number}'}"] += 1
+
+
+def text_extended() -> None:
+    LINES["text"] += f"{next(NUMBERS)}: something was done, and this says what\n" * 4
+
+
+def text_bounded() -> None:
+    LINES["text"] = f"{next(NUMBERS)}: something was done, and this says what\n" * 4
+
+
+def slow_consumer() -> None:
+    # What one branch has consumed is kept for the other, for as long as that lags behind.
+    for _ in range(57):
+        next(SPLIT[1])
+
+
+def both_consume() -> None:
+    for _ in range(57):
+        next(SPLIT[1])
+        next(SPLIT[0])
+
+
+def split() -> None:
+    SPLIT[:] = itertools.tee(itertools.count(10_000))
+
+
+def lines_formatted() -> None:
+    LOGS.extend(f"{next(NUMBERS)} ok" for _ in range(5))
+
+
+def lines_shown() -> None:
+    LOGS[:] = [f"{next(NUMBERS)} ok" for _ in range(5)]
+
+
+CASES = (
+    Case("tokens_kept", ("block",), tokens_kept, token_replaced, teardown=TOKENS.clear),
+    Case("names_kept", ("block",), names_kept, name_popped, teardown=NAMES.clear),
+    Case("interned_kept", ("block",), interned_kept, interned_once, teardown=INTERNED.clear),
+    Case("seen_kept", ("block",), seen_kept, seen_forgotten, teardown=SEEN.clear),
+    Case("samples_kept", ("block", "heap"), samples_kept, samples_summed, teardown=SAMPLES.clear),
+    Case("prices_without_bound", ("block",), prices_without_bound, prices_with_bound, teardown=drain(PRICES)),
+    Case("label_per_request", ("block",), label_per_request, label_per_route, teardown=LABELS.clear),
+    Case("text_extended", ("heap",), text_extended, text_bounded, teardown=lambda: LINES.update(text="")),
+    Case("slow_consumer", ("block", "object", "heap"), slow_consumer, both_consume, setup=split, teardown=SPLIT.clear),
+    Case("lines_formatted", ("block",), lines_formatted, lines_shown, teardown=LOGS.clear),
+)

@@ -1,0 +1,76 @@
+"""What a case is, and the few helpers that the families share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, MutableSequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, TypeVar
+
+Arm: TypeAlias = Callable[[], object]
+Thing = TypeVar("Thing")
+
+# Every word that a case may use for what it retains: the resources of the plugin, those to come included.
+KINDS: Final = frozenset({"fd", "thread", "process", "shm", "disk", "mmap", "heap", "object", "block", "task"})
+
+_NUMBERS: Final = itertools.count()
+
+
+def nothing() -> None:
+    """The set-up and the tear-down of a case that needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A leak beside its repair, or work that is noisy and clean. Each arm is one call, and is called many times.
+
+    Attributes:
+        name: Unique in the catalog; the arms are ``<name>-leaky``, ``<name>-mended`` and ``<name>-clean``.
+        kind: What the leaky arm retains. One of these is to be judged red; empty for a clean case.
+        leaky: Retains something in every call, or in every few calls.
+        mended: The same work without the fault.
+        clean: Retains nothing in the long run, and does not look like it.
+        setup: Once, before the first call of an arm.
+        teardown: Once, after the last call of an arm: gives back whatever a leaky arm has retained.
+        verdict: What the plugin is to call the leaky arm.
+        doubt: Why ``inconclusive`` is an honest answer to the arm that is clean; empty where it is none.
+        process_wide: The set-up changes the process for everyone, so that these run after all others.
+    """
+
+    name: str
+    kind: tuple[str, ...] = ()
+    leaky: Arm | None = None
+    mended: Arm | None = None
+    clean: Arm | None = None
+    setup: Arm = nothing
+    teardown: Arm = nothing
+    verdict: Literal["leak", "unclosed"] = "leak"
+    doubt: str = ""
+    process_wide: bool = False
+
+    @property
+    def arms(self) -> dict[str, Arm]:
+        """The callables by the name that a test has."""
+        arms = {"leaky": self.leaky, "mended": self.mended, "clean": self.clean}
+        return {f"{self.name}-{role}": arm for role, arm in arms.items() if arm is not None}
+
+
+def numbers() -> Iterator[int]:
+    """A count that starts beyond the small ints, each of which exists once and for all."""
+    return itertools.count(10_000)
+
+
+def unique(stem: str) -> str:
+    """A name for something that outlives the process: it says whose it was."""
+    return f"leakcheck-{os.getpid()}-{stem}-{next(_NUMBERS)}"
+
+
+def drain(kept: MutableSequence[Thing], end: Callable[[Thing], object] = lambda _thing: None) -> Arm:
+    """A tear-down that ends what was kept, and lets go of it."""
+
+    def teardown() -> None:
+        while kept:
+            end(kept.pop())
+
+    return teardown

@@ -1,0 +1,84 @@
+"""Given back, but by the garbage collector alone: a descriptor in a reference cycle waits for it."""
+
+from __future__ import annotations
+
+import os
+import select
+
+from cases.case import Case
+
+
+class Log:
+    """A file, and a writer that knows its log: a cycle."""
+
+    def __init__(self) -> None:
+        self.number = os.open(os.devnull, os.O_WRONLY)
+        self.write = self.to_number
+
+    def to_number(self, text: bytes) -> int:
+        return os.write(self.number, text)
+
+    def close(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+            self.number = -1
+
+    __del__ = close
+
+
+def log_not_closed() -> None:
+    Log().write(b"a line")
+
+
+def log_closed() -> None:
+    log = Log()
+    log.write(b"a line")
+    log.close()
+
+
+class Watch:
+    """Polls, and calls itself back."""
+
+    def __init__(self) -> None:
+        self.poll = select.epoll()
+        self.callbacks = {0: self.ready}
+
+    def ready(self) -> bool:
+        return bool(self.poll.poll(0))
+
+
+def watch_not_closed() -> None:
+    Watch().ready()
+
+
+def watch_closed() -> None:
+    watch = Watch()
+    watch.ready()
+    watch.poll.close()
+
+
+def frame_in_a_cycle() -> None:
+    poll = select.epoll()
+    try:
+        poll.poll(0)
+        raise LookupError
+    except LookupError as error:
+        # The error knows the frame, and the frame the error.
+        kept = error
+    assert kept.__traceback__ is not None
+
+
+def frame_let_go() -> None:
+    poll = select.epoll()
+    try:
+        poll.poll(0)
+        raise LookupError
+    except LookupError as error:
+        assert error.__traceback__ is not None
+
+
+CASES = (
+    Case("log_in_a_cycle", ("fd",), log_not_closed, log_closed, verdict="unclosed"),
+    Case("watch_in_a_cycle", ("fd",), watch_not_closed, watch_closed, verdict="unclosed"),
+    Case("frame_in_a_cycle", ("fd",), frame_in_a_cycle, frame_let_go, verdict="unclosed"),
+)

@@ -1,0 +1,260 @@
+"""Descriptors: opened and kept, in Python and in C, on every path that forgets to close."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import select
+import selectors
+import socket
+import tempfile
+from array import array
+from collections.abc import Iterator
+from typing import IO, Any
+
+from cases import clib
+from cases.case import Case, drain, unique
+
+FILES: list[IO[str]] = []
+NUMBERS: array[int] = array("i")
+SOCKETS: list[socket.socket] = []
+SELECTORS: list[Any] = []
+READERS: list[Iterator[str]] = []
+STREAMS = clib.addresses()
+LOOPS: list[asyncio.AbstractEventLoop] = []
+CALLS = itertools.count()
+
+
+def file_kept() -> None:
+    FILES.append(open(os.devnull))
+
+
+def file_in_a_with() -> None:
+    with open(os.devnull) as file:
+        file.read()
+
+
+def pipe_half_closed() -> None:
+    reading, writing = os.pipe()
+    NUMBERS.append(writing)
+    os.close(reading)
+
+
+def pipe_closed() -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    os.close(reading)
+
+
+def pair_kept() -> None:
+    left, right = socket.socketpair()
+    left.sendall(b"?")
+    right.recv(1)
+    SOCKETS.append(right)
+    left.close()
+
+
+def pair_closed() -> None:
+    left, right = socket.socketpair()
+    left.sendall(b"?")
+    right.recv(1)
+    right.close()
+    left.close()
+
+
+class Server:
+    """Listens on an abstract address, which needs no file."""
+
+    socket: socket.socket
+    address: str
+
+    @classmethod
+    def listen(cls) -> None:
+        cls.address = "\0" + unique("server")
+        cls.socket = socket.socket(socket.AF_UNIX)
+        cls.socket.bind(cls.address)
+        cls.socket.listen()
+
+    @classmethod
+    def stop(cls) -> None:
+        cls.socket.close()
+        drain(SOCKETS, socket.socket.close)()
+
+
+def connection_accepted() -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(Server.address)
+        SOCKETS.append(Server.socket.accept()[0])
+
+
+def connection_served() -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(Server.address)
+        Server.socket.accept()[0].close()
+
+
+def duplicate_in_c() -> None:
+    NUMBERS.append(clib.dup(0))
+
+
+def duplicate_closed() -> None:
+    os.close(clib.dup(0))
+
+
+def folder_in_c() -> None:
+    STREAMS.append(clib.opendir(b"/"))
+
+
+def folder_closed() -> None:
+    clib.closedir(clib.opendir(b"/"))
+
+
+def epoll_kept() -> None:
+    poll = select.epoll()
+    poll.poll(0)
+    SELECTORS.append(poll)
+
+
+def epoll_closed() -> None:
+    with select.epoll() as poll:
+        poll.poll(0)
+
+
+def selector_kept() -> None:
+    SELECTORS.append(selectors.DefaultSelector())
+
+
+def selector_closed() -> None:
+    selectors.DefaultSelector().close()
+
+
+def memfd_kept() -> None:
+    NUMBERS.append(os.memfd_create(unique("memfd")))
+
+
+def memfd_closed() -> None:
+    os.close(os.memfd_create(unique("memfd")))
+
+
+def event_replaced() -> None:
+    NUMBERS.append(os.eventfd(0))
+
+
+def event_closed() -> None:
+    os.close(os.eventfd(0))
+
+
+def open_on_error() -> None:
+    with contextlib.suppress(json.JSONDecodeError):
+        file = open(os.devnull)
+        FILES.append(file)
+        json.load(file)
+        FILES.remove(file)
+        file.close()
+
+
+def closed_on_error() -> None:
+    with contextlib.suppress(json.JSONDecodeError), open(os.devnull) as file:
+        FILES.append(file)
+        try:
+            json.load(file)
+        finally:
+            FILES.remove(file)
+
+
+def every_fourth() -> None:
+    number = os.open(os.devnull, os.O_RDONLY)
+    if next(CALLS) % 4 == 0:
+        NUMBERS.append(number)
+        return
+    os.close(number)
+
+
+def every_one_closed() -> None:
+    number = os.open(os.devnull, os.O_RDONLY)
+    if next(CALLS) % 4 == 0:
+        os.lseek(number, 0, os.SEEK_SET)
+    os.close(number)
+
+
+def lines() -> Iterator[str]:
+    with open("/proc/self/status") as file:
+        yield from file
+
+
+def generator_suspended() -> None:
+    reader = lines()
+    next(reader)
+    READERS.append(reader)
+
+
+def generator_closed() -> None:
+    reader = lines()
+    next(reader)
+    reader.close()  # type: ignore[attr-defined]
+
+
+def loop_left_open() -> None:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+    LOOPS.append(loop)
+
+
+def loop_closed() -> None:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def unnamed_file_kept() -> None:
+    FILES.append(tempfile.TemporaryFile("w+"))
+
+
+def unnamed_file_closed() -> None:
+    with tempfile.TemporaryFile("w+") as file:
+        file.write("gone with the descriptor")
+
+
+close_numbers = drain(NUMBERS, os.close)
+close_files = drain(FILES, lambda file: file.close())
+close_selectors = drain(SELECTORS, lambda one: one.close())
+
+CASES = (
+    Case("file_kept", ("fd",), file_kept, file_in_a_with, teardown=close_files),
+    Case("pipe_half_closed", ("fd",), pipe_half_closed, pipe_closed, teardown=close_numbers),
+    Case("socket_pair_kept", ("fd",), pair_kept, pair_closed, teardown=drain(SOCKETS, socket.socket.close)),
+    Case(
+        "connection_accepted",
+        ("fd",),
+        connection_accepted,
+        connection_served,
+        setup=Server.listen,
+        teardown=Server.stop,
+    ),
+    Case("duplicate_in_c", ("fd",), duplicate_in_c, duplicate_closed, teardown=close_numbers),
+    Case("folder_in_c", ("fd",), folder_in_c, folder_closed, teardown=drain(STREAMS, clib.closedir)),
+    Case("epoll_kept", ("fd",), epoll_kept, epoll_closed, teardown=close_selectors),
+    Case("selector_kept", ("fd",), selector_kept, selector_closed, teardown=close_selectors),
+    Case("memfd_kept", ("fd",), memfd_kept, memfd_closed, teardown=close_numbers),
+    Case("event_replaced", ("fd",), event_replaced, event_closed, teardown=close_numbers),
+    Case("open_on_error", ("fd",), open_on_error, closed_on_error, teardown=close_files),
+    Case("every_fourth_file", ("fd",), every_fourth, every_one_closed, teardown=close_numbers),
+    Case(
+        "generator_suspended",
+        ("fd",),
+        generator_suspended,
+        generator_closed,
+        teardown=drain(READERS, lambda reader: reader.close()),  # type: ignore[attr-defined]
+    ),
+    Case(
+        "loop_left_open",
+        ("fd",),
+        loop_left_open,
+        loop_closed,
+        teardown=drain(LOOPS, lambda loop: loop.close()),
+    ),
+    Case("unnamed_file_kept", ("fd",), unnamed_file_kept, unnamed_file_closed, teardown=close_files),
+)

@@ -1,0 +1,231 @@
+"""What a program registers with the interpreter and the library for good: each call adds one more."""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import functools
+import gc
+import importlib.abc
+import logging
+import signal
+import sys
+import types
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+from cases.case import Case, numbers, unique
+
+NUMBERS = numbers()
+LOGGER = logging.getLogger("leakcheck.cases")
+
+
+def handler_added() -> None:
+    LOGGER.addHandler(logging.NullHandler())
+    LOGGER.debug("set up")
+
+
+def handler_removed() -> None:
+    handler = logging.NullHandler()
+    LOGGER.addHandler(handler)
+    LOGGER.debug("set up")
+    LOGGER.removeHandler(handler)
+    handler.close()
+
+
+def logger_per_connection() -> None:
+    logging.getLogger(f"leakcheck.cases.{next(NUMBERS)}").setLevel(logging.ERROR)
+
+
+def logger_per_module() -> None:
+    logging.getLogger(f"leakcheck.cases.{next(NUMBERS) % 4}").setLevel(logging.ERROR)
+
+
+def forget_loggers() -> None:
+    LOGGER.handlers.clear()
+    known = LOGGER.manager.loggerDict
+    for name in [name for name in known if name.startswith("leakcheck.cases.")]:
+        del known[name]
+
+
+def done(rows: list[int]) -> None:
+    rows.clear()
+
+
+def exit_registered() -> None:
+    atexit.register(done, [next(NUMBERS)])
+
+
+def exit_unregistered() -> None:
+    atexit.register(done, [next(NUMBERS)])
+    atexit.unregister(done)
+
+
+class Signals:
+    """Each call puts its own handler before the one that it found."""
+
+    before: Any = None
+
+    @classmethod
+    def note(cls) -> None:
+        cls.before = signal.getsignal(signal.SIGUSR1)
+
+    @staticmethod
+    def chained() -> None:
+        earlier = signal.getsignal(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, lambda number, _frame: print(number, earlier))  # noqa: T201
+
+    @staticmethod
+    def put_back() -> None:
+        earlier = signal.getsignal(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, lambda number, _frame: print(number, earlier))  # noqa: T201
+        signal.signal(signal.SIGUSR1, earlier)
+
+    @classmethod
+    def restore(cls) -> None:
+        signal.signal(signal.SIGUSR1, cls.before)
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """An import hook that finds nothing."""
+
+    def find_spec(
+        self, _name: str, _path: Sequence[str] | None, _target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return None
+
+
+def import_hook_left() -> None:
+    sys.meta_path.append(Finder())
+
+
+def import_hook_removed() -> None:
+    finder = Finder()
+    sys.meta_path.append(finder)
+    sys.meta_path.remove(finder)
+
+
+def remove_import_hooks() -> None:
+    sys.meta_path[:] = [one for one in sys.meta_path if type(one) is not Finder]
+
+
+def search_path_grown() -> None:
+    sys.path.append(f"/nonexistent/{unique('path')}")
+
+
+def search_path_restored() -> None:
+    sys.path.append(f"/nonexistent/{unique('path')}")
+    sys.path.pop()
+
+
+def restore_search_path() -> None:
+    sys.path[:] = [entry for entry in sys.path if not entry.startswith("/nonexistent/leakcheck-")]
+
+
+def module_left() -> None:
+    module = types.ModuleType(unique("module"))
+    exec("rows = [1, 2, 3]", module.__dict__)
+    sys.modules[module.__name__] = module
+
+
+def module_removed() -> None:
+    module = types.ModuleType(unique("module"))
+    exec("rows = [1, 2, 3]", module.__dict__)
+    sys.modules[module.__name__] = module
+    del sys.modules[module.__name__]
+
+
+def remove_modules() -> None:
+    for name in [name for name in sys.modules if name.startswith("leakcheck-")]:
+        del sys.modules[name]
+
+
+class Dispatch:
+    """Types made at run time, each with an implementation of its own."""
+
+    show: Any = None
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.show = functools.singledispatch(lambda _value: "an object")
+
+    @classmethod
+    def per_request(cls) -> None:
+        made = type("Row", (), {"__slots__": ()})
+        cls.show.register(made, lambda _row: "a row")
+        cls.show(made())
+
+    @classmethod
+    def once(cls) -> None:
+        cls.show(type("Row", (), {"__slots__": ()})())
+
+    @classmethod
+    def end(cls) -> None:
+        cls.show = None
+        gc.collect()
+
+
+class Variables:
+    """Context variables live as long as the context that they are set in."""
+
+    context = contextvars.Context()
+
+    @classmethod
+    def renew(cls) -> None:
+        cls.context = contextvars.Context()
+
+    @classmethod
+    def made_per_call(cls) -> None:
+        def handle() -> None:
+            contextvars.ContextVar[list[int]](f"request_{next(NUMBERS)}").set([1, 2, 3])
+
+        cls.context.run(handle)
+
+    @classmethod
+    def reset(cls) -> None:
+        def handle() -> None:
+            variable = contextvars.ContextVar[list[int]](f"request_{next(NUMBERS)}")
+            variable.reset(variable.set([1, 2, 3]))
+
+        cls.context.run(handle)
+
+
+CASES = (
+    Case("log_handler_added", ("object",), handler_added, handler_removed, teardown=forget_loggers),
+    Case("logger_per_connection", ("object",), logger_per_connection, logger_per_module, teardown=forget_loggers),
+    Case(
+        "exit_registered",
+        ("object", "block"),
+        exit_registered,
+        exit_unregistered,
+        teardown=lambda: atexit.unregister(done),
+    ),
+    Case(
+        "signal_handlers_chained",
+        ("object",),
+        Signals.chained,
+        Signals.put_back,
+        setup=Signals.note,
+        teardown=Signals.restore,
+        process_wide=True,
+    ),
+    Case("import_hook_left", ("object",), import_hook_left, import_hook_removed, teardown=remove_import_hooks),
+    Case("search_path_grown", ("block",), search_path_grown, search_path_restored, teardown=restore_search_path),
+    Case("module_left", ("object",), module_left, module_removed, teardown=remove_modules),
+    Case(
+        "dispatch_per_request",
+        ("object", "heap"),
+        Dispatch.per_request,
+        Dispatch.once,
+        setup=Dispatch.begin,
+        teardown=Dispatch.end,
+    ),
+    Case(
+        "context_variable_per_call",
+        ("object", "block"),
+        Variables.made_per_call,
+        Variables.reset,
+        teardown=Variables.renew,
+    ),
+)

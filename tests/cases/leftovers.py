@@ -1,0 +1,133 @@
+"""Files and folders left in the temporary directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from cases.case import Case, unique
+
+PREFIX = f"leakcheck-{os.getpid()}-"
+
+
+def remove_all() -> None:
+    """What this process has left, found by its name: a list of them would be another leak."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def folder_left() -> None:
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    (folder / "part").write_bytes(b"0")
+
+
+def folder_removed() -> None:
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    (folder / "part").write_bytes(b"0")
+    shutil.rmtree(folder)
+
+
+def folder_left_on_error() -> None:
+    with contextlib.suppress(ZeroDivisionError):
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        (folder / "part").write_bytes(bytes(1 // 0))
+        shutil.rmtree(folder)
+
+
+def folder_removed_on_error() -> None:
+    with contextlib.suppress(ZeroDivisionError), tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+        (Path(folder) / "part").write_bytes(bytes(1 // 0))
+
+
+def named_file_left() -> None:
+    with tempfile.NamedTemporaryFile(prefix=PREFIX, delete=False) as file:
+        file.write(b"for another program to read")
+
+
+def named_file_deleted() -> None:
+    with tempfile.NamedTemporaryFile(prefix=PREFIX) as file:
+        file.write(b"for another program to read")
+
+
+def made_and_left() -> None:
+    descriptor, _name = tempfile.mkstemp(prefix=PREFIX)
+    os.close(descriptor)
+
+
+def made_and_removed() -> None:
+    descriptor, name = tempfile.mkstemp(prefix=PREFIX)
+    os.close(descriptor)
+    os.unlink(name)
+
+
+def pipe_left() -> None:
+    path = Path(tempfile.gettempdir()) / unique("pipe")
+    os.mkfifo(path)
+
+
+def pipe_removed() -> None:
+    path = Path(tempfile.gettempdir()) / unique("pipe")
+    os.mkfifo(path)
+    path.unlink()
+
+
+def database_left() -> None:
+    path = Path(tempfile.gettempdir()) / f"{unique('rows')}.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table rows (number)")
+
+
+def database_removed() -> None:
+    path = Path(tempfile.gettempdir()) / f"{unique('rows')}.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table rows (number)")
+    path.unlink()
+
+
+class Spool:
+    """A folder made once, in which every job writes a file."""
+
+    folder: Path
+
+    @classmethod
+    def make(cls) -> None:
+        cls.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+
+    @classmethod
+    def remove(cls) -> None:
+        shutil.rmtree(cls.folder)
+
+
+def job_left_in_spool() -> None:
+    (Spool.folder / unique("job")).write_bytes(b"done")
+
+
+def job_removed_from_spool() -> None:
+    path = Spool.folder / unique("job")
+    path.write_bytes(b"done")
+    path.unlink()
+
+
+CASES = (
+    Case("folder_left", ("disk",), folder_left, folder_removed, teardown=remove_all),
+    Case("folder_left_on_error", ("disk",), folder_left_on_error, folder_removed_on_error, teardown=remove_all),
+    Case("named_file_left", ("disk",), named_file_left, named_file_deleted, teardown=remove_all),
+    Case("made_file_left", ("disk",), made_and_left, made_and_removed, teardown=remove_all),
+    Case("named_pipe_left", ("disk",), pipe_left, pipe_removed, teardown=remove_all),
+    Case("database_left", ("disk",), database_left, database_removed, teardown=remove_all),
+    Case(
+        "job_left_in_spool",
+        ("disk",),
+        job_left_in_spool,
+        job_removed_from_spool,
+        setup=Spool.make,
+        teardown=Spool.remove,
+    ),
+)

@@ -1,0 +1,126 @@
+"""Counts what each arm retains without the plugin: an instrument of its own, so that a case is what it says it is."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from asyncio import Task
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from cases.case import Arm
+from cases.catalog import ARMS
+
+_MOST: Final = 300
+_LEAST: Final = 12
+_SECONDS: Final = 0.08
+# The longest period of a clean arm that rises and falls.
+_PERIOD: Final = 45
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ord", "sm", "hblks", "hblkhd", "usm", "fsm", "used", "free", "keep")
+    ]
+
+
+_mallinfo2 = ctypes.PyDLL(None).mallinfo2
+_mallinfo2.restype = _Mallinfo2
+
+
+def heap() -> int:
+    info = _mallinfo2()
+    return int(info.used + info.hblkhd)
+
+
+def entries(folder: str) -> int:
+    return sum(len(folders) + len(files) for _path, folders, files in os.walk(folder))
+
+
+def mapped() -> int:
+    """Pages of address space, less those that malloc has mapped or holds in its arenas."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def children() -> int:
+    """Those that run; threads and children may vanish while they are looked at."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            for pid in (task / "children").read_text().split():
+                count += " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    return count
+
+
+METERS: Final[dict[str, Callable[[], int]]] = {
+    "fd": lambda: len(os.listdir("/proc/self/fd")),
+    "thread": lambda: len(os.listdir("/proc/self/task")),
+    "process": children,
+    "shm": lambda: len(os.listdir("/dev/shm")),
+    "disk": lambda: entries(tempfile.gettempdir()),
+    "mmap": mapped,
+    "heap": heap,
+    "object": lambda: len(gc.get_objects()),
+    "block": sys.getallocatedblocks,
+    "task": lambda: sum(isinstance(one, Task) for one in gc.get_objects()),
+}
+
+
+def read() -> dict[str, int]:
+    if gc.isenabled():
+        gc.collect()
+    return {name: meter() for name, meter in METERS.items()}
+
+
+def settled(call: Arm, times: int) -> dict[str, int]:
+    """The least of each counter over one period: whatever comes back to it was not retained."""
+    readings = []
+    for _ in range(times):
+        call()
+        readings.append(read())
+    return {kind: min(reading[kind] for reading in readings) for kind in METERS}
+
+
+def measure(name: str) -> dict[str, float]:
+    """What an arm retains per call, once it has been called as often before."""
+    case, arm = ARMS[name]
+    case.setup()
+    if arm is case.leaky and case.verdict == "unclosed":
+        # What the collector would give back stays where there is none.
+        gc.disable()
+    try:
+        began, calls = time.perf_counter(), 0
+        while calls < _LEAST or (calls < _MOST and time.perf_counter() - began < _SECONDS):
+            arm()
+            calls += 1
+        gc.collect()
+        gc.freeze()
+        period = 1 if arm is case.leaky else min(_PERIOD, calls)
+        before = settled(arm, period)
+        for _ in range(calls - period):
+            arm()
+        after = settled(arm, period)
+    finally:
+        gc.unfreeze()
+        gc.enable()
+        case.teardown()
+    return {kind: (after[kind] - before[kind]) / calls for kind in METERS}
+
+
+def main() -> None:
+    # Where nothing handles a record, it would be printed.
+    logging.getLogger().addHandler(logging.NullHandler())
+    json.dump({name: measure(name) for name in sys.argv[1:] or ARMS}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

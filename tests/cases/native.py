@@ -1,0 +1,272 @@
+"""Native memory: freed by nobody, or held by a small Python object that is kept; and references lost in C."""
+
+from __future__ import annotations
+
+import bz2
+import ctypes
+import hashlib
+import itertools
+import os
+import re
+import sqlite3
+import ssl
+import zlib
+from array import array
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from xml.parsers import expat
+
+import numpy as np
+
+from cases import clib
+from cases.case import Case, drain, numbers, unique
+
+NUMBERS = numbers()
+CALLS = itertools.count()
+ADDRESSES = clib.addresses()
+LOST = clib.addresses()
+KEPT: list[Any] = []
+API = ctypes.pythonapi
+
+
+def allocated(size: int) -> None:
+    ADDRESSES.append(clib.malloc(size))
+
+
+def freed(size: int) -> None:
+    clib.free(clib.malloc(size))
+
+
+def allocated_case(name: str, size: int) -> Case:
+    return Case(name, ("heap",), partial(allocated, size), partial(freed, size), teardown=drain(ADDRESSES, clib.free))
+
+
+def copied_text() -> None:
+    ADDRESSES.append(clib.strdup(b"a name that C has copied " * 8))
+
+
+def copied_text_freed() -> None:
+    clib.free(clib.strdup(b"a name that C has copied " * 8))
+
+
+def every_tenth() -> None:
+    address = clib.malloc(8192)
+    if next(CALLS) % 10 == 0:
+        ADDRESSES.append(address)
+        return
+    clib.free(address)
+
+
+def every_one_freed() -> None:
+    address = clib.malloc(8192)
+    if next(CALLS) % 10 == 0:
+        ctypes.memset(address, 0, 8192)
+    clib.free(address)
+
+
+def lost_on_error() -> None:
+    address = clib.calloc(1, 3000)
+    ADDRESSES.append(address)
+    try:
+        ctypes.string_at(address, 10).decode("ascii").index("x")
+    except ValueError:
+        return
+    clib.free(ADDRESSES.pop())
+
+
+def freed_on_error() -> None:
+    address = clib.calloc(1, 3000)
+    try:
+        ctypes.string_at(address, 10).decode("ascii").index("x")
+    except ValueError:
+        return
+    finally:
+        clib.free(address)
+
+
+def pattern_in_c() -> None:
+    # 64 bytes are what regex_t takes in glibc; the compiled pattern hangs from it.
+    compiled = clib.calloc(1, 64)
+    clib.regcomp(compiled, b"a[0-9]*b", 0)
+    ADDRESSES.append(compiled)
+
+
+def pattern_in_c_freed() -> None:
+    compiled = clib.calloc(1, 64)
+    clib.regcomp(compiled, b"a[0-9]*b", 0)
+    clib.regfree(compiled)
+    clib.free(compiled)
+
+
+def free_pattern(compiled: int) -> None:
+    clib.regfree(compiled)
+    clib.free(compiled)
+
+
+def keep(make: Callable[[], object]) -> None:
+    KEPT.append(make())
+
+
+def replace(make: Callable[[], object]) -> None:
+    KEPT[:] = [make()]
+
+
+def kept_case(name: str, kind: tuple[str, ...], make: Callable[[], object]) -> Case:
+    """The leaky arm keeps all that it makes, the mended one the last."""
+    return Case(name, kind, partial(keep, make), partial(replace, make), teardown=KEPT.clear)
+
+
+def unfinished_stream() -> Any:
+    stream = zlib.compressobj(level=1, wbits=9, memLevel=1)
+    stream.compress(b"never flushed")
+    return stream
+
+
+def unfinished_archive() -> Any:
+    stream = bz2.BZ2Decompressor()
+    stream.decompress(b"BZh91AY&SY")
+    return stream
+
+
+def open_database() -> sqlite3.Connection:
+    return sqlite3.connect(":memory:")
+
+
+def close_databases() -> None:
+    for connection in KEPT:
+        connection.close()
+    KEPT.clear()
+
+
+def database_kept() -> None:
+    KEPT.append(open_database())
+
+
+def database_closed() -> None:
+    open_database().close()
+
+
+class Database:
+    """One connection for every call."""
+
+    connection: sqlite3.Connection
+
+    @classmethod
+    def open(cls) -> None:
+        cls.connection = open_database()
+        cls.connection.executescript("create table t (n); insert into t values (1), (2)")
+
+    @classmethod
+    def close(cls) -> None:
+        KEPT.clear()
+        cls.connection.close()
+
+
+def statement_unfinished() -> None:
+    cursor = Database.connection.execute(f"select n from t where n < {next(NUMBERS)}")
+    cursor.fetchone()
+    KEPT.append(cursor)
+
+
+def statement_finished() -> None:
+    cursor = Database.connection.execute(f"select n from t where n < {next(NUMBERS)}")
+    cursor.fetchall()
+    cursor.close()
+
+
+def few_rows_of_many() -> None:
+    KEPT.append(np.ones((100, 100))[:1])
+
+
+def few_rows_copied() -> None:
+    KEPT[:] = [np.ones((100, 100))[:1].copy()]
+
+
+def lose(thing: object) -> None:
+    API.Py_IncRef(ctypes.py_object(thing))
+    LOST.append(id(thing))
+
+
+def find_again(address: int) -> None:
+    API.Py_DecRef(ctypes.cast(address, ctypes.py_object))
+
+
+def lose_and_find(thing: object) -> None:
+    API.Py_IncRef(ctypes.py_object(thing))
+    API.Py_DecRef(ctypes.py_object(thing))
+
+
+def bytes_lost() -> None:
+    lose(b"%09d" % next(NUMBERS))
+
+
+def bytes_found() -> None:
+    lose_and_find(b"%09d" % next(NUMBERS))
+
+
+def list_lost() -> None:
+    lose([1, 2, 3])
+
+
+def list_found() -> None:
+    lose_and_find([1, 2, 3])
+
+
+def large_bytes_lost() -> None:
+    lose(bytes(20_000))
+
+
+def large_bytes_found() -> None:
+    lose_and_find(bytes(20_000))
+
+
+def environment_grown() -> None:
+    os.environ[unique("variable")] = "x" * 100
+
+
+def environment_reused() -> None:
+    # One name: the C library keeps each text that was ever set, so that taking new ones away would not be enough.
+    os.environ[f"leakcheck-{os.getpid()}-variable"] = "x" * 100
+
+
+def restore_environment() -> None:
+    for name in [name for name in os.environ if re.match(rf"leakcheck-{os.getpid()}-variable", name)]:
+        del os.environ[name]
+
+
+find_all = drain(LOST, find_again)
+
+CASES = (
+    allocated_case("malloc_64_bytes", 64),
+    allocated_case("malloc_128_bytes", 128),
+    allocated_case("malloc_4_kib", 4 << 10),
+    allocated_case("malloc_1_mib", 1 << 20),
+    Case("text_copied_in_c", ("heap",), copied_text, copied_text_freed, teardown=drain(ADDRESSES, clib.free)),
+    Case("every_tenth_malloc", ("heap",), every_tenth, every_one_freed, teardown=drain(ADDRESSES, clib.free)),
+    Case("malloc_lost_on_error", ("heap",), lost_on_error, freed_on_error, teardown=drain(ADDRESSES, clib.free)),
+    Case("pattern_in_c", ("heap",), pattern_in_c, pattern_in_c_freed, teardown=drain(ADDRESSES, free_pattern)),
+    kept_case("zlib_unfinished", ("heap",), unfinished_stream),
+    kept_case("bz2_unfinished", ("heap",), unfinished_archive),
+    kept_case("digest_kept", ("heap",), lambda: hashlib.sha512(b"salt")),
+    kept_case("tls_context_kept", ("heap",), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)),
+    kept_case("xml_parser_kept", ("heap",), expat.ParserCreate),
+    kept_case("array_kept", ("heap",), lambda: array("d", bytes(8000))),
+    kept_case("ctypes_buffer_kept", ("heap", "object"), lambda: ctypes.create_string_buffer(2000)),
+    kept_case("numpy_array_kept", ("heap",), lambda: np.zeros(300)),
+    kept_case("view_of_bytes_kept", ("heap", "object"), lambda: memoryview(bytes(5000))[:5]),
+    Case("few_rows_of_many", ("heap",), few_rows_of_many, few_rows_copied, teardown=KEPT.clear),
+    Case("database_kept", ("heap",), database_kept, database_closed, teardown=close_databases),
+    Case(
+        "statement_unfinished",
+        ("heap", "object"),
+        statement_unfinished,
+        statement_finished,
+        setup=Database.open,
+        teardown=Database.close,
+    ),
+    Case("bytes_lost_in_c", ("block",), bytes_lost, bytes_found, teardown=find_all),
+    Case("list_lost_in_c", ("object", "block"), list_lost, list_found, teardown=find_all),
+    Case("large_bytes_lost_in_c", ("heap",), large_bytes_lost, large_bytes_found, teardown=find_all),
+    Case("environment_grown", ("block", "heap"), environment_grown, environment_reused, teardown=restore_environment),
+)

@@ -1,0 +1,293 @@
+"""Python objects that stay in reach of something that lives on: lists, listeners, closures, tracebacks."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import operator
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+from unittest import mock
+
+from cases.case import Case, drain, numbers
+
+NUMBERS = numbers()
+CALLS = itertools.count()
+
+
+@dataclass
+class Session:
+    """What is kept: an object with a list and a dictionary."""
+
+    number: int
+    rows: list[int] = field(default_factory=lambda: [1, 2, 3])
+    options: dict[str, list[int]] = field(default_factory=lambda: {"columns": [1]})
+    related: list[list[int]] = field(default_factory=list)
+
+
+REGISTRY: dict[int, Session] = {}
+CALLBACKS: list[Callable[[], object]] = []
+ERRORS: list[BaseException] = []
+REFERENCES: list[weakref.ref[Session]] = []
+BY_USER: defaultdict[str, list[Session]] = defaultdict(list)
+
+
+def registered() -> None:
+    session = Session(next(NUMBERS))
+    REGISTRY[session.number] = session
+
+
+def unregistered() -> None:
+    session = Session(next(NUMBERS))
+    REGISTRY[session.number] = session
+    del REGISTRY[session.number]
+
+
+class Topic:
+    """Calls whoever has subscribed."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[int], object]] = []
+
+    def publish(self, value: int) -> None:
+        for listener in self.listeners[-3:]:
+            listener(value)
+
+
+TOPIC = Topic()
+
+
+class View:
+    """Listens for as long as it is shown."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        TOPIC.listeners.append(self.seen.append)
+
+    def close(self) -> None:
+        TOPIC.listeners.remove(self.seen.append)
+
+
+def view_forgotten() -> None:
+    View()
+    TOPIC.publish(1)
+
+
+def view_closed() -> None:
+    view = View()
+    TOPIC.publish(1)
+    view.close()
+
+
+class Plugin:
+    """Notes its instances in a list of the class."""
+
+    loaded: ClassVar[list[Plugin]] = []
+
+    def __init__(self) -> None:
+        self.loaded.append(self)
+
+
+class TidyPlugin:
+    """Notes its instances in a list of its own."""
+
+    def __init__(self) -> None:
+        self.loaded: list[int] = []
+        self.loaded.append(id(self))
+
+
+def default_argument(row: Session, rows: list[Session] = []) -> int:
+    rows.append(row)
+    return len(rows)
+
+
+def default_none(row: Session, rows: list[Session] | None = None) -> int:
+    rows = [] if rows is None else rows
+    rows.append(row)
+    return len(rows)
+
+
+def closure_kept() -> None:
+    rows = [Session(next(NUMBERS))]
+    CALLBACKS.append(lambda: rows)
+
+
+def closure_called() -> None:
+    rows = [Session(next(NUMBERS))]
+    CALLBACKS.append(lambda: rows)
+    CALLBACKS.pop()()
+
+
+def parse() -> int:
+    rows = [Session(next(NUMBERS))]
+    return rows[0].rows[10]
+
+
+def error_kept() -> None:
+    try:
+        parse()
+    except IndexError as error:
+        ERRORS.append(error)
+
+
+def error_noted() -> None:
+    try:
+        parse()
+    except IndexError as error:
+        ERRORS[:] = [error.with_traceback(None)]
+
+
+def kept_on_error() -> None:
+    session = Session(next(NUMBERS))
+    REGISTRY[session.number] = session
+    try:
+        session.rows.remove(7)
+    except ValueError:
+        return
+    del REGISTRY[session.number]
+
+
+def dropped_on_error() -> None:
+    session = Session(next(NUMBERS))
+    REGISTRY[session.number] = session
+    try:
+        session.rows.remove(7)
+    except ValueError:
+        return
+    finally:
+        del REGISTRY[session.number]
+
+
+def every_tenth() -> None:
+    session = Session(next(NUMBERS))
+    session.related = [[1], [2]]
+    if next(CALLS) % 10 == 0:
+        REGISTRY[session.number] = session
+
+
+def every_tenth_dropped() -> None:
+    session = Session(next(NUMBERS))
+    if next(CALLS) % 10 == 0:
+        REGISTRY[session.number] = session
+        REGISTRY.clear()
+
+
+def reference_kept() -> None:
+    # The session goes, the reference to it and what it would call do not.
+    REFERENCES.append(weakref.ref(Session(next(NUMBERS)), partial(operator.is_, [])))
+
+
+def reference_dropped() -> None:
+    REFERENCES[:] = [weakref.ref(Session(next(NUMBERS)), lambda _reference: None)]
+
+
+class Owner:
+    """Lives as long as the program, and so do its finalizers."""
+
+    only: ClassVar[list[Owner]] = []
+
+    @classmethod
+    def enter(cls) -> None:
+        cls.only.append(cls())
+
+    @classmethod
+    def leave(cls) -> None:
+        cls.only.clear()
+
+
+def finalizer_registered() -> None:
+    finalizer = weakref.finalize(Owner.only[0], list, [Session(next(NUMBERS))])
+    finalizer.atexit = False
+
+
+def finalizer_detached() -> None:
+    weakref.finalize(Owner.only[0], list, [Session(next(NUMBERS))]).detach()
+
+
+def user_never_leaves() -> None:
+    BY_USER[f"user {next(NUMBERS)}"].append(Session(0))
+
+
+def user_leaves() -> None:
+    name = f"user {next(NUMBERS)}"
+    BY_USER[name].append(Session(0))
+    del BY_USER[name]
+
+
+CLIENT = mock.Mock()
+
+
+def mock_remembers() -> None:
+    CLIENT.send([next(NUMBERS)], timeout=1)
+
+
+def mock_reset() -> None:
+    CLIENT.send([next(NUMBERS)], timeout=1)
+    CLIENT.reset_mock()
+
+
+class Node:
+    """A tree whose branches know the trunk."""
+
+    def __init__(self, parent: Node | None = None) -> None:
+        self.parent = parent
+        self.children: list[Node] = []
+        if parent is not None:
+            parent.children.append(self)
+
+
+def cycle_left() -> None:
+    Node(Node())
+
+
+def cycle_broken() -> None:
+    branch = Node(trunk := Node())
+    branch.parent = None
+    trunk.children.clear()
+
+
+def collector_on() -> None:
+    gc.enable()
+    gc.collect()
+
+
+CASES = (
+    Case("registered", ("object",), registered, unregistered, teardown=REGISTRY.clear),
+    Case("view_forgotten", ("object",), view_forgotten, view_closed, teardown=TOPIC.listeners.clear),
+    Case("class_level_list", ("object",), Plugin, TidyPlugin, teardown=drain(Plugin.loaded)),
+    Case(
+        "default_argument",
+        ("object",),
+        lambda: default_argument(Session(next(NUMBERS))),
+        lambda: default_none(Session(next(NUMBERS))),
+        teardown=lambda: default_argument.__defaults__[0].clear(),  # type: ignore[index]
+    ),
+    Case("closure_kept", ("object",), closure_kept, closure_called, teardown=CALLBACKS.clear),
+    Case("error_kept", ("object",), error_kept, error_noted, teardown=ERRORS.clear),
+    Case("kept_on_error", ("object",), kept_on_error, dropped_on_error, teardown=REGISTRY.clear),
+    Case("every_tenth_object", ("object",), every_tenth, every_tenth_dropped, teardown=REGISTRY.clear),
+    Case("weak_reference_kept", ("object",), reference_kept, reference_dropped, teardown=REFERENCES.clear),
+    Case(
+        "finalizer_registered",
+        ("object",),
+        finalizer_registered,
+        finalizer_detached,
+        setup=Owner.enter,
+        teardown=Owner.leave,
+    ),
+    Case("user_never_leaves", ("object",), user_never_leaves, user_leaves, teardown=BY_USER.clear),
+    Case("mock_remembers", ("object",), mock_remembers, mock_reset, teardown=CLIENT.reset_mock),
+    Case(
+        "cycle_without_collector",
+        ("object",),
+        cycle_left,
+        cycle_broken,
+        setup=gc.disable,
+        teardown=collector_on,
+        process_wide=True,
+    ),
+)

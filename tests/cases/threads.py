@@ -1,0 +1,202 @@
+"""Threads that nobody ends: started in Python, by the library, and in C."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from logging.handlers import QueueHandler, QueueListener
+from multiprocessing.pool import ThreadPool
+
+from cases import clib
+from cases.case import Case, drain
+
+STOP = threading.Event()
+THREADS: list[threading.Thread] = []
+TIMERS: list[threading.Timer] = []
+POOLS: list[ThreadPoolExecutor] = []
+OLD_POOLS: list[ThreadPool] = []
+QUEUES: list[tuple[threading.Thread, queue.SimpleQueue[int | None]]] = []
+LISTENERS: list[QueueListener] = []
+HANDLES = clib.addresses()
+LOOPS: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []
+
+
+def waiting_for_ever() -> None:
+    thread = threading.Thread(target=STOP.wait, daemon=True)
+    thread.start()
+    THREADS.append(thread)
+
+
+def joined() -> None:
+    thread = threading.Thread(target=STOP.is_set, daemon=True)
+    thread.start()
+    thread.join()
+
+
+def end_waiting() -> None:
+    STOP.set()
+    drain(THREADS, threading.Thread.join)()
+    STOP.clear()
+
+
+def end_timer(timer: threading.Timer) -> None:
+    timer.cancel()
+    timer.join()
+
+
+def timer_armed() -> None:
+    timer = threading.Timer(3600, STOP.set)
+    timer.daemon = True
+    timer.start()
+    TIMERS.append(timer)
+
+
+def timer_cancelled() -> None:
+    timer = threading.Timer(3600, STOP.set)
+    timer.daemon = True
+    timer.start()
+    end_timer(timer)
+
+
+def executor_not_shut() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.submit(abs, -1).result()
+    POOLS.append(pool)
+
+
+def executor_shut() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(abs, -1).result()
+
+
+def thread_pool_not_closed() -> None:
+    pool = ThreadPool(1)
+    pool.apply(abs, (-1,))
+    OLD_POOLS.append(pool)
+
+
+def end_pool(pool: ThreadPool) -> None:
+    pool.terminate()
+    pool.join()
+
+
+def thread_pool_closed() -> None:
+    pool = ThreadPool(1)
+    pool.apply(abs, (-1,))
+    end_pool(pool)
+
+
+def work_off(work: queue.SimpleQueue[int | None]) -> None:
+    while work.get() is not None:
+        pass
+
+
+def start_worker() -> tuple[threading.Thread, queue.SimpleQueue[int | None]]:
+    work: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    thread = threading.Thread(target=work_off, args=(work,), daemon=True)
+    thread.start()
+    work.put(1)
+    return thread, work
+
+
+def end_worker(worker: tuple[threading.Thread, queue.SimpleQueue[int | None]]) -> None:
+    worker[1].put(None)
+    worker[0].join()
+
+
+def worker_without_sentinel() -> None:
+    QUEUES.append(start_worker())
+
+
+def worker_with_sentinel() -> None:
+    end_worker(start_worker())
+
+
+def log_listener_running() -> None:
+    listener = QueueListener(queue.SimpleQueue(), logging.NullHandler())
+    listener.start()
+    QueueHandler(listener.queue).emit(logging.makeLogRecord({"msg": "once"}))
+    LISTENERS.append(listener)
+
+
+def log_listener_stopped() -> None:
+    listener = QueueListener(queue.SimpleQueue(), logging.NullHandler())
+    listener.start()
+    QueueHandler(listener.queue).emit(logging.makeLogRecord({"msg": "once"}))
+    listener.stop()
+
+
+def thread_in_c() -> None:
+    HANDLES.append(clib.start_thread(clib.PAUSE))
+
+
+def thread_in_c_stopped() -> None:
+    clib.stop_thread(clib.start_thread(clib.PAUSE))
+
+
+def start_loop() -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+    return thread, loop
+
+
+def end_loop(running: tuple[threading.Thread, asyncio.AbstractEventLoop]) -> None:
+    thread, loop = running
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def loop_in_a_thread() -> None:
+    LOOPS.append(start_loop())
+
+
+def loop_in_a_thread_stopped() -> None:
+    end_loop(start_loop())
+
+
+CASES = (
+    Case("thread_waiting_for_ever", ("thread",), waiting_for_ever, joined, teardown=end_waiting),
+    Case("timer_armed", ("thread",), timer_armed, timer_cancelled, teardown=drain(TIMERS, end_timer)),
+    Case(
+        "executor_not_shut",
+        ("thread",),
+        executor_not_shut,
+        executor_shut,
+        teardown=drain(POOLS, ThreadPoolExecutor.shutdown),
+    ),
+    Case(
+        "thread_pool_not_closed",
+        ("fd", "thread"),
+        thread_pool_not_closed,
+        thread_pool_closed,
+        teardown=drain(OLD_POOLS, end_pool),
+    ),
+    Case(
+        "worker_without_sentinel",
+        ("thread",),
+        worker_without_sentinel,
+        worker_with_sentinel,
+        teardown=drain(QUEUES, end_worker),
+    ),
+    Case(
+        "log_listener_running",
+        ("thread",),
+        log_listener_running,
+        log_listener_stopped,
+        teardown=drain(LISTENERS, QueueListener.stop),
+    ),
+    Case("thread_in_c", ("thread",), thread_in_c, thread_in_c_stopped, teardown=drain(HANDLES, clib.stop_thread)),
+    Case(
+        "loop_in_a_thread",
+        ("fd", "thread"),
+        loop_in_a_thread,
+        loop_in_a_thread_stopped,
+        teardown=drain(LOOPS, end_loop),
+    ),
+)
