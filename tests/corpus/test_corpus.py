@@ -85,7 +85,8 @@ def run(project: Project, name: str) -> Outcome:
     project.write("test_it.py", SESSION)
     temporary = project.folder / "tmp"
     temporary.mkdir()
-    measured = partial(project.run, "--tb=no", *arguments, PYTHONPATH=str(ROOT / "tests"), TMPDIR=str(temporary))
+    places = {"PYTHONPATH": str(ROOT / "tests"), "TMPDIR": str(temporary)}
+    measured = partial(project.run, "--tb=no", *arguments, limit=600, **places)
     if name != "foreign":
         return measured()
     script = project.write("foreign.py", FOREIGN)
