@@ -29,7 +29,15 @@ class BoundedOwners:
 
     def __init__(self) -> None:
         self._start: list[tuple[weakref.ref[Any], int]] = []
+        # A program may have frozen its own: what holds its caches is then listed only while it is not.
+        frozen = gc.get_freeze_count() > 0
+        if frozen:
+            # What is garbage by now must not be frozen with the rest.
+            gc.collect()
+            gc.unfreeze()
         self._remember(gc.get_objects(), new=False)
+        if frozen:
+            gc.freeze()
 
     def filling(self, resource: str, grown: int) -> str:
         """The owner whose filling up explains the growth, as ``name: 128 of 256``; empty if none does.
