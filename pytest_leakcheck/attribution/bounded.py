@@ -17,6 +17,8 @@ _KINDS: Final = (_LRU, deque, ThreadPoolExecutor)
 # Values that hold nothing but themselves; an int may be a descriptor.
 _PLAIN: Final = (str, bytes, float, complex, bool, type(None), type)
 _SAMPLE: Final = 64
+# An entry may come with any amount of these.
+_ANY_SIZE: Final = ("heap", "object", "block", "arrow", "mmap", "rss")
 
 
 class BoundedOwners:
@@ -51,7 +53,7 @@ class BoundedOwners:
         """
         # Owners made since the start began empty; remembered, since the collector may freeze them next.
         self._remember(gc.get_objects(), new=True)
-        least = 1 if resource in ("heap", "object", "rss") else max(1, grown // 2)
+        least = 1 if resource in _ANY_SIZE else max(1, grown // 2)
         best, text = 0, ""
         for reference, filled_then in self._start:
             owner = reference()
@@ -73,7 +75,7 @@ class BoundedOwners:
 
 def _can_hold(owner: Any, resource: str) -> bool:
     """Whether it could be what holds such things. The values of an ``lru_cache`` cannot be looked at from outside."""
-    if resource in ("heap", "object", "rss"):
+    if resource in _ANY_SIZE:
         return True
     if type(owner) is ThreadPoolExecutor:
         return resource == "thread"
