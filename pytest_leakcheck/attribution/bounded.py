@@ -17,6 +17,8 @@ _KINDS: Final = (_LRU, deque, ThreadPoolExecutor)
 # Values that hold nothing but themselves; an int may be a descriptor.
 _PLAIN: Final = (str, bytes, float, complex, bool, type(None), type)
 _SAMPLE: Final = 64
+# An entry may come with any amount of these.
+_ANY_SIZE: Final = ("heap", "object", "block", "arrow", "mmap", "rss")
 
 
 class BoundedOwners:
@@ -29,7 +31,15 @@ class BoundedOwners:
 
     def __init__(self) -> None:
         self._start: list[tuple[weakref.ref[Any], int]] = []
+        # A program may have frozen its own: what holds its caches is then listed only while it is not.
+        frozen = gc.get_freeze_count() > 0
+        if frozen:
+            # What is garbage by now must not be frozen with the rest.
+            gc.collect()
+            gc.unfreeze()
         self._remember(gc.get_objects(), new=False)
+        if frozen:
+            gc.freeze()
 
     def filling(self, resource: str, grown: int) -> str:
         """The owner whose filling up explains the growth, as ``name: 128 of 256``; empty if none does.
@@ -43,7 +53,7 @@ class BoundedOwners:
         """
         # Owners made since the start began empty; remembered, since the collector may freeze them next.
         self._remember(gc.get_objects(), new=True)
-        least = 1 if resource in ("heap", "object", "rss") else max(1, grown // 2)
+        least = 1 if resource in _ANY_SIZE else max(1, grown // 2)
         best, text = 0, ""
         for reference, filled_then in self._start:
             owner = reference()
@@ -65,7 +75,7 @@ class BoundedOwners:
 
 def _can_hold(owner: Any, resource: str) -> bool:
     """Whether it could be what holds such things. The values of an ``lru_cache`` cannot be looked at from outside."""
-    if resource in ("heap", "object", "rss"):
+    if resource in _ANY_SIZE:
         return True
     if type(owner) is ThreadPoolExecutor:
         return resource == "thread"

@@ -34,7 +34,7 @@ class Case:
         setup: Once, before the first call of an arm.
         teardown: Once, after the last call of an arm: gives back whatever a leaky arm has retained.
         verdict: What the plugin is to call the leaky arm.
-        doubt: Why ``inconclusive`` is an honest answer to the arm that is clean; empty where it is none.
+        doubt: Why ``inconclusive`` is an honest answer to the mended or clean arm; empty where it is none.
         process_wide: The set-up changes the process for everyone, so that these run after all others.
     """
 

@@ -65,7 +65,8 @@ METERS: Final[dict[str, Callable[[], int]]] = {
     "fd": lambda: len(os.listdir("/proc/self/fd")),
     "thread": lambda: len(os.listdir("/proc/self/task")),
     "process": children,
-    "shm": lambda: len(os.listdir("/dev/shm")),
+    # Other programs write there too: only what bears this process's name.
+    "shm": lambda: sum(f"leakcheck-{os.getpid()}-" in name for name in os.listdir("/dev/shm")),
     "disk": lambda: entries(tempfile.gettempdir()),
     "mmap": mapped,
     "heap": heap,

@@ -264,6 +264,7 @@ CASES = (
         statement_finished,
         setup=Database.open,
         teardown=Database.close,
+        doubt="the connection forgets its closed cursors at every 200th",
     ),
     Case("bytes_lost_in_c", ("block",), bytes_lost, bytes_found, teardown=find_all),
     Case("list_lost_in_c", ("object", "block"), list_lost, list_found, teardown=find_all),

@@ -16,6 +16,8 @@ from cases.case import Case, drain
 
 FORK: ForkContext = multiprocessing.get_context("fork")
 SPAWN: SpawnContext = multiprocessing.get_context("spawn")
+# Long for a test, and short for what a killed run leaves behind.
+LIFE = "300"
 CHILDREN: list[subprocess.Popen[bytes]] = []
 FORKED: array[int] = array("i")
 WORKERS: list[BaseProcess] = []
@@ -44,11 +46,11 @@ def end_pool(pool: Pool) -> None:
 
 
 def child_left_running() -> None:
-    CHILDREN.append(subprocess.Popen(["sleep", "3600"]))
+    CHILDREN.append(subprocess.Popen(["sleep", LIFE]))
 
 
 def child_killed() -> None:
-    end_child(subprocess.Popen(["sleep", "3600"]))
+    end_child(subprocess.Popen(["sleep", LIFE]))
 
 
 def filter_waits_for_input() -> None:
@@ -65,6 +67,7 @@ def fork_a_child() -> int:
     pid = os.fork()
     if not pid:
         # The copy of the test run must never return into it.
+        signal.alarm(int(LIFE))
         while True:
             signal.pause()
     return pid
@@ -79,25 +82,25 @@ def fork_ended() -> None:
 
 
 def forked_worker() -> None:
-    worker = FORK.Process(target=time.sleep, args=(3600,), daemon=True)
+    worker = FORK.Process(target=time.sleep, args=(int(LIFE),), daemon=True)
     worker.start()
     WORKERS.append(worker)
 
 
 def forked_worker_ended() -> None:
-    worker = FORK.Process(target=time.sleep, args=(3600,), daemon=True)
+    worker = FORK.Process(target=time.sleep, args=(int(LIFE),), daemon=True)
     worker.start()
     end_worker(worker)
 
 
 def spawned_worker() -> None:
-    worker = SPAWN.Process(target=time.sleep, args=(3600,), daemon=True)
+    worker = SPAWN.Process(target=time.sleep, args=(int(LIFE),), daemon=True)
     worker.start()
     WORKERS.append(worker)
 
 
 def spawned_worker_ended() -> None:
-    worker = SPAWN.Process(target=time.sleep, args=(3600,), daemon=True)
+    worker = SPAWN.Process(target=time.sleep, args=(int(LIFE),), daemon=True)
     worker.start()
     end_worker(worker)
 

@@ -124,7 +124,12 @@ def uneven_growth_of_a_dict() -> None:
 
 CASES = (
     Case("lru_cache_warms_up", clean=lambda: squares(next(NUMBERS) % 40), teardown=squares.cache_clear),
-    Case("lru_cache_fills", clean=lambda: thumbnails(next(NUMBERS)), teardown=thumbnails.cache_clear),
+    Case(
+        "lru_cache_fills",
+        clean=lambda: thumbnails(next(NUMBERS)),
+        teardown=thumbnails.cache_clear,
+        doubt="it is full when nearly half of the calls are over, and what is left shows no floor yet",
+    ),
     Case(
         "lru_cache_outlasts_the_run",
         clean=lambda: pages(next(NUMBERS)),

@@ -66,9 +66,13 @@ class Project:
         leakcheck: bool = True,
         python: str = sys.executable,
         cache: bool = False,
+        limit: float = 120,
         **environment: str,
     ) -> Outcome:
-        """Run pytest; with `leakcheck`, measuring, and with a JSON report; with `cache`, it knows what failed last."""
+        """Run pytest for at most `limit` seconds; with `leakcheck`, measuring, and with a JSON report.
+
+        With `cache`, it knows what failed last.
+        """
         report = self.folder / "findings.json"
         report.unlink(missing_ok=True)
         command = [python, "-m", "pytest", *(() if cache else ("-p", "no:cacheprovider")), *arguments]
@@ -81,7 +85,7 @@ class Project:
         }
         clean |= {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"} | environment
         done = subprocess.run(
-            command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=120
+            command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=limit
         )
         written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
         return Outcome(

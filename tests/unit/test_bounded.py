@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,20 @@ def test_an_lru_cache_that_fills_up_is_named_until_it_is_full() -> None:
     for index in range(3 * MANY):
         load(index)
     assert "load" not in owners.filling("heap", 1)
+
+
+def test_a_cache_that_the_program_has_frozen_is_named() -> None:
+    @functools.lru_cache(2 * MANY)
+    def load(index: int) -> int:
+        return index
+
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    owners = BoundedOwners()
+    assert gc.get_freeze_count() >= frozen
+    for index in range(MANY):
+        load(index)
+    assert "load: 2000 of 4000" in owners.filling("heap", 1)
 
 
 def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
