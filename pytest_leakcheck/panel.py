@@ -177,8 +177,14 @@ class Panel:
 
         Where it is one of a shared folder, what came meanwhile is not the test's, and does not count.
         """
-        self._sleep(seconds)
-        return self._read_one(resource) - self.level(resource)
+        if resource in self.folders:
+            self._sleep(seconds)
+            return self._read_one(resource) - self.level(resource)
+        # Read alike before and after: what was made to look into the suspicion stands in both.
+        before = self._read_collected(resource)
+        time.sleep(seconds)
+        self._rested += seconds
+        return self._read_collected(resource) - before
 
     def _sleep(self, seconds: float) -> None:
         """What arrives in a shared folder meanwhile is taken off all rows, with what else has a name of that kind."""
@@ -218,10 +224,7 @@ class Panel:
 
     def came_down(self, resource: str) -> int:
         """How far a counter has fallen since the last row."""
-        # A collection also empties the interpreter's own lists of spare objects, whose blocks count.
-        if self.watch.enabled:
-            self.watch.collect()
-        return self._columns[resource][self.n] - self._read_one(resource)
+        return self._columns[resource][self.n] - self._read_collected(resource)
 
     def subtract_own_work(self) -> None:
         """What happened since the last row was the harness's doing: take it off the rows to come."""
@@ -283,6 +286,12 @@ class Panel:
             self._columns[name][row] = last
             if row:
                 self._released[name][row - 1] = earlier + max(0, first - last)
+
+    def _read_collected(self, resource: str) -> int:
+        # A collection also empties the interpreter's own lists of spare objects, whose blocks count.
+        if self.watch.enabled:
+            self.watch.collect()
+        return self._read_one(resource)
 
     def _read_one(self, resource: str) -> int:
         if resource in self._reads:
