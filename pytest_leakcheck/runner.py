@@ -152,18 +152,20 @@ class Repetition:
             verdict = judge(panel.series(name), budget, context)
             if verdict is not None and verdict.outcome in ("leak", "over_budget"):
                 # Before anything is frozen again: what was made since the start would be out of sight.
-                bounded = self._suspicion.bounded(panel, name)
-                if not bounded and self._suspicion.begins_anew(panel, name):
+                explained = self._suspicion.explain(panel, name)
+                if not explained and self._suspicion.begins_anew(panel, name):
                     self._verdicts.clear()
                     self._start()
                     return not self._out_of_time
-                if not bounded and not final and self._confirms_later(panel, verdict):
+                if not explained and not final and self._confirms_later(panel, verdict):
                     continue
-                background = "" if bounded else self._suspicion.background(panel, name, verdict.slope)
-                verdict = judge(panel.series(name), budget, replace(context, bounded=bounded, background=background))
+                background = "" if explained else self._suspicion.background(panel, name, verdict.slope)
+                verdict = judge(
+                    panel.series(name), budget, replace(context, explained=explained, background=background)
+                )
             elif verdict is not None and verdict.outcome == "inconclusive" and panel.above_start(name) > 0:
-                bounded = self._suspicion.bounded(panel, name)
-                verdict = judge(panel.series(name), budget, replace(context, bounded=bounded))
+                explained = self._suspicion.explain(panel, name)
+                verdict = judge(panel.series(name), budget, replace(context, explained=explained))
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
                 # Where the effort is given, all of it goes into an `ok` and its floor.
                 continue

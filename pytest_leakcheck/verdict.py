@@ -58,7 +58,8 @@ class Context:
         run_length: Iterations of the run that the test stands for (``leakcheck_run``).
         headroom: How far the resource can still grow before the process dies, in its unit; None when unknown.
         horizon: The most iterations that this test will be given; a shorter effort shortens the horizon with it.
-        bounded: An owner with a readable bound that filled up while the resource grew, as a text for the report.
+        explained: An innocent explanation of the growth, as a text for the report: an owner with a readable bound that
+            filled up meanwhile, say.
         background: What it gained while the test rested, as a text: something else makes it grow.
         exact_flat: For resident memory: the exact memory counters did not grow.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
@@ -68,7 +69,7 @@ class Context:
     run_length: int = 10_000
     headroom: int | None = None
     horizon: int = RETAINED.horizon
-    bounded: str = ""
+    explained: str = ""
     background: str = ""
     exact_flat: bool = False
     quiet_heap: bool = False
@@ -218,7 +219,7 @@ def _examine(series: Series, budget: Budget, context: Context) -> _Case:
 
 def _growing(case: _Case) -> Verdict | None:
     """Question 1: growth that is proved, that nothing bounded explains, and that has held for long enough."""
-    if case.grown.state != "growing" or case.context.bounded or _kept_by_allocator(case):
+    if case.grown.state != "growing" or case.context.explained or _kept_by_allocator(case):
         return None
     if case.context.background:
         reason = f"grows also while the test rests, {case.context.background}: something that was started before it does that"
@@ -325,8 +326,8 @@ def _undecided(case: _Case) -> Verdict | None:
         return case.say("inconclusive", f"kept by the allocator: {reason}")
     if not case.context.final:
         return None
-    if case.context.bounded:
-        reason = f"bounded cache still filling: {case.context.bounded}"
+    if case.context.explained:
+        reason = case.context.explained
     elif grown.state == "growing":
         reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
     elif n < case.profile.clean:

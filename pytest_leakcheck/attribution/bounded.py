@@ -6,6 +6,7 @@ import functools
 import gc
 import linecache
 import re
+import sys
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -122,3 +123,12 @@ def _fill(owner: Any) -> tuple[int, int, str] | None:
     if kind is ThreadPoolExecutor:
         return len(owner._threads), owner._max_workers, "ThreadPoolExecutor"
     return None
+
+
+def tracers_of_coverage() -> int:
+    """How many tracers coverage.py keeps: one for each thread that was ever started while it measures."""
+    coverage: Any = sys.modules.get("coverage")
+    if coverage is None:
+        return 0
+    collector = getattr(coverage.Coverage.current(), "_collector", None)
+    return len(getattr(collector, "tracers", ()))

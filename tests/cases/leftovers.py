@@ -91,30 +91,6 @@ def database_removed() -> None:
     path.unlink()
 
 
-class Spool:
-    """A folder made once, in which every job writes a file."""
-
-    folder: Path
-
-    @classmethod
-    def make(cls) -> None:
-        cls.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-
-    @classmethod
-    def remove(cls) -> None:
-        shutil.rmtree(cls.folder)
-
-
-def job_left_in_spool() -> None:
-    (Spool.folder / unique("job")).write_bytes(b"done")
-
-
-def job_removed_from_spool() -> None:
-    path = Spool.folder / unique("job")
-    path.write_bytes(b"done")
-    path.unlink()
-
-
 CASES = (
     Case("folder_left", ("disk",), folder_left, folder_removed, teardown=remove_all),
     Case("folder_left_on_error", ("disk",), folder_left_on_error, folder_removed_on_error, teardown=remove_all),
@@ -122,12 +98,4 @@ CASES = (
     Case("made_file_left", ("disk",), made_and_left, made_and_removed, teardown=remove_all),
     Case("named_pipe_left", ("disk",), pipe_left, pipe_removed, teardown=remove_all),
     Case("database_left", ("disk",), database_left, database_removed, teardown=remove_all),
-    Case(
-        "job_left_in_spool",
-        ("disk",),
-        job_left_in_spool,
-        job_removed_from_spool,
-        setup=Spool.make,
-        teardown=Spool.remove,
-    ),
 )

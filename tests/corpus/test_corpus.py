@@ -66,7 +66,7 @@ FOREIGN: Final = """
 """
 # The name of a run: what is added to conftest.py, and to the command line.
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "alone": ("", ()),
+    "alone": (HURRIED, ()),
     "reversed": (HURRIED + REVERSED, ()),
     "workers": (HURRIED, ("-n", "2")),
     "covered": (HURRIED, ("--cov=cases", "--cov-report=")),
@@ -75,10 +75,10 @@ RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def arms_of(name: str) -> list[str]:
-    """All of them alone; then every other case by turns, and what foreign programs make too with these."""
-    turn = list(RUNS).index(name) % 2
+    """All of them alone; then some of the cases by turns, and what foreign programs make too with these."""
+    turn = list(RUNS).index(name)
     shared = {"shm", "disk"} if name == "foreign" else set()
-    cases = [case for at, case in enumerate(CATALOG.values()) if at % 2 == turn or not shared.isdisjoint(case.kind)]
+    cases = [case for at, case in enumerate(CATALOG.values()) if at % 6 == turn or not shared.isdisjoint(case.kind)]
     return list(ARMS) if name == "alone" else [arm for case in cases for arm in case.arms]
 
 
@@ -160,7 +160,9 @@ def test_nothing_else_is_red(outcome: Outcome, name: str) -> None:
     for arm, found in by_arm(outcome, name).items():
         case, call = ARMS[arm]
         fine = {"ok", "inconclusive"} if case.doubt else {"ok"}
-        if call is not case.leaky and not (found and {one["verdict"] for one in found} <= fine):
+        # Coverage keeps a tracer for each thread. That is growth, and said to be coverage's.
+        said = {one["verdict"] for one in found if not one["reason"].startswith("coverage.py keeps a tracer")}
+        if call is not case.leaky and not (found and said <= fine):
             alarms[arm] = seen(outcome, arm, found)
     assert alarms == {}
 

@@ -124,7 +124,7 @@ def test_a_cache_that_grows_with_the_logarithm_is_never_a_leak() -> None:
 
 
 def test_a_bounded_owner_explains_growth_and_is_named_only_at_the_end() -> None:
-    context = Context(bounded="lru_cache of load: 128 of 256", horizon=ADAPTIVE)
+    context = Context(explained="bounded cache still filling: lru_cache of load: 128 of 256", horizon=ADAPTIVE)
     series = Series("heap", tuple(1000 * i for i in range(ADAPTIVE + 1)))
     assert judge(series, budget("heap"), context) is None
     verdict = judge(series, budget("heap"), replace(context, final=True))
@@ -132,7 +132,7 @@ def test_a_bounded_owner_explains_growth_and_is_named_only_at_the_end() -> None:
     assert verdict.outcome == "inconclusive"
     assert verdict.reason == "bounded cache still filling: lru_cache of load: 128 of 256"
     assert verdict.advice == MORE
-    alone = judge(series, budget("heap"), replace(context, final=True, bounded=""))
+    alone = judge(series, budget("heap"), replace(context, final=True, explained=""))
     assert alone is not None
     assert alone.outcome == "leak"
 

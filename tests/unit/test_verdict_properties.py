@@ -69,7 +69,7 @@ def test_a_line_of_a_scarce_counter_is_a_leak(resource: str, slope: int, length:
     level=st.none() | st.integers(0, 50),
     unclosed=st.sampled_from(["fail", "warn", "allow"]),
     horizon=st.integers(1, 300),
-    bounded=st.sampled_from(["", "lru_cache of f: 1 of 2"]),
+    explained=st.sampled_from(["", "lru_cache of f: 1 of 2"]),
     exact_flat=st.booleans(),
 )
 def test_the_last_look_always_gives_a_verdict(
@@ -80,11 +80,11 @@ def test_the_last_look_always_gives_a_verdict(
     level: int | None,
     unclosed: Any,
     horizon: int,
-    bounded: str,
+    explained: str,
     exact_flat: bool,
 ) -> None:
     series = Series(resource, tuple(readings), tuple(released[: len(readings) - 1]))
-    context = Context(final=True, horizon=horizon, bounded=bounded, exact_flat=exact_flat)
+    context = Context(final=True, horizon=horizon, explained=explained, exact_flat=exact_flat)
     verdict = judge(series, Budget(resource, level, unclosed=unclosed), context)
     assert verdict is not None
     assert verdict.iterations == series.iterations
