@@ -56,7 +56,6 @@ class Panel:
         self._columns = {name: self._column() for name in _TREE}
         self._fds, self._threads, self._processes = self._columns.values()
         self._released = {name: self._column() for name in _TREE}
-        self._fds_released, self._threads_released, self._processes_released = self._released.values()
         self.folders: dict[str, Folder] = {}
         self._instruments, self.missing = open_instruments(names)
         try:
@@ -83,6 +82,7 @@ class Panel:
         self._reads: dict[str, Callable[[], int]] = {}
         self._quick: list[tuple[Callable[[], int], array[int], array[int]]] = []
         self._paced: list[Pace] = []
+        self._due = array("q", (0,))
         for instrument in self._instruments:
             name, own = instrument.resource, array("q", (0,))
             column = self._columns[name] = self._column()
@@ -115,6 +115,8 @@ class Panel:
             self._columns.setdefault(GAUGE_PREFIX + name, self._column())
         for folder in self.folders.values():
             folder.restart()
+        for released in self._released.values():
+            released[:] = self._column()
         self.n = 0
         # A collection also stops tracking tuples and dicts that hold only atoms, level by level: let that end first.
         for _ in range(ROUNDS):
@@ -147,6 +149,8 @@ class Panel:
         return column[self.n] - column[0]
 
     def series(self, resource: str) -> Series:
+        for paced in self._paced:
+            paced.fill(self.n)
         released = self._released[resource][: self.n] if resource in self._released else ()
         return Series(resource, tuple(self._columns[resource][: self.n + 1]), tuple(released))
 
@@ -245,10 +249,18 @@ class Panel:
             column[row] = folder.count
         for read, column, own in self._quick:
             column[row] = read() - own[0]
-        for paced in self._paced:
-            paced.into(row, whole=whole)
+        if whole or row >= self._due[0]:
+            self._read_paced(row, whole=whole)
         for name, gauge in self._gauges.items():
             self._columns[GAUGE_PREFIX + name][row] = gauge()
+
+    def _read_paced(self, row: int, *, whole: bool) -> None:
+        due = self._capacity
+        for paced in self._paced:
+            if whole or row >= paced.due:
+                paced.read_into(row)
+            due = min(due, paced.due)
+        self._due[0] = due
 
     def _list(self, folder: Folder, row: int) -> None:
         # What a folder remembers of a change is memory of the harness.
@@ -276,8 +288,6 @@ class Panel:
         self._fds[row] = fds
         self._threads[row] = threads
         self._processes[row] = processes
-        if row:
-            self._fds_released[row - 1] = self._threads_released[row - 1] = self._processes_released[row - 1] = 0
 
     def _note_released(self, row: int, before: tuple[int, int, int]) -> None:
         after = self._tree.read()
