@@ -28,6 +28,7 @@ _ALL: Final = 4.0
 _ARRIVALS: Final = 10.0
 # Iterations after which what could not be told at once is asked again.
 _FOLDER_LEAST, _FOLDER_MOST = 3, 8
+_AS_BEFORE: Final = 0.75
 _GARBAGE: Final = 12
 # What coverage.py keeps of a thread at most: 620 to 670 bytes were measured with coverage 7.
 _OF_A_TRACER: Final = {"heap": 1024, "object": 8, "block": 16}
@@ -47,6 +48,7 @@ class Suspicion:
         self._emptied: dict[str, str] = {}
         self._emptied_at, self._fresh = -1, 0.0
         self._confirming: dict[str, int] = {}
+        self._growing: dict[str, tuple[int, int]] = {}
         self._again_in = 0
 
     def watch(self) -> None:
@@ -71,6 +73,7 @@ class Suspicion:
         panel.patient = panel.patient or settled
         self.restarts += 1
         self._confirming.clear()
+        self._growing.clear()
         return True
 
     def _was_frozen(self, panel: Panel, name: str) -> bool:
@@ -108,10 +111,10 @@ class Suspicion:
         again, self._again_in = self._again_in, 0
         if again or name not in panel.folders or slope <= 0:
             return again
-        level = panel.level(name)
-        if self._confirming.get(name, level) < level:
+        level, (then, at) = panel.level(name), self._growing.get(name, (0, panel.n))
+        if panel.n > at and level - then >= _AS_BEFORE * slope * (panel.n - at):
             return 0
-        self._confirming[name] = level
+        self._growing[name] = level, panel.n
         return min(_FOLDER_MOST, max(_FOLDER_LEAST, round(_FOLDER_LEAST / slope)))
 
     def background(self, panel: Panel, name: str, slope: float) -> str:

@@ -12,20 +12,6 @@ import pytest
 
 from projects import OLDEST, ROOT, Project
 
-CONFTEST = """
-    import sys, warnings
-    from pytest_leakcheck import probes
-    from pytest_leakcheck.probes.objects import Blocks
-    warnings.filterwarnings("ignore", "sys._clear_type_cache")
-
-    class BlocksAlone(Blocks):
-        def read(self):
-            # The interpreter's own attribute cache keeps up to 4,096 names; regrtest empties it too.
-            sys._clear_type_cache()
-            return super().read()
-
-    probes.CATALOG["block"] = BlocksAlone
-"""
 ROWS = {
     "empty": "def test_it(): pass",
     "function_fixture_over_module_fixture": """
@@ -79,7 +65,6 @@ def python(request: pytest.FixtureRequest) -> str:
 
 
 def test_rows(project: Project, python: str) -> None:
-    project.write("conftest.py", CONFTEST)
     for name, body in ROWS.items():
         source = project.write(f"test_{name}.py", body)
         head = (
