@@ -20,6 +20,7 @@ from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.markers import MarkError, read_marks
 from pytest_leakcheck.plan import Plan
+from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.residue import Residue
 from pytest_leakcheck.runner import Repetition, Result
@@ -62,6 +63,8 @@ class RepeatingProtocol:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._subtests: list[pytest.TestReport] = []
+        self._threads = thread_ids()
+        self._left: dict[str, str] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -122,6 +125,13 @@ class RepeatingProtocol:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    @pytest.hookimpl
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """After every test, judged or not: what still runs is its doing, and must not be the next one's."""
+        now = thread_ids()
+        self._left |= dict.fromkeys(now - self._threads, nodeid)
+        self._threads = now
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """In the logged run, in place of the body where the verdict says so."""
@@ -169,7 +179,7 @@ class RepeatingProtocol:
             or is expected to fail gets no verdict.
         """
         residue = Residue(item)
-        repetition = Repetition(plan)
+        repetition = Repetition(plan, left=self._left)
         iteration = item.stash[REPEATING] = _Iteration(residue)
         try:
             repetition.begin()

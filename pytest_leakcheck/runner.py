@@ -50,11 +50,17 @@ class Result:
 class Repetition:
     """Reads, judges and decides when to stop, for one plan. Use once: `begin`, `iteration_done` ..., `end`."""
 
-    def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        gauges: Mapping[str, Callable[[], int]] | None = None,
+        left: Mapping[str, str] | None = None,
+    ) -> None:
         """
         Args:
             plan: What to judge and how hard to try.
             gauges: Counters of the user's own, read after each iteration; may be added to until the start is read.
+            left: Which earlier test left a thread running, by the thread's number.
         """
         self._plan = plan
         self._gauges = gauges if gauges is not None else {}
@@ -62,7 +68,7 @@ class Repetition:
         self._began = self._last_ended = time.perf_counter()
         self._deadline = self._began + plan.effort.max_time
         self._verdicts: dict[str, Verdict] = {}
-        self._suspicion = Suspicion()
+        self._suspicion = Suspicion(left or {})
         self._next_look = 0
         self._naming = False
         self._out_of_time = False

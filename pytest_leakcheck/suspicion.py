@@ -10,6 +10,7 @@ Asked only when the numbers have made up their mind, so a test that is clean pay
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pytest_leakcheck.attribution.bounded import BoundedOwners, RefillingCaches, tracers_of_coverage
@@ -41,8 +42,10 @@ class Suspicion:
         restarts: How often the series has begun anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, left: Mapping[str, str]) -> None:
+        """Args: left: which earlier test left a thread running, by the thread's number."""
         self._threads = thread_ids()
+        self._left = left
         self.restarts = 0
         self._rested = 0.0
         self._emptied: dict[str, str] = {}
@@ -131,7 +134,9 @@ class Suspicion:
         gained = panel.rest(seconds, name)
         if 2 * gained < pace * seconds or gained <= 0:
             return ""
-        return f"+{format_amount(gained, resource.unit)} in {seconds:.2g} s"
+        pace_of_it = f"+{format_amount(gained, resource.unit)} in {seconds:.2g} s"
+        tests = sorted({self._left[thread] for thread in thread_ids() if thread in self._left})
+        return f"{pace_of_it}, where {' and '.join(tests)} left a thread running" if tests else pace_of_it
 
     def _seconds(self, wanted: float) -> float:
         """A rest within bounds; 0 once all are used up."""

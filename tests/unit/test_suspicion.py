@@ -70,7 +70,10 @@ def test_segments_that_are_left_are_a_leak() -> None:
     result = repeat(lambda: Path(f"{prefix}-{next(numbers)}").touch(), Budget("shm", 0))
     for path in prefix.parent.glob(f"{prefix.name}-*"):
         path.unlink()
-    assert [(one.outcome, one.slope, one.iterations) for one in result.verdicts] == [("leak", 1.0, 20)]
+    (verdict,) = result.verdicts
+    # The folder is the machine's: others may add to it meanwhile.
+    assert verdict.outcome == "leak"
+    assert verdict.slope == pytest.approx(1.0, abs=0.3)
 
     def make_and_remove() -> None:
         prefix.touch()
