@@ -123,12 +123,14 @@ class Panel:
             self.watch.collect()
         self._began = time.perf_counter()
         self._rested = 0.0
-        self._read_into(0, whole=True)
+        self._read_into(0, True)
 
-    def read(self, *, whole: bool = True) -> None:
+    # Called without keywords, here and below: Python 3.10 makes an object of a method that is called with one, and it would
+    # be counted.
+    def read(self, whole: bool = True) -> None:  # noqa: FBT002
         """End an iteration: let the collector finish, and add a row; with ``whole``, of readings only (`Pace`)."""
         row = self.n + 1
-        self._read_into(row, whole=whole)
+        self._read_into(row, whole)
         self.n = row
         if self.patient:
             self.settle()
@@ -234,14 +236,14 @@ class Panel:
         """What happened since the last row was the harness's doing: take it off the rows to come."""
         # Read as every row is read, into the row that comes next: another way of reading would differ by a temporary.
         scratch = self.n + 1
-        self._read_into(scratch, whole=True)
+        self._read_into(scratch, True)
         self._charge(scratch, self.n)
 
     def _charge(self, late: int, early: int) -> None:
         for name in self._own:
             self._own[name][0] += self._columns[name][late] - self._columns[name][early]
 
-    def _read_into(self, row: int, *, whole: bool) -> None:
+    def _read_into(self, row: int, whole: bool) -> None:
         self._read_tree(row)
         for folder, column in self._folder_columns:
             if folder.has_changed(whole=whole):

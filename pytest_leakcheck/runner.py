@@ -86,7 +86,7 @@ class Repetition:
         panel = self._panel
         if panel is None or panel.n < 0:
             return self._warm_up()
-        panel.read(whole=panel.n + 1 >= self._next_look)
+        panel.read(panel.n + 1 >= self._next_look)
         now = time.perf_counter()
         # The next iteration will take about as long as this one did.
         self._out_of_time = 2 * now - self._last_ended > self._deadline

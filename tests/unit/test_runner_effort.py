@@ -145,13 +145,15 @@ def test_an_absent_instrument_is_a_verdict_of_its_own(monkeypatch: pytest.Monkey
 
 
 def test_the_loop_retains_nothing_of_its_own() -> None:
-    budgets = [Budget(name) for name in ("fd", "thread", "process", "heap", "object")]
+    budgets = [Budget(name) for name in ("fd", "thread", "process", "task", "heap", "object", "block")]
     result = repeat(int, *budgets, iterations=2000)
     for series in result.recording.series:
         assert series.iterations == 2000
         # Python 3.10 allocates a cache for a function when it is called for the 1024th time.
         since = 1100 if series.resource == "heap" else 0
-        assert len(set(series.readings[since:])) == 1, series.resource
+        # A look leaves a number above 256 in place of one below: a block each, once.
+        most = 16 if series.resource == "block" else 0
+        assert max(series.readings[since:]) - min(series.readings[since:]) <= most, series.resource
 
 
 def test_a_repetition_leaves_the_process_as_it_was() -> None:

@@ -177,7 +177,8 @@ def test_blocks_that_no_collector_knows_are_a_leak_after_the_horizon() -> None:
     numbers = iter(range(10**6, 10**7))
     result = repeat(lambda: kept.append(b"%d" % next(numbers)), Budget("block"))
     (verdict,) = result.verdicts
-    assert (verdict.outcome, verdict.iterations) == ("leak", 229)
+    # Twelve more where garbage that was frozen had to be ruled out.
+    assert (verdict.outcome, verdict.iterations in (229, 241)) == ("leak", True)
     assert 0.9 <= verdict.slope <= 1.2
     assert [one.outcome for one in repeat(lambda: b"%d" % next(numbers), Budget("block")).verdicts] == ["ok"]
 
