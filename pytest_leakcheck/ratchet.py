@@ -9,7 +9,8 @@ a quarter of the rate over W3 (the growth is still alive).
 
 *Flat* means that the lower envelope (the suffix minimum: what was never given back) stands still over W3, and has stood
 still for 4.6 times the mean gap between its earlier steps: a leak that strikes at random at that rate stays quiet for
-so long with probability exp(-4.6) = 1 %. A counter that came back to its old minimum is flat as well.
+so long with probability exp(-4.6) = 1 %. A counter that came back to its old minimum is flat as well, where it has done so
+before, or stays there.
 
 **The record test** is an e-process. For each scale w in 1, 2, 4, 8, 16, 32 take the minima of successive blocks of w
 readings. When the j-th minimum exceeds all before it, the wealth is multiplied by 1 - L + L*j, else by 1 - L, with
@@ -99,7 +100,7 @@ def growth(
     steps = _steps(levelled, start, tail=0 if exact else max(1, len(late) // 4))
     quiet = _quiet(n, start, steps)
     state: State = "undecided"
-    if _is_flat(levelled, start, steps, exact=exact):
+    if _is_flat(levelled, start, steps, tolerance, exact=exact):
         state = "flat"
     elif n >= first_look and _persists(late, slope, earlier):
         look = sum(1 for at in looks(n) if at >= first_look)
@@ -148,17 +149,34 @@ def _quiet(n: int, start: int, steps: Sequence[int]) -> int:
     return n - (steps[-1] if steps else start)
 
 
-def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], *, exact: bool) -> bool:
+def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], tolerance: float, *, exact: bool) -> bool:
     n = len(levelled) - 1
     half, quiet = n // 2, _quiet(n, start, steps)
-    if quiet >= half and (not steps or quiet >= MISS * steps[-1] / len(steps)):
-        return True
     late = levelled[half:]
     middle = len(late) // 2
-    last = late[middle:]
-    returned = min(last) <= min(late[:middle]) and min(late) <= min(levelled[start : half + 1])
+    first, last = late[:middle], late[middle:]
+    if min(last) < min(first) and not _comes_back(levelled[start : half + middle], last, tolerance * len(late)):
+        return False
+    if quiet >= half and (not steps or quiet >= MISS * steps[-1] / len(steps)):
+        return True
+    returned = min(last) <= min(first) and min(late) <= min(levelled[start : half + 1])
     # A height that was never reached before may be a step that has just come; where there is noise, it may be anything.
     return returned and not (exact and max(last) > max(levelled[: half + middle]))
+
+
+def _comes_back(before: Sequence[float], last: Sequence[float], slack: float) -> bool:
+    """Whether a low in the last readings is a habit, or has held: something large that is freed once hides a leak.
+
+    A fall within the slack, what is tolerated over that time, hides nothing that would have been called a leak.
+    """
+    low = min(last)
+    at = next(i for i, value in enumerate(last) if value <= low + slack)
+    fall = max(*before, *last[: at + 1]) - low
+    if fall <= slack:
+        return True
+    habit = max(top - value for top, value in zip(accumulate(before, max), before, strict=True))
+    held = last[at:]
+    return 2 * habit >= fall or (2 * len(held) >= len(last) and 4 * (max(held) - low) <= fall)
 
 
 def _evidence(window: Sequence[float]) -> float:
