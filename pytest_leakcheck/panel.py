@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Final
 
 from pytest_leakcheck.probes import PACED, NotInUse, Unavailable, open_instruments
@@ -149,6 +150,11 @@ class Panel:
     def above_start(self, resource: str) -> int:
         column = self._columns[resource]
         return column[self.n] - column[0]
+
+    def rises(self, resource: str) -> int:
+        """In how many rows it stood higher than in the one before."""
+        x = self.series(resource).readings
+        return sum(1 for before, after in pairwise(x) if after > before)
 
     def series(self, resource: str) -> Series:
         for paced in self._paced:

@@ -62,7 +62,7 @@ class Suspicion:
 
     def explain(self, panel: Panel, name: str) -> str:
         """What else explains the growth of a resource than a leak; empty if nothing does."""
-        filling = self._owners.filling(name, panel.above_start(name)) or self._cached(panel, name)
+        filling = self._owners.filling(name, panel.above_start(name), panel.rises(name)) or self._cached(panel, name)
         return f"bounded cache still filling: {filling}" if filling else self._traced(panel, name)
 
     def begins_anew(self, panel: Panel, name: str) -> bool:

@@ -38,23 +38,29 @@ class BoundedOwners:
             # What is garbage by now must not be frozen with the rest.
             gc.collect()
             gc.unfreeze()
-        self._remember(gc.get_objects(), new=False)
+        objects = gc.get_objects()
+        self._remember(objects, new=False)
+        # Not to be referred to weakly; so small that it does not matter that they are held.
+        kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
+        self._views = [(one, len(one.referenced_blocks)) for one in objects if kind and type(one) is kind]
+        del objects
         if frozen:
             gc.freeze()
 
-    def filling(self, resource: str, grown: int) -> str:
+    def filling(self, resource: str, grown: int, rises: int) -> str:
         """The owner whose filling up explains the growth, as ``name: 128 of 256``; empty if none does.
 
         It explains it if it is not full, can hold such a thing at all, and took in at least half as many entries as a
-        counter of things rose by (for memory and objects, which come in any size, any at all).
+        counter of things rose by; or, for memory and objects, which come in any size, half as many as it rose times.
 
         Args:
             resource: What grew.
             grown: By how much it stands above the start.
+            rises: In how many iterations it rose.
         """
         # Owners made since the start began empty; remembered, since the collector may freeze them next.
         self._remember(gc.get_objects(), new=True)
-        least = 1 if resource in _ANY_SIZE else max(1, grown // 2)
+        least = max(1, (rises if resource in _ANY_SIZE else grown) // 2)
         best, text = 0, ""
         for reference, filled_then in self._start:
             owner = reference()
@@ -62,7 +68,15 @@ class BoundedOwners:
             gained = filled - filled_then
             if filled < bound and gained >= least and gained > best and _can_hold(owner, resource):
                 best, text = gained, f"{name}: {filled} of {bound}"
-        return text
+        return text or self._views_of_pandas(resource, grown)
+
+    def _views_of_pandas(self, resource: str, grown: int) -> str:
+        """pandas keeps a weak reference for each view of a table, and clears out the dead ones from 500 on, or later."""
+        gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
+        if resource not in ("object", "block") or 2 * gained < grown or not gained:
+            return ""
+        fullest = max((views for views, _then in self._views), key=lambda views: len(views.referenced_blocks))
+        return f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
 
     def _remember(self, objects: Iterable[Any], *, new: bool) -> None:
         known = {id(owner) for reference, _filled in self._start if (owner := reference()) is not None}
