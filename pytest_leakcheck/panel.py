@@ -123,6 +123,7 @@ class Panel:
         for _ in range(ROUNDS):
             self.watch.collect()
         self._began = time.perf_counter()
+        self._worked = time.process_time(), time.thread_time()
         self._rested = 0.0
         self._read_into(0, True)
 
@@ -210,6 +211,11 @@ class Panel:
     def seconds_per_iteration(self) -> float:
         """What an iteration takes, waiting left out."""
         return (time.perf_counter() - self._began - self._rested) / max(1, self.n)
+
+    def share_of_other_threads(self) -> float:
+        """Their part of the CPU time since the start, 0 to 1; threads that have ended count too."""
+        all_of_it, own = time.process_time() - self._worked[0], time.thread_time() - self._worked[1]
+        return max(0.0, 1 - own / all_of_it) if all_of_it > 0 else 0.0
 
     def thaw(self, resource: str) -> int:
         """Unfreeze and collect. Returns how much of the resource was garbage that had been alive when it was frozen."""

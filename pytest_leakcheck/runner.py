@@ -132,9 +132,9 @@ class Repetition:
 
     def _watch(self) -> None:
         """Before the last warm-up iteration: what that one leaves frozen and dead is then part of the start."""
-        self._suspicion.watch()
         self._limits = read_limits()
         self._quiet_heap = is_quiet()
+        self._suspicion.watch(quiet_heap=self._quiet_heap)
         wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
         self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
 

@@ -16,6 +16,7 @@ from typing import Final
 from pytest_leakcheck.attribution.bounded import BoundedOwners, RefillingCaches, tracers_of_coverage
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.probes.processes import thread_ids
+from pytest_leakcheck.ratchet import growth, is_steady
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.units import format_amount
 
@@ -31,6 +32,9 @@ _ARRIVALS: Final = 10.0
 _FOLDER_LEAST, _FOLDER_MOST = 3, 8
 _AS_BEFORE: Final = 0.75
 _GARBAGE: Final = 12
+# Where other threads did less of the work, in seconds of CPU, their caches do not matter; those of 16 hold no more.
+_AT_WORK: Final = 0.05
+_OF_THREADS: Final = 4 << 20
 # What coverage.py keeps of a thread at most: 620 to 670 bytes were measured with coverage 7.
 _OF_A_TRACER: Final = {"heap": 1024, "object": 8, "block": 16}
 
@@ -54,8 +58,13 @@ class Suspicion:
         self._growing: dict[str, tuple[int, int]] = {}
         self._again_in = 0
 
-    def watch(self) -> None:
-        """When the instruments are opened: remember how full bounded owners are."""
+    def watch(self, *, quiet_heap: bool) -> None:
+        """When the instruments are opened: remember how full bounded owners are.
+
+        Args:
+            quiet_heap: The allocator keeps no caches of freed blocks.
+        """
+        self._quiet_heap = quiet_heap
         self._owners = BoundedOwners()
         self._caches = RefillingCaches()
         self._tracers = tracers_of_coverage()
@@ -63,7 +72,9 @@ class Suspicion:
     def explain(self, panel: Panel, name: str) -> str:
         """What else explains the growth of a resource than a leak; empty if nothing does."""
         filling = self._owners.filling(name, panel.above_start(name), panel.rises(name)) or self._cached(panel, name)
-        return f"bounded cache still filling: {filling}" if filling else self._traced(panel, name)
+        if filling:
+            return f"bounded cache still filling: {filling}"
+        return self._traced(panel, name) or self._kept_for_threads(panel, name)
 
     def begins_anew(self, panel: Panel, name: str) -> bool:
         """Whether it was an artefact of measuring: what ended late, or was frozen. Then the series must begin anew."""
@@ -150,6 +161,22 @@ class Suspicion:
         """Whether anything was at work before the test that could be at work now."""
         now = thread_ids()
         return (len(now) > 1 or panel.level("process") > 0) and now <= self._threads
+
+    def _kept_for_threads(self, panel: Panel, name: str) -> str:
+        """Whether the allocator's caches of other threads may account for it: uneven growth of no more than they hold.
+
+        glibc keeps up to 230 KB of freed blocks for each thread, in use by its count. Those of this thread are filled
+        beforehand, those of others cannot be.
+        """
+        if name != "heap" or self._quiet_heap or panel.above_start(name) > _OF_THREADS:
+            return ""
+        share, readings = panel.share_of_other_threads(), panel.series(name).readings
+        if share < _AT_WORK or is_steady(readings, growth(readings, find_resource(name).tolerance)):
+            return ""
+        return (
+            f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "
+            f"+{format_amount(panel.above_start(name), 'bytes')} so far; --leakcheck-isolate would tell"
+        )
 
     def _traced(self, panel: Panel, name: str) -> str:
         """Whether coverage.py's tracers account for the growth: no bound of theirs, but none of the test's doing."""

@@ -217,3 +217,35 @@ def test_tracers_of_coverage_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bytearray] = []
     (verdict,) = repeat(lambda: kept.append(bytearray(700)), Budget("heap")).verdicts
     assert verdict.outcome == "leak"
+
+
+def test_uneven_growth_while_other_threads_work_may_be_their_caches_of_freed_blocks() -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    numbers = iter(range(10_000))
+
+    def spin() -> None:
+        sum(range(20_000))
+
+    def uneven(*, threads: bool) -> None:
+        if next(numbers) % 3:
+            libc.malloc(1000)
+        thread = threading.Thread(target=spin)
+        if threads:
+            thread.start()
+            thread.join()
+
+    def steady() -> None:
+        libc.malloc(2000)
+        thread = threading.Thread(target=spin)
+        thread.start()
+        thread.join()
+
+    (verdict,) = repeat(lambda: uneven(threads=True), Budget("heap")).verdicts
+    assert verdict.outcome == "inconclusive"
+    assert "of the work, and malloc keeps freed blocks for each: uneven growth" in verdict.reason
+    assert "--leakcheck-isolate" in verdict.reason
+    # The same leak where no other thread works, and one in each iteration, are leaks.
+    assert [one.outcome for one in repeat(lambda: uneven(threads=False), Budget("heap")).verdicts] == ["leak"]
+    assert [one.outcome for one in repeat(steady, Budget("heap")).verdicts] == ["leak"]
