@@ -49,7 +49,8 @@ def test_a_leak_of_128_bytes_is_found_within_160_iterations(project: Project) ->
     mended = project.run()
     found = mended.finding("test_native", "heap")
     assert (mended.status, found["verdict"]) == (0, "ok"), mended.text
-    assert found["floor"] <= 16
+    # What the leaky arm kept would have been seen in this very run.
+    assert found["floor"] < 128
 
 
 FORMS = """
