@@ -78,8 +78,14 @@ def _wrap(text: str) -> list[str]:
 def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     verdict = finding.verdict
     yield verdict.outcome.replace("_", " "), verdict.reason
-    for one in finding.verdicts if finding.recording.stopped != "lost" else ():
-        yield one.resource, _course(finding, one, glyphs)
+    shown = finding.verdicts if finding.recording.stopped != "lost" else ()
+    # One line for all that is in order, where something is not: else that would be the last of a dozen.
+    in_order = [one.resource for one in shown if one.outcome == "ok" and verdict.outcome != "ok"]
+    for one in shown:
+        if one.resource not in in_order:
+            yield one.resource, _course(finding, one, glyphs)
+    if in_order:
+        yield "in order", ", ".join(in_order)
     for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
         unit = find_resource(seen.resource).unit
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"

@@ -151,9 +151,9 @@ heap unavailable: the C library has no mallinfo2 (glibc 2.3…
 
   unavailable  the C library has no mallinfo2 (glibc 2.33 or newer has it);
                rss_budget needs none
-  fd           11 → 11             within budget; would have seen 1 in 3 iter
   heap         unavailable: the C library has no mallinfo2 (glibc 2.33 or newer
                has it); rss_budget needs none
+  in order     fd
   finding      42a89e-heap
   next         pytest --leakcheck "tests/test_loader.py::test_heap"
 """,
