@@ -250,6 +250,9 @@ class Panel:
         scratch = self.n + 1
         self._read_into(scratch, True)
         self._charge(scratch, self.n)
+        for paced in self._paced:
+            paced.go_back_to(self.n)
+        self._due[0] = self.n + 1
 
     def _charge(self, late: int, early: int) -> None:
         for name in self._own:

@@ -53,6 +53,10 @@ class Pace:
         for at in range(last + 1, row + 1):
             self._column[at] = self._column[last]
 
+    def go_back_to(self, row: int) -> None:
+        """Take this row, which was read, for the last one: what was read since was for another purpose."""
+        self._rows[0], self._rows[1] = row, row + 1
+
     def read_into(self, row: int) -> None:
         """Read, and fill the rows since the last reading."""
         column, rows = self._column, self._rows
@@ -68,7 +72,7 @@ class Pace:
         elif since and value - column[rows[0]] > self._tolerance * since:
             rows[2] = row + _RISING
         every = 1
-        if row >= rows[2]:
-            allowed = _SECONDS + (_SHARE * (began - self._at[0]) / since if since else 0.0)
-            every = min(_RAREST, ceil(cost / allowed))
+        # From the second reading on it is known what an iteration takes.
+        if since and row >= rows[2]:
+            every = min(_RAREST, ceil(cost / (_SECONDS + _SHARE * (began - self._at[0]) / since)))
         rows[0], rows[1], self._at[0] = row, row + every, began
