@@ -61,6 +61,12 @@ def children() -> int:
     return count
 
 
+def blocks() -> int:
+    # The interpreter's cache of attributes keeps names, by and by, and is no doing of a case.
+    (getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache)()
+    return sys.getallocatedblocks()
+
+
 METERS: Final[dict[str, Callable[[], int]]] = {
     "fd": lambda: len(os.listdir("/proc/self/fd")),
     "thread": lambda: len(os.listdir("/proc/self/task")),
@@ -71,7 +77,7 @@ METERS: Final[dict[str, Callable[[], int]]] = {
     "mmap": mapped,
     "heap": heap,
     "object": lambda: len(gc.get_objects()),
-    "block": sys.getallocatedblocks,
+    "block": blocks,
     "task": lambda: sum(isinstance(one, Task) for one in gc.get_objects()),
 }
 
