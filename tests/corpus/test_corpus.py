@@ -157,7 +157,8 @@ def test_every_leak_is_red(outcome: Outcome, name: str) -> None:
 
 def test_nothing_else_is_red(outcome: Outcome, name: str) -> None:
     """And nearly all of it is found in order: on a machine that is busy with other things a doubt or two may be left."""
-    alarms, doubts = {}, {}
+    alarms: dict[str, str] = {}
+    doubts: dict[str, str] = {}
     for arm, found in by_arm(outcome, name).items():
         case, call = ARMS[arm]
         fine = {"ok", "inconclusive"} if case.doubt else {"ok"}
