@@ -146,10 +146,10 @@ class Panel:
 
     def level(self, resource: str) -> int:
         """The last reading."""
-        return self._columns[resource][self.n]
+        return self._filled(resource)[self.n]
 
     def above_start(self, resource: str) -> int:
-        column = self._columns[resource]
+        column = self._filled(resource)
         return column[self.n] - column[0]
 
     def rises(self, resource: str) -> int:
@@ -158,10 +158,14 @@ class Panel:
         return sum(1 for before, after in pairwise(x) if after > before)
 
     def series(self, resource: str) -> Series:
+        released = self._released[resource][: self.n] if resource in self._released else ()
+        return Series(resource, tuple(self._filled(resource)[: self.n + 1]), tuple(released))
+
+    def _filled(self, resource: str) -> array[int]:
+        """A column, whole up to the last row: of what is read rarely the rows in between are filled in only here."""
         for paced in self._paced:
             paced.fill(self.n)
-        released = self._released[resource][: self.n] if resource in self._released else ()
-        return Series(resource, tuple(self._columns[resource][: self.n + 1]), tuple(released))
+        return self._columns[resource]
 
     def all_series(self) -> tuple[Series, ...]:
         return tuple(map(self.series, self._columns)) if self.n >= 0 else ()
@@ -249,14 +253,11 @@ class Panel:
         # Read as every row is read, into the row that comes next: another way of reading would differ by a temporary.
         scratch = self.n + 1
         self._read_into(scratch, True)
-        self._charge(scratch, self.n)
+        for name, own in self._own.items():
+            own[0] += self._columns[name][scratch] - self._columns[name][self.n]
         for paced in self._paced:
             paced.go_back_to(self.n)
         self._due[0] = self.n + 1
-
-    def _charge(self, late: int, early: int) -> None:
-        for name in self._own:
-            self._own[name][0] += self._columns[name][late] - self._columns[name][early]
 
     def _read_into(self, row: int, whole: bool) -> None:
         self._read_tree(row)

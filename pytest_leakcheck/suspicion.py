@@ -5,7 +5,8 @@ Asked only when the numbers have made up their mind, so a test that is clean pay
 * a bounded owner that is filling up, or a cache that empties on request;
 * things that end by themselves a little later;
 * garbage that was alive when it was frozen;
-* something else at work: then the counter also rises while the test rests.
+* something else at work: then the counter also rises while the test rests;
+* what is kept for each thread, by coverage.py or by malloc.
 """
 
 from __future__ import annotations

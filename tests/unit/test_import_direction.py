@@ -53,18 +53,7 @@ LAYERS = (
     {"resources"},
     {"units"},
 )
-KNOW_PYTEST = {
-    "plugin",
-    "hookspecs",
-    "protocol",
-    "residue",
-    "session",
-    "xdist",
-    "fixture",
-    "failure",
-    "isolate",
-    "child",
-}
+KNOW_PYTEST = LAYERS[1] - {"measurement"}
 HEIGHT = {module: -depth for depth, layer in enumerate(LAYERS) for module in layer}
 
 

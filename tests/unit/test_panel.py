@@ -120,3 +120,13 @@ def test_the_row_after_own_work_is_read_anew(panel: Panel) -> None:
     moves = [after - before for before, after in itertools.pairwise(x)]
     assert all(100_000 <= move <= 110_000 for move in moves), moves
     assert len(kept) == 30
+
+
+def test_a_level_is_whole_in_a_row_in_which_its_counter_was_not_read(panel: Panel) -> None:
+    panel.start()
+    first = panel.level("heap")
+    assert first > 0
+    for _ in range(10):
+        panel.read(False)
+        assert panel.level("heap") == first
+        assert panel.above_start("heap") == 0
