@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from pytest_leakcheck.probes import PACED, NotInUse, Unavailable, open_instruments
+from pytest_leakcheck.probes.changes import Changes, follow
 from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
 from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.pace import Pace
@@ -58,6 +59,7 @@ class Panel:
         self._fds, self._threads, self._processes = self._columns.values()
         self._released = {name: self._column() for name in _TREE}
         self.folders: dict[str, Folder] = {}
+        self._changes: Changes | None = None
         self._instruments, self.missing = open_instruments(names)
         try:
             self._open_folders(names)
@@ -76,6 +78,12 @@ class Panel:
                     self.missing[folder.resource] = error
                 else:
                     self.folders[folder.resource] = folder
+        try:
+            self._changes = follow([folder.path for folder in self.folders.values()])
+        except OSError as error:
+            for name in self.folders:
+                self.missing[name] = Unavailable(f"folders cannot be watched here ({error})")
+            self.folders.clear()
 
     def _lay_out(self) -> None:
         # What the harness's own judging can move: exact counters of memory. Resident memory wanders by more than that.
@@ -107,8 +115,8 @@ class Panel:
         self._tree.close()
         for instrument in self._instruments:
             instrument.close()
-        for folder in self.folders.values():
-            folder.close()
+        if self._changes is not None:
+            self._changes.close()
 
     def start(self) -> None:
         """Read row 0, the start that levels are measured from; forgets earlier rows."""
@@ -261,8 +269,11 @@ class Panel:
 
     def _read_into(self, row: int, whole: bool) -> None:
         self._read_tree(row)
+        if self._changes is not None and (changed := self._changes.take()):
+            for folder in self.folders.values():
+                folder.changed |= folder.path in changed
         for folder, column in self._folder_columns:
-            if folder.has_changed(whole=whole):
+            if folder.changed and folder.is_due(whole=whole):
                 self._list(folder, row)
             column[row] = folder.count
         for read, column, own in self._quick:

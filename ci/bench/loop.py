@@ -1,4 +1,4 @@
-"""The cost of the measuring loop. In: nothing. Out: us per iteration, exit 1 above 15 or if anything is retained.
+"""The cost of the measuring loop. In: nothing. Out: us per iteration, exit 1 above 10 or if anything is retained.
 
 What is timed is `Repetition.iteration_done` around an empty body, between looks: probes, collection, bookkeeping. It is
 timed in a bare process and in one that has torch, pandas and numpy loaded (those that are here), with and without a
@@ -34,7 +34,7 @@ from pytest_leakcheck.ratchet import looks
 from pytest_leakcheck.runner import RED, Repetition
 
 HEAVY: Final = ("torch", "pandas", "numpy")
-LIMIT: Final = 15.0
+LIMIT: Final = 10.0
 BLOCK: Final = 2_000
 RETAINING: Final = 10_000
 WARMUP: Final = 3

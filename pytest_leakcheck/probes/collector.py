@@ -26,7 +26,12 @@ class BusyError(RuntimeError):
 
 
 class CollectorWatch:
-    """Freezes, collects, and sums what automatic collections release. One at a time in a process."""
+    """Freezes, collects, and sums what automatic collections release. One at a time in a process.
+
+    Attributes:
+        has_released: Whether automatic collections gave anything back since `take_released` was last called.
+        released_names: What the released descriptors pointed to, where that was asked for.
+    """
 
     _under_way = False
 
@@ -40,6 +45,7 @@ class CollectorWatch:
         self._ours = False
         self._callback = self._on_collection
         self._had_frozen = False
+        self.has_released = False
         self.released_names: Counter[str] = Counter()
 
     @property
@@ -111,11 +117,6 @@ class CollectorWatch:
         """Freeze again after `thaw`."""
         gc.freeze()
 
-    @property
-    def has_released(self) -> bool:
-        """Whether automatic collections gave anything back since `take_released` was last called."""
-        return bool(self._released[0] or self._released[1])
-
     def take_released(self) -> tuple[int, int, int]:
         """Descriptors, threads and processes that automatic collections gave back since the last call.
 
@@ -123,6 +124,7 @@ class CollectorWatch:
         """
         fds, threads = self._released
         self._released[0] = self._released[1] = 0
+        self.has_released = False
         return fds, threads, 0
 
     def name_released(self, wanted: bool) -> None:
@@ -140,6 +142,7 @@ class CollectorWatch:
             return
         self._released[0] += max(0, self._before[0] - fds)
         self._released[1] += max(0, self._before[1] - threads)
+        self.has_released = bool(self._released[0] or self._released[1])
 
     def _note_names(self, phase: str) -> None:
         assert self._names_before is not None

@@ -7,7 +7,6 @@ runs than chance allows.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import tempfile
@@ -18,11 +17,7 @@ from math import exp, lgamma, log
 from typing import Final
 
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.processes import open_high
 
-# A change within one tick of the kernel's clock may leave the folder's times as they were: 10 ms at 100 Hz, and more on a
-# virtual machine that has to wait for its turn.
-_TICK: Final = 100_000_000
 # A listing that takes longer than 10 ms (30,000 entries do) may take half of the time at most, where others keep changing
 # the folder and nothing comes that counts.
 _DEAR: Final = 10_000_000
@@ -36,8 +31,8 @@ _ALPHA: Final = 0.001
 class Folder:
     """``shm`` or ``disk``: entries that arrived since the start, are still there, and are not known to be of others.
 
-    Resolution: one entry; what lies deeper is not looked at. Noise: what other processes make, see `rested`. Cost: one
-    ``fstat`` (0.8 us) while nothing changes, else a listing. Scope: the machine. Fallback: without /dev/shm (macOS,
+    Resolution: one entry; what lies deeper is not looked at. Noise: what other processes make, see `rested`. Cost: nothing
+    while nothing changes (`changes`), else a listing. Scope: the machine. Fallback: without /dev/shm (macOS,
     Windows) ``shm`` is unavailable.
 
     Attributes:
@@ -45,6 +40,7 @@ class Folder:
         path: The folder.
         others: Kinds of names that others make, with an example of each.
         count: How many counted when the folder was last listed.
+        changed: Something has come or gone since then.
     """
 
     def __init__(self, resource: str, path: str) -> None:
@@ -52,34 +48,31 @@ class Folder:
         self.path = path
         self.others: dict[str, str] = {}
         self.count = 0
-        self._folder = -1
-        self._known: set[str] = set()
+        self.changed = False
+        # A dict of plain keys and values, unlike a set, is no work for the collector.
+        self._known: dict[str, None] = {}
         self._arrived: dict[str, int] = {}
         self._gone: list[tuple[str, int, int]] = []
         self._resting: Counter[str] = Counter()
-        # Modification time, size and links, when that was read (all 0: never), and when to list next at the earliest.
-        self._stamp = array("q", (0, 0, 0, 0, 0))
+        # In nanoseconds: when to list next at the earliest (0: at once). A number kept as an object would be a block.
+        self._next = array("q", (0,))
 
     def open(self) -> None:
         """Raises `Unavailable` where there is no such folder."""
         try:
-            self._folder = open_high(self.path)
             self.restart()
-        except (OSError, ImportError) as error:
+        except OSError as error:
             raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._folder)
 
     def restart(self) -> None:
         """What is there now was there before."""
-        self._known = set(os.listdir(self.path))
+        self._known = dict.fromkeys(os.listdir(self.path))
         self._arrived.clear()
         self._gone.clear()
         self._resting.clear()
         self.count = 0
-        self._stamp[0] = self._stamp[4] = 0
+        self.changed = False
+        self._next[0] = 0
 
     def kinds(self) -> list[str]:
         """For each entry that counts its kind of name, with the folder: equal where names were made up alike."""
@@ -88,18 +81,19 @@ class Folder:
 
     def relist(self, row: int) -> None:
         """List the folder; arrivals and departures are remembered as of this row."""
-        began = time.time_ns()
-        now = set(os.listdir(self.path))
+        began = time.monotonic_ns()
+        self.changed = False
+        now = dict.fromkeys(os.listdir(self.path))
         for name in [name for name in self._arrived if name not in now]:
             self._gone.append((name, self._arrived.pop(name), row))
-        for name in now - self._known:
+        for name in now.keys() - self._known.keys():
             if not self._is_of_others(name):
                 self._arrived[name] = row
         # A name that comes again is new again.
         self._known = now
         risen, self.count = len(self._arrived) > self.count, len(self._arrived)
-        ended = time.time_ns()
-        self._stamp[4] = 2 * ended - began if ended - began > _DEAR and not risen else 0
+        ended = time.monotonic_ns()
+        self._next[0] = 2 * ended - began if ended - began > _DEAR and not risen else 0
 
     def rested(self, row: int, seconds: float, worked: float) -> bool:
         """List again after the test has rested: what has arrived meanwhile is not its own.
@@ -144,17 +138,9 @@ class Folder:
             for row in range(first, until):
                 column[row] += 1
 
-    def has_changed(self, *, whole: bool) -> bool:
-        """Whether to list: something may have arrived or left, and, unless ``whole``, the last listing is paid for."""
-        now, status, stamp = time.time_ns(), os.fstat(self._folder), self._stamp
-        changed = status.st_mtime_ns != stamp[0] or status.st_size != stamp[1] or status.st_nlink != stamp[2]
-        if not changed and stamp[3] - stamp[0] > _TICK:
-            return False
-        if stamp[4] and not whole and now < stamp[4]:
-            return False
-        stamp[0], stamp[1], stamp[2] = status.st_mtime_ns, status.st_size, status.st_nlink
-        stamp[3] = now
-        return True
+    def is_due(self, *, whole: bool) -> bool:
+        """Whether to list: something has changed, and, unless ``whole``, the last listing is paid for."""
+        return self.changed and (whole or not self._next[0] or time.monotonic_ns() >= self._next[0])
 
     def _is_of_others(self, name: str) -> bool:
         return bool(self.others) and not self.others.keys().isdisjoint(_kinds(name))

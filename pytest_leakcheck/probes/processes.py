@@ -122,13 +122,17 @@ class PortableTree:
 
 def open_high(path: str) -> int:
     """Open for reading under a high number: a program that closes a descriptor twice hits a low one."""
+    return lift(os.open(path, os.O_RDONLY))
+
+
+def lift(low: int) -> int:
+    """Move a descriptor to a high number; the low one is closed."""
     import fcntl
     import resource
 
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = _HIGH if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _HIGH))
-    low = os.open(path, os.O_RDONLY)
     try:
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = _HIGH if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _HIGH))
         return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
     finally:
         os.close(low)

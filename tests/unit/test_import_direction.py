@@ -37,6 +37,7 @@ LAYERS = (
         "floor",
         "probes",
         "probes.base",
+        "probes.changes",
         "probes.collector",
         "probes.folders",
         "probes.heap",

@@ -1,0 +1,118 @@
+"""Both ways to follow folders say the same: whether anything came or went in them since one last asked."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.probes import changes
+from pytest_leakcheck.probes.changes import Changes, Notices, Stamps, follow
+from pytest_leakcheck.probes.collector import open_targets
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> tuple[str, str]:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    return str(tmp_path / "a"), str(tmp_path / "b")
+
+
+@pytest.fixture(params=[Notices, Stamps])
+def followed(request: pytest.FixtureRequest, paths: tuple[str, str]) -> Iterator[Changes]:
+    following: Changes = request.param(paths)
+    yield following
+    following.close()
+
+
+@pytest.fixture
+def notices(paths: tuple[str, str]) -> Iterator[Notices]:
+    following = Notices(paths)
+    yield following
+    following.close()
+
+
+def test_what_comes_and_what_goes_is_seen_in_its_folder(followed: Changes, paths: tuple[str, str]) -> None:
+    for path in paths:
+        os.utime(path, ns=(1, 1))
+    followed.take()
+    assert not followed.take()
+    for path in paths:
+        # A change within one tick of the kernel's clock may leave the folder's time as it was.
+        for number in range(200):
+            Path(path, f"part-{number}").touch()
+            assert path in followed.take()
+        for number in range(200):
+            Path(path, f"part-{number}").unlink()
+            assert path in followed.take()
+
+
+def test_what_is_moved_in_or_out_is_seen(notices: Notices, paths: tuple[str, str]) -> None:
+    first, second = paths
+    Path(first, "x").touch()
+    assert notices.take() == {first}
+    Path(first, "x").rename(Path(second, "x"))
+    assert notices.take() == {first, second}
+    assert not notices.take()
+
+
+def test_what_is_only_written_or_lies_deeper_is_no_change(notices: Notices, paths: tuple[str, str]) -> None:
+    folder = Path(paths[0])
+    (folder / "inner").mkdir()
+    assert notices.take() == {paths[0]}
+    (folder / "inner" / "file").touch()
+    assert not notices.take()
+
+
+def test_when_too_much_happened_at_once_anything_may_have_changed(
+    notices: Notices, paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says so in an event of no watch, -1 (man 7 inotify, IN_Q_OVERFLOW)."""
+    Path(paths[0], "x").touch()
+    events = iter([changes._EVENT.pack(-1, 0x4000, 0, 0)])
+
+    def read(_descriptor: int, _most: int) -> bytes:
+        try:
+            return next(events)
+        except StopIteration:
+            raise BlockingIOError from None
+
+    monkeypatch.setattr(os, "read", read)
+    assert notices.take() == set(paths)
+
+
+def test_one_folder_under_two_names_is_one(tmp_path: Path) -> None:
+    following = Notices([str(tmp_path), str(tmp_path)])
+    (tmp_path / "x").touch()
+    assert following.take() == {str(tmp_path)}
+    following.close()
+
+
+def test_nothing_stays_open(paths: tuple[str, str], tmp_path: Path) -> None:
+    before = open_targets()
+    for way in (Notices, Stamps):
+        following = way(paths)
+        assert len(open_targets()) == len(before) + 2
+        assert max(open_targets()) > 900, "under low numbers a program that closes one twice would hit them"
+        following.close()
+        with pytest.raises(OSError, match="none"):
+            way([*paths, str(tmp_path / "none")])
+    assert open_targets() == before
+
+
+def test_without_inotify_the_times_of_the_folders_are_compared(
+    paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def used_up(_result: int, _path: str | None = None) -> int:
+        raise OSError(errno.EMFILE, "instances used up")
+
+    following = follow(paths)
+    assert isinstance(following, Notices)
+    following.close()
+    monkeypatch.setattr(changes, "_checked", used_up)
+    following = follow(paths)
+    assert isinstance(following, Stamps)
+    following.close()
