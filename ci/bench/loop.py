@@ -24,12 +24,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import repeat
 from statistics import median
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.plan import ADAPTIVE, Effort, plan_test
 from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.objects import Blocks
 from pytest_leakcheck.ratchet import looks
 from pytest_leakcheck.runner import RED, Repetition
 
@@ -195,6 +197,7 @@ class _Counters:
 
     def __init__(self) -> None:
         self._rows = (array("q", (0, 0, 0)), array("q", (0, 0, 0)))
+        self._blocks = Blocks()
         self._heap: Heap | None = Heap()
         try:
             self._heap.open()
@@ -202,9 +205,12 @@ class _Counters:
             self._heap = None
 
     def read(self, row: int) -> None:
+        # Empties the interpreter's list of spare floats: how many a row leaves there depends on what was read in it.
+        gc.collect()
         self._rows[row][0] = len(gc.get_objects())
         self._rows[row][1] = self._heap.read() if self._heap else 0
-        self._rows[row][2] = sys.getallocatedblocks()
+        # As the probe reads it, with the interpreter's cache of attributes emptied, which else takes a name or two.
+        self._rows[row][2] = self._blocks.read()
 
     def gained(self) -> Retained:
         objects, heap, blocks = (after - before for before, after in zip(*self._rows, strict=True))
@@ -212,11 +218,12 @@ class _Counters:
 
 
 def _retained(repetition: Repetition, counters: _Counters) -> Retained:
-    # Twice, so that the first reading of two is no different from the second.
-    for _ in range(2):
-        repetition.iteration_done()
-        counters.read(0)
-    for _ in range(RETAINING - 2):
+    # Twice, so that the first reading of two is no different from the second, and neither within a loop: its iterator, and
+    # the last number of a range, are blocks.
+    counters.read(0)
+    repetition.iteration_done()
+    counters.read(0)
+    for _ in repeat(None, RETAINING - 1):
         _body()
         repetition.iteration_done()
     counters.read(1)
