@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
 from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.attribution.path import touches
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.runner import Result
@@ -44,6 +45,8 @@ class Finding:
         held: Survivors by resource.
         recording: The readings.
         reasons: The reasons that budgets give, by resource.
+        culprit: What is known of the cause of the worst verdict.
+        third_party: Why a red is none of those who are to blame (``--leakcheck-blame``); empty where that was not asked.
     """
 
     test: str
@@ -56,12 +59,13 @@ class Finding:
     held: Mapping[str, tuple[Held, ...]]
     recording: Recording
     reasons: Mapping[str, str]
+    culprit: Culprit | None = None
+    third_party: str = ""
 
     @property
     def fingerprint(self) -> str:
-        """Equal for the same verdict on the same test on any machine: six hex digits and the resource."""
-        known = f"{self.test}|{self.verdict.resource}|{self.verdict.outcome}"
-        return f"{hashlib.sha256(known.encode(errors='backslashreplace')).hexdigest()[:6]}-{self.verdict.resource}"
+        """Equal for the same cause in any test on any machine (`culprit.fingerprint`)."""
+        return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` gives the finding back equal."""
@@ -82,16 +86,19 @@ class Finding:
             held={name: tuple(Held(**one) for one in group) for name, group in data["held"].items()},
             recording=Recording.from_json(data["recording"]),
             reasons=dict(data["reasons"]),
+            culprit=data["culprit"] and Culprit.from_json(data["culprit"]),
+            third_party=data["third_party"],
         )
 
 
-def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip") -> Finding:
+def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", blame: tuple[str, ...] = ()) -> Finding:
     """Judge a whole test by the verdicts on its resources.
 
     Args:
         result: What the repetition found.
         fail_on: Outcomes that are red; ``unclosed`` and ``inconclusive`` only under an explicit budget.
         missing: ``"fail"`` makes an absent instrument of an explicit budget red.
+        blame: Packages; growth is red only where a suspect frame is of one of them. Empty: of any.
 
     Returns:
         The finding. A test that was stopped before its start is ``inconclusive``.
@@ -103,6 +110,11 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip") ->
         reason = f"stopped after {result.recording.seconds:.1f} s, before {missed}"
         verdicts = (Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time"),)
     colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
+    culprit, third_party = result.culprit, ""
+    if blame and not touches(culprit.frames if culprit else (), blame):
+        third_party = f"no frame that is under suspicion is of {', '.join(blame)}"
+        grown = ("leak", "over_budget", "unclosed")
+        colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in grown}
     order = ("red", "yellow", "green")
     worst = min(verdicts, key=lambda verdict: (order.index(colours[verdict]), _RANK.index(verdict.outcome)))
     judged = {verdict.resource for verdict in verdicts}
@@ -117,6 +129,8 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip") ->
         held=result.held,
         recording=result.recording,
         reasons={budget.resource: budget.reason for budget in result.plan.budgets if budget.reason},
+        culprit=culprit if culprit is not None and culprit.resource == worst.resource else None,
+        third_party=third_party if worst.outcome in ("leak", "over_budget", "unclosed") else "",
     )
 
 

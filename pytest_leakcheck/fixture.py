@@ -167,7 +167,7 @@ class _Measuring:
         from pytest_leakcheck.report.block import block
         from pytest_leakcheck.session import glyphs_of
 
-        finding = conclude(result, self._settings.fail_on, self._settings.missing)
+        finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
         self._node.stash.setdefault(FINDINGS, []).append(finding)
         if finding.colour == "red":
             raise LeakError(block(finding, glyphs_of(self._node.config)))

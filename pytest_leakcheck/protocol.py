@@ -114,7 +114,7 @@ class RepeatingProtocol:
         if own_failure is not None:
             _log_as_it_was(item, nextitem, own_failure)
         elif result is not None:
-            finding = conclude(result, self._settings.fail_on, self._settings.missing)
+            finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
             item.stash[FINDINGS] = [finding]
             item.user_properties += [
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")

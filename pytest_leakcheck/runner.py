@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.identity import Held, describe_target, group, survivors, take_identities
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Plan
@@ -39,12 +40,14 @@ class Result:
         recording: All readings.
         verdicts: One per judged resource, in the order of judgement; after a red no further one is judged.
         held: Survivors by resource (for ``unclosed``: what the collector gave back), where they have identities.
+        culprit: What is known of the cause of a red.
     """
 
     plan: Plan
     recording: Recording
     verdicts: tuple[Verdict, ...]
     held: Mapping[str, tuple[Held, ...]]
+    culprit: Culprit | None = None
 
 
 class Repetition:

@@ -75,6 +75,11 @@ def _outcomes(value: Any) -> str:
     return f"{wrong[0]!r} is not one of auto, {', '.join(words)}" if wrong else ""
 
 
+def _packages(value: Any) -> str:
+    wrong = [word for word in split_words(value) if not word.isidentifier()]
+    return f"{wrong[0]!r} is not the name of a package or module: give top-level names, as imported" if wrong else ""
+
+
 def split_words(value: str) -> tuple[str, ...]:
     """Comma-separated words, spaces dropped."""
     return tuple(word.strip() for word in value.split(",") if word.strip())
@@ -104,6 +109,15 @@ OPTIONS: Final = (
         "What turns a test red: leak,over_budget,unclosed,inconclusive. "
         "'auto' is the first three, and in CI inconclusive where a budget is explicit.",
         check=_outcomes,
+    ),
+    Option(
+        "blame",
+        "string",
+        "",
+        "LIST",
+        "Packages: only growth that a frame of one of them has to do with is red, the rest is third-party. "
+        "Example: --leakcheck-blame=decode,train",
+        check=_packages,
     ),
     Option(
         "missing",
@@ -136,6 +150,7 @@ class Settings:
     isolate: bool = False
     run: int = 10_000
     fail_on: tuple[str, ...] = ("leak", "over_budget", "unclosed")
+    blame: tuple[str, ...] = ()
     missing: str = "skip"
     summary: str = "failed"
     json: str = ""
@@ -177,6 +192,7 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
     automatic = ("leak", "over_budget", "unclosed", *(("inconclusive",) if in_ci else ()))
     values["fail_on"] = automatic if "auto" in words else words
+    values["blame"] = split_words(values["blame"])
     return Settings(**values, sources=sources)
 
 

@@ -1,4 +1,7 @@
-"""Which descriptors, threads and children are there now and were not at the start, grouped so that a person can read it."""
+"""Which descriptors, threads, children and tasks there are, so that those that are new can be told and named.
+
+Listing is kept apart from naming: what is listed at each change is cheap to read, and only survivors are described.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import os
 import re
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.probes.processes import descendants
@@ -21,37 +25,82 @@ _COUNTER: Final = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """So many survivors of one kind."""
+    """So many survivors of one kind.
+
+    Attributes:
+        what: What they are, without what differs from one to the next.
+        count: How many.
+        note: What else is known of them: how old the oldest is, how much they hold; empty if nothing is.
+    """
 
     what: str
     count: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The identities behind the scarce counters at one moment."""
+    """The identities behind the scarce counters at one moment.
+
+    Attributes:
+        fds: What each descriptor of this process points to, by number.
+        threads: Names by the kernel's number.
+        children: Command lines by pid.
+        of_children: What the descriptors of live children point to, by pid and number.
+    """
 
     fds: Mapping[int, str]
     threads: Mapping[int, str]
     children: Mapping[int, str]
+    of_children: Mapping[tuple[int, int], str]
 
 
 def take_identities() -> Identities:
-    """Read them now: descriptors of this process, its Python threads, the live processes below it."""
-    threads = {thread.ident or 0: thread.name for thread in threading.enumerate()}
-    children = {pid: _command(pid) for pid in descendants(os.getpid())} if sys.platform.startswith("linux") else {}
-    return Identities(open_targets(), threads, children)
+    """Read them now. Without /proc, threads are Python's, and there are no descriptors and children."""
+    children = live_children()
+    of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
+    return Identities(open_targets(), running_threads(), children, of_children)
+
+
+def running_threads() -> dict[int, str]:
+    """The threads of this process by the kernel's number: Python's with their name and what they run, others so."""
+    named = {thread.native_id or 0: _thread(thread) for thread in threading.enumerate()}
+    try:
+        ids = map(int, os.listdir("/proc/self/task"))
+    except OSError:
+        return named
+    return {number: named.get(number) or f"{_comm(number)} (no Python thread)" for number in ids}
+
+
+def live_children() -> dict[int, str]:
+    """The command lines of all live processes below this one."""
+    return {pid: _command(pid) for pid in descendants(os.getpid())} if sys.platform.startswith("linux") else {}
+
+
+def alive_tasks() -> dict[int, str]:
+    """The asyncio tasks that `probes.libraries.Tasks` counts, by identity, named by their coroutine."""
+    tasks: Any = sys.modules.get("asyncio.tasks")
+    found: dict[int, str] = {}
+    for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):
+        for task in list(getattr(tasks, name, None) or ()):
+            coroutine = task.get_coro()
+            found[id(task)] = f"task of {getattr(coroutine, '__qualname__', type(coroutine).__name__)}()"
+    return found
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
     """What is new, by resource; a number that was reused for another target counts as new."""
-    fds = [target for fd, target in after.fds.items() if before.fds.get(fd) != target]
-    threads = [name for ident, name in after.threads.items() if ident not in before.threads]
-    children = [command for pid, command in after.children.items() if pid not in before.children]
+    fds = [describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target]
+    for (pid, fd), target in after.of_children.items():
+        # What a child had from its start is the child's doing no more than the leak of a child is one of descriptors.
+        if pid in before.children and before.of_children.get((pid, fd)) != target:
+            fds.append(f"{describe_target(target)} in child {after.children[pid]}")
+    threads = [name for number, name in after.threads.items() if number not in before.threads]
+    new = {pid: command for pid, command in after.children.items() if pid not in before.children}
     return {
-        "fd": group(map(describe_target, fds)),
+        "fd": group(fds),
         "thread": group(_COUNTER.sub("N", name) for name in threads),
-        "process": group(children),
+        "process": _with_age(new),
     }
 
 
@@ -71,6 +120,42 @@ def describe_target(target: str) -> str:
     return target
 
 
+def describe_fd(fd: int, target: str) -> str:
+    """As `describe_target`; a socket of this process with whom it talks to."""
+    return _socket(fd) if target.startswith("socket:") else describe_target(target)
+
+
+def _socket(fd: int) -> str:
+    import socket
+
+    try:
+        # Of a copy: the original must not be closed with the object.
+        with socket.socket(fileno=os.dup(fd)) as copy:
+            if copy.family not in (socket.AF_INET, socket.AF_INET6):
+                return "socket"
+            if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return f"socket listening on {copy.getsockname()[0]}"
+            host, port, *_ = copy.getpeername()
+            return f"socket to {host}:{port}"
+    except OSError:
+        return "socket"
+
+
+def _thread(thread: threading.Thread) -> str:
+    target = getattr(thread, "_target", None)
+    function = getattr(target, "__qualname__", "")
+    # Unnamed threads have it in their name already: Thread-1 (work).
+    return thread.name if not function or f"({target.__name__})" in thread.name else f"{thread.name} ({function})"
+
+
+def _comm(number: int) -> str:
+    try:
+        with open(f"/proc/self/task/{number}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "a thread"
+
+
 def _command(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -78,3 +163,22 @@ def _command(pid: int) -> str:
     except OSError:
         return "gone"
     return " ".join(word.decode(errors="replace") for word in words if word) or "just started"
+
+
+def _with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
+    began: dict[str, float] = {}
+    for pid, command in children.items():
+        began[command] = min(_began(pid), began.get(command, time.time()))
+    return tuple(
+        Held(one.what, one.count, f"the oldest for {time.time() - began[one.what]:.1f} s")
+        for one in group(children.values())
+    )
+
+
+def _began(pid: int) -> float:
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return time.time()

@@ -153,16 +153,16 @@ class CollectorWatch:
         self._names_before = targets
 
 
-def open_targets() -> dict[int, str]:
-    """What each open descriptor of this process points to (empty where there is no /proc)."""
+def open_targets(process: str = "self") -> dict[int, str]:
+    """What each open descriptor of a process points to (empty where there is no /proc, or it may not be looked at)."""
     targets: dict[int, str] = {}
     try:
-        names = os.listdir("/proc/self/fd")
+        names = os.listdir(f"/proc/{process}/fd")
     except OSError:
         return targets
     for name in names:
         try:
-            targets[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+            targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}")
         except OSError:
             continue
     return targets

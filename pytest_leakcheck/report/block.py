@@ -8,6 +8,7 @@ from itertools import chain, repeat
 from typing import Final
 
 from pytest_leakcheck.finding import Finding
+from pytest_leakcheck.report import culprit
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.units import format_amount, format_rate
@@ -37,6 +38,8 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
         return _cut(f"{verdict.resource} {verdict.outcome}: {verdict.reason}", glyphs)
     line = f"{head} (budget {budget})"
     held = finding.held.get(verdict.resource, ())
+    if finding.culprit is not None and (site := culprit.headline(finding.culprit)):
+        return _cut(f"{line} {glyphs.dash} {site}", glyphs)
     if held:
         name = held[0].what.rpartition("/")[2]
         more = f" + {len(held) - 1} more" if len(held) > 1 else ""
@@ -91,6 +94,8 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
         yield label, f"{seen.resource} {grew}; not judged"
     yield from _held(finding, glyphs)
+    if finding.culprit is not None:
+        yield from culprit.rows(finding.culprit, _TEXT, glyphs)
     if finding.recording.collector == "off":
         yield "collector", "switched off by the program: cyclic garbage counts as retained"
     means = consequence(finding, verdict, glyphs)
@@ -100,6 +105,8 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         yield "budget", f"{finding.budgets[verdict.resource]}: {finding.reasons[verdict.resource]}"
     if verdict.advice:
         yield "advice", verdict.advice
+    if finding.third_party:
+        yield "third party", finding.third_party
     yield "finding", finding.fingerprint
 
 
@@ -136,8 +143,8 @@ def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     label = "released" if finding.verdict.outcome == "unclosed" else "held"
     for group in finding.held.values():
         for one in group[:_MOST_HELD]:
-            count = f"{one.count} {glyphs.times} "
-            yield label, count + _place(one.what, _TEXT - len(count), glyphs)
+            count, note = f"{one.count} {glyphs.times} ", f", {one.note}" if one.note else ""
+            yield label, count + _place(one.what, _TEXT - len(count) - len(note), glyphs) + note
             label = ""
         if len(group) > _MOST_HELD:
             yield "", f"and {len(group) - _MOST_HELD} kinds more"

@@ -14,14 +14,16 @@ class Glyphs:
     times: str
     dash: str
     arrow: str
+    both: str
     about: str
     dots: str
     dot: str
+    corner: str
     levels: str
 
 
-UNICODE: Final = Glyphs("\N{MULTIPLICATION SIGN}", "—", "→", "≈", "…", "·", "▁▂▃▄▅▆▇█")
-ASCII: Final = Glyphs("x", "-", ">", "~", "~", "|", "_.:-=+*#")
+UNICODE: Final = Glyphs("\N{MULTIPLICATION SIGN}", "—", "→", "↔", "≈", "…", "·", "└", "▁▂▃▄▅▆▇█")
+ASCII: Final = Glyphs("x", "-", ">", "&", "~", "~", "|", "`", "_.:-=+*#")
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +20,11 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
     """The file's content: ``findings`` has one object per verdict, ``recordings`` one per test.
 
     A finding has ``test resource verdict colour slope level floor iterations site owner held fingerprint reason``;
-    amounts are in the unit of the resource, per iteration for slope and floor. ``site`` and ``owner`` are null where
-    they are not resolved.
+    amounts are in the unit of the resource, per iteration for slope and floor.
+
+    ``site`` is the line to change, ``{file, line, function, call}``; ``owner`` who holds it, ``{name, path, holds,
+    gained}``. Each is null where it is not resolved, and ``culprit.unresolved`` then says why; ``culprit`` has the rest:
+    the whole call path, phase and fixture, the line that keeps it, the cycle, the hint.
     """
     return {
         "schema": SCHEMA,
@@ -35,6 +39,8 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
 
 def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]:
     worst = verdict == finding.verdict
+    culprit = finding.culprit if worst else None
+    known = culprit.to_json() if culprit else None
     return {
         "test": finding.test,
         "resource": verdict.resource,
@@ -44,9 +50,13 @@ def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]
         "level": verdict.level,
         "floor": verdict.floor,
         "iterations": verdict.iterations,
-        "site": None,
-        "owner": None,
-        "held": [{"what": one.what, "count": one.count} for one in finding.held.get(verdict.resource, ())],
+        "site": asdict(culprit.site) if culprit and culprit.site else None,
+        "owner": known["owner"] if known else None,
+        "culprit": known,
+        "third_party": finding.third_party if worst else "",
+        "held": [
+            {"what": one.what, "count": one.count, "note": one.note} for one in finding.held.get(verdict.resource, ())
+        ],
         "fingerprint": finding.fingerprint if worst else None,
         "reason": verdict.reason,
         "seen": [{"resource": s.resource, "slope": s.slope, "level": s.level} for s in finding.seen] if worst else [],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +13,7 @@ import pytest
 from pytest_leakcheck.attribution.identity import (
     Held,
     Identities,
+    describe_fd,
     describe_target,
     group,
     survivors,
@@ -41,17 +44,18 @@ def test_equal_ones_are_counted_most_frequent_first() -> None:
 
 
 def test_survivors_are_what_is_new() -> None:
-    before = Identities({3: "/dev/null", 4: "socket:[1]"}, {1: "MainThread"}, {10: "old"})
+    before = Identities({3: "/dev/null", 4: "socket:[1]"}, {1: "MainThread"}, {10: "old"}, {(10, 3): "/a"})
     after = Identities(
         {3: "/dev/null", 4: "socket:[2]", 5: "socket:[3]"},
         {1: "MainThread", 2: "Thread-7 (work)", 3: "Thread-8 (work)"},
-        {11: "sleep 60"},
+        {10: "old", 11: "sleep 60"},
+        {(10, 3): "/a", (10, 4): "/clip.mp4", (10, 5): "/clip.mp4", (11, 3): "/of a new child"},
     )
     assert survivors(before, after) == {
         # Descriptor 4 was closed and its number used again.
-        "fd": (Held("socket", 2),),
+        "fd": (Held("socket", 2), Held("/clip.mp4 in child old", 2)),
         "thread": (Held("Thread-N (work)", 2),),
-        "process": (Held("sleep 60", 1),),
+        "process": (Held("sleep 60", 1, "the oldest for 0.0 s"),),
     }
     assert survivors(after, after) == {"fd": (), "thread": (), "process": ()}
 
@@ -74,6 +78,39 @@ def test_what_is_kept_survives_and_what_is_given_back_does_not() -> None:
     thread.join()
     os.close(descriptor)
     assert held["fd"] == (Held("/dev/null", 1),)
-    assert held["thread"] == (Held("reader-N", 1),)
-    assert held["process"] == (Held("sleep 60", 1),)
+    assert held["thread"] == (Held("reader-N (Event.wait)", 1),)
+    assert [(one.what, one.count) for one in held["process"]] == [("sleep 60", 1)]
+    assert re.fullmatch(r"the oldest for \d+\.\d s", held["process"][0].note)
     assert survivors(before, take_identities()) == {"fd": (), "thread": (), "process": ()}
+
+
+def test_a_socket_says_whom_it_talks_to() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            assert describe_fd(client.fileno(), "socket:[1]") == f"socket to 127.0.0.1:{port}"
+        assert describe_fd(server.fileno(), "socket:[1]") == "socket listening on 127.0.0.1"
+    left, right = socket.socketpair()
+    with left, right, socket.socket() as unused:
+        assert describe_fd(left.fileno(), "socket:[1]") == "socket"
+        assert describe_fd(unused.fileno(), "socket:[1]") == "socket"
+        assert describe_fd(left.fileno(), "/dev/null") == "/dev/null"
+    assert describe_fd(-1, "socket:[1]") == "socket"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_descriptors_that_a_child_opens_are_told_with_the_child() -> None:
+    program = "import sys; sys.stdin.readline(); kept = open('/dev/zero'); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        while len(Path(f"/proc/{child.pid}/cmdline").read_bytes()) < len(program):
+            pass
+        before = take_identities()
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "open\n"
+        (held,) = survivors(before, take_identities())["fd"]
+    assert held.what.startswith("/dev/zero in child ")

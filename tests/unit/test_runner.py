@@ -85,7 +85,7 @@ def test_children_that_are_kept_are_a_leak_and_killed_ones_are_not() -> None:
     finally:
         stop()
     assert (result.verdicts[0].outcome, result.verdicts[0].slope) == ("leak", 1.0)
-    assert result.held["process"] == (Held("sleep 60", 17),)
+    assert [(one.what, one.count) for one in result.held["process"]] == [("sleep 60", 17)]
     assert verdict_on(start_and_stop, Budget("process", 0)).outcome == "ok"
 
 

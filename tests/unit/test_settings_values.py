@@ -28,6 +28,7 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
         "isolate",
         "run",
         "fail_on",
+        "blame",
         "missing",
         "summary",
         "json",
@@ -92,6 +93,11 @@ WRONG = [
     ),
     ("leakcheck_missing", "x", "must be one of skip, fail"),
     ("leakcheck_summary", "x", "must be one of failed, all, none"),
+    (
+        "leakcheck_blame",
+        "src/decode",
+        "'src/decode' is not the name of a package or module: give top-level names, as imported",
+    ),
 ]
 
 

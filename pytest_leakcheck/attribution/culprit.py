@@ -1,0 +1,130 @@
+"""What was found out about the growth of one resource: where it is made, who holds it, and what to do about it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePath
+from typing import Any
+
+from pytest_leakcheck.attribution.path import Where
+from pytest_leakcheck.attribution.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One step of a retaining path.
+
+    Attributes:
+        holder: What refers: ``module case``, ``list``, ``Trainer``, ``function decode``.
+        via: By what it refers to the next: ``._KEPT``, ``['uploads']``, ``[19]``, ``.path``, ``closure cell items``.
+        suspect: It is this reference that grows, or that should have been dropped.
+    """
+
+    holder: str
+    via: str
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds what is retained.
+
+    Attributes:
+        name: Short, and good to search for: ``case._KEPT``, ``Trainer.history``, ``lru_cache of lookup``.
+        path: From the root to the last reference.
+        holds: What is held: ``bytearray, 4,039 B``.
+        gained: Entries per iteration; 0 where it did not grow by entries.
+    """
+
+    name: str
+    path: tuple[Reference, ...]
+    holds: str
+    gained: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The answers for one resource; what could not be answered has a reason in `unresolved`.
+
+    Attributes:
+        resource: What grows.
+        where: Where it is made; None where that is not resolved.
+        kept: The line that puts it into its owner, where that is another one.
+        owner: Who holds it.
+        cycle: The types of a cycle that only the collector frees, in its order.
+        unresolved: Why, for ``site`` and ``owner``.
+        hint: Advice, where it has a known shape.
+        iterations: How many were run to find this out.
+        source: The text of the site's line.
+    """
+
+    resource: str
+    where: Where | None = None
+    kept: Site | None = None
+    owner: Owner | None = None
+    cycle: tuple[str, ...] = ()
+    unresolved: Mapping[str, str] = field(default_factory=dict)
+    hint: str = ""
+    iterations: int = 0
+    source: str = ""
+
+    @property
+    def site(self) -> Site | None:
+        return self.where.site if self.where else None
+
+    @property
+    def frames(self) -> tuple[Site, ...]:
+        """All that is under suspicion: the call path, and the line that keeps it."""
+        return (*(self.where.path if self.where else ()), *((self.kept,) if self.kept else ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; `from_json` gives the culprit back equal."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Culprit:
+        where, kept, owner = data["where"], data["kept"], data["owner"]
+        culprit = cls(**data)
+        return replace(
+            culprit,
+            where=where
+            and Where(
+                tuple(Site(**one) for one in where["path"]), Site(**where["site"]), where["phase"], where["fixture"]
+            ),
+            kept=kept and Site(**kept),
+            owner=owner
+            and Owner(owner["name"], tuple(Reference(**one) for one in owner["path"]), owner["holds"], owner["gained"]),
+            cycle=tuple(data["cycle"]),
+        )
+
+
+def fingerprint(test: str, resource: str, outcome: str, culprit: Culprit | None) -> str:
+    """A name for the finding that is equal wherever the cause is: six hex digits, the resource, and where it is made.
+
+    It knows the suspect frames alone: by the file's name, the function, what is called and the text of the line. So it
+    stays the same on another machine, in another folder, and when lines above are added; and tests that fail for one
+    cause share it. Where no cause is known it is that of the test.
+
+    Args:
+        test: The node id.
+        resource: What grows.
+        outcome: Of the verdict.
+        culprit: What is known of the cause.
+    """
+    if culprit is None or culprit.where is None:
+        owner = culprit.owner.name if culprit is not None and culprit.owner else ""
+        return f"{_digest(owner or test, resource, outcome)}-{resource}"
+    site, made_in = culprit.where.site, culprit.where.made_in
+    frames = (_frame(site), culprit.source, _frame(made_in))
+    name = (made_in.call or site.call or site.function).removesuffix("()").rpartition(".")[2].strip("<>")
+    return f"{_digest(*frames, resource, outcome)}-{resource}-{PurePath(site.file).stem}-{name}".rstrip("-")
+
+
+def _frame(site: Site) -> str:
+    return f"{PurePath(site.file).name}:{site.function}:{site.call}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("|".join(parts).encode(errors="backslashreplace")).hexdigest()[:6]

@@ -1,0 +1,97 @@
+"""What a call path says: the test's own part of it, the phase of the test, and the line that its author can change."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path, PurePath
+from typing import Final, Literal, TypeAlias
+
+from pytest_leakcheck.attribution.site import Site
+
+Phase: TypeAlias = Literal["setup", "call", "teardown", ""]
+
+# The functions of pytest that begin a phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
+_PHASES: Final[dict[str, Phase]] = {
+    "pytest_runtest_setup": "setup",
+    "pytest_runtest_call": "call",
+    "pytest_runtest_teardown": "teardown",
+}
+_FIXTURES: Final = frozenset({"call_fixture_func", "_teardown_yield_fixture"})
+# Where what is installed lives, apart from the standard library.
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_STANDARD: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
+
+
+def _folder_of(package: str) -> str:
+    spec = find_spec(package)
+    return str(Path(spec.origin).parent) + os.sep if spec is not None and spec.origin else "<none>"
+
+
+# pytest may not be there at all, for a script that measures.
+_HARNESS: Final = tuple(map(_folder_of, ("pytest_leakcheck", "_pytest", "pluggy")))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where something is made.
+
+    Attributes:
+        path: The call path from the test's own outermost frame, innermost last.
+        site: The innermost line of it that is neither installed nor of the standard library: what can be changed. Where
+            all of it is installed, the innermost.
+        phase: The phase of the test; empty outside of pytest.
+        fixture: The fixture whose code runs; empty in the test itself.
+    """
+
+    path: tuple[Site, ...]
+    site: Site
+    phase: Phase = ""
+    fixture: str = ""
+
+    @property
+    def made_in(self) -> Site:
+        """The innermost line of all."""
+        return self.path[-1]
+
+
+def read_path(path: Sequence[Site]) -> Where | None:
+    """Cut off what the harness does around the test; None where nothing is left."""
+    phase: Phase = ""
+    fixture, begins = "", 0
+    for at, site in enumerate(path):
+        if not is_harness(site.file):
+            continue
+        begins = at + 1
+        function = site.function.rpartition(".")[2]
+        name = PurePath(site.file).name
+        if name == "runner.py" and function in _PHASES:
+            phase, fixture = _PHASES[function], ""
+        elif name == "fixtures.py" and function in _FIXTURES and begins < len(path):
+            fixture = path[begins].function.rpartition(".")[2]
+    own = tuple(path[begins:])
+    if not own:
+        return None
+    return Where(own, next((site for site in reversed(own) if is_own(site.file)), own[-1]), phase, fixture)
+
+
+def is_harness(file: str) -> bool:
+    """Whether it is of pytest or of this package."""
+    return file.startswith(_HARNESS)
+
+
+def is_own(file: str) -> bool:
+    """Whether it is neither installed, nor of the standard library, nor without a file."""
+    if file.startswith("<"):
+        return False
+    parts = PurePath(file).parts
+    return _INSTALLED.isdisjoint(parts) and not file.startswith(_STANDARD)
+
+
+def touches(path: Sequence[Site], packages: Sequence[str]) -> bool:
+    """Whether a frame is of one of these packages: a folder or a module of that name is in its path."""
+    wanted = set(packages)
+    return any(not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem)) for site in path)

@@ -1,0 +1,59 @@
+"""The source behind a site: the text of its line, and the function that a line is in, where only the line is known."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from pytest_leakcheck.attribution.site import Site
+
+
+def text_of(site: Site) -> str:
+    """The line, without its indent; empty where there is no source."""
+    return linecache.getline(site.file, site.line).strip()
+
+
+def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
+    """The path with the functions that its lines are in, for a path of lines alone, and what each calls.
+
+    A frame calls the function of the one below it; what the innermost calls is not known.
+    """
+    if not path:
+        return ()
+    named = [replace(site, function=site.function or function_at(site.file, site.line)) for site in path]
+    called = [f"{below.function}()" for below in named[1:]]
+    return tuple(replace(site, call=call) for site, call in zip(named, [*called, named[-1].call], strict=True))
+
+
+def function_at(file: str, line: int) -> str:
+    """The qualified name of the function around a line; ``<module>`` outside of all, or where there is no source."""
+    inside = [(first, last, name) for first, last, name in _functions(file) if first <= line <= last]
+    # The innermost begins last.
+    return max(inside)[2] if inside else "<module>"
+
+
+@lru_cache(maxsize=32)
+def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
+    """First line, last line and qualified name of each function of a file."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ()
+    found: list[tuple[int, int, str]] = []
+
+    def walk(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                name = prefix + child.name
+                inner = f"{name}."
+                if not isinstance(child, ast.ClassDef):
+                    found.append((child.lineno, child.end_lineno or child.lineno, name))
+                    inner = f"{name}.<locals>."
+            walk(child, inner)
+
+    walk(tree, "")
+    return tuple(found)

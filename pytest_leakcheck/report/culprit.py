@@ -1,0 +1,112 @@
+"""The rows of a report that name the cause: where it is made, who holds it, and what was not found out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Final
+
+from pytest_leakcheck.attribution.culprit import Culprit, Owner
+from pytest_leakcheck.attribution.path import Phase, Where
+from pytest_leakcheck.attribution.site import Site
+from pytest_leakcheck.report.glyphs import Glyphs, shorten
+
+# What is said of a resource that comes to be.
+_MADE: Final = {
+    "fd": "opened",
+    "thread": "started",
+    "process": "started",
+    "task": "started",
+    "shm": "made",
+    "disk": "made",
+    "mmap": "mapped",
+}
+_PHASES: Final[dict[Phase, str]] = {"setup": "set-up", "call": "the test", "teardown": "tear-down"}
+# Longer paths lose their middle.
+_MOST_STEPS: Final = 8
+_MOST_CALLERS: Final = 2
+
+
+def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Label and text; a text is at most `width` wide, or may be wrapped."""
+    made = _MADE.get(culprit.resource, "allocated")
+    if culprit.where is not None:
+        yield from _where(culprit.where, culprit.source, made, width, glyphs)
+    elif "site" in culprit.unresolved:
+        yield made, f"not resolved: {culprit.unresolved['site']}"
+    if culprit.kept is not None:
+        yield "kept", f"{place(culprit.kept)} in {_function(culprit.kept)}"
+    if culprit.cycle:
+        yield "cycle", f"released only by the garbage collector: {cycle_text(culprit, glyphs)}"
+    if culprit.owner is not None:
+        yield from _trace(culprit.owner, width, glyphs)
+    elif "owner" in culprit.unresolved:
+        yield "held by", f"not resolved: {culprit.unresolved['owner']}"
+    if culprit.hint:
+        yield "hint", culprit.hint
+
+
+def headline(culprit: Culprit) -> str:
+    """The line to change, as short as it gets; empty where it is not resolved."""
+    site = culprit.site
+    if site is None:
+        return ""
+    return f"{PurePath(site.file).name}:{site.line} {site.call or _function(site)}"
+
+
+def place(site: Site) -> str:
+    """File and line: from the folder that we are in where it lies below it, else with the folder that it is in."""
+    here = os.getcwd() + os.sep
+    file = site.file.removeprefix(here) if site.file.startswith(here) else os.sep.join(PurePath(site.file).parts[-2:])
+    return f"{file}:{site.line}"
+
+
+def cycle_text(culprit: Culprit, glyphs: Glyphs) -> str:
+    """The types in it: two refer to each other, more than two go round."""
+    cycle = culprit.cycle
+    if len(cycle) == 1:
+        return f"{cycle[0]} refers to itself"
+    if len(cycle) == 2:
+        return f" {glyphs.both} ".join(cycle)
+    return f" {glyphs.arrow} ".join((*cycle, cycle[0]))
+
+
+def _function(site: Site) -> str:
+    return site.function if site.function.startswith("<") else f"{site.function}()"
+
+
+def _where(where: Where, source: str, made: str, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    yield made, shorten(f"{place(where.site)} in {_function(where.site)}", width, glyphs)
+    if source:
+        yield "", "  " + shorten(source, width - 2, glyphs)
+    at = where.path.index(where.site)
+    if where.made_in != where.site:
+        inner = where.made_in
+        yield "", shorten(f"inside {place(inner)} {inner.call or _function(inner)}", width, glyphs)
+    callers = where.path[:at][::-1]
+    for caller in callers[:_MOST_CALLERS]:
+        yield "", shorten(f"called from {place(caller)} in {_function(caller)}", width, glyphs)
+    if where.fixture:
+        yield "", f"in fixture {where.fixture}, {_PHASES[where.phase]}: the test itself is innocent"
+    elif where.phase in ("setup", "teardown"):
+        yield "", f"in {_PHASES[where.phase]}: the test itself is innocent"
+
+
+def _trace(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """The references from the root to what is held, one below the other, the suspect one marked."""
+    yield "held by", shorten(owner.name, width, glyphs)
+    if not owner.path:
+        yield "", shorten(f"  {owner.holds}", width, glyphs)
+        return
+    yield "", shorten(owner.path[0].holder, width, glyphs)
+    targets = [*(step.holder for step in owner.path[1:]), owner.holds]
+    steps = list(zip(owner.path, targets, strict=True))
+    cut = len(steps) > _MOST_STEPS
+    shown = [*steps[: _MOST_STEPS // 2], *steps[-_MOST_STEPS // 2 :]] if cut else steps
+    for depth, (step, target) in enumerate(shown):
+        if cut and depth == _MOST_STEPS // 2:
+            yield "", f"{'  ' * depth}{glyphs.dots} {len(steps) - _MOST_STEPS} references more"
+        line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} {target}"
+        mark = (f"   <- grows by {owner.gained:.1f} per iteration" if owner.gained else "   <- keeps it") * step.suspect
+        yield "", shorten(line, width - len(mark), glyphs) + mark
