@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
 from typing import Final
 
 from pytest_leakcheck.probes import PACED, NotInUse, Unavailable, open_instruments
@@ -15,7 +14,7 @@ from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.pace import Pace
 from pytest_leakcheck.probes.processes import Tree, process_tree
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
-from pytest_leakcheck.series import Series
+from pytest_leakcheck.rows import Rows
 
 _TREE: Final = ("fd", "thread", "process")
 # Threads, processes and tasks that end by themselves a little later (executors and resolvers take up to 2 s) are waited
@@ -25,11 +24,10 @@ _SETTLE: Final = 2.0
 _SETTLE_ALONE: Final = 0.25
 
 
-class Panel:
-    """Rows of readings of one process.
+class Panel(Rows):
+    """Reads all counters of one process, a row at a time.
 
     Attributes:
-        n: The index of the last row; -1 before the start is read.
         missing: Why a wanted resource cannot be read here.
         watch: The collector.
         folders: Shared memory and temporary files, by resource.
@@ -46,18 +44,17 @@ class Panel:
         Raises:
             Unavailable: Not even the process tree can be read here.
         """
-        self.n = -1
+        super().__init__(capacity)
         self.patient = False
         self._waited_in_vain = False
-        self._capacity = capacity
         self._gauges = gauges
         self._tree: Tree = process_tree()
         self.watch = CollectorWatch(self._tree.own)
         self._tree.open()
         names = set(wanted)
-        self._columns = {name: self._column() for name in _TREE}
+        for name in _TREE:
+            self._columns[name], self._released[name] = self._column(), self._column()
         self._fds, self._threads, self._processes = self._columns.values()
-        self._released = {name: self._column() for name in _TREE}
         self.folders: dict[str, Folder] = {}
         self._changes: Changes | None = None
         self._instruments, self.missing = open_instruments(names)
@@ -90,7 +87,6 @@ class Panel:
         self._own: dict[str, array[int]] = {}
         self._reads: dict[str, Callable[[], int]] = {}
         self._quick: list[tuple[Callable[[], int], array[int], array[int]]] = []
-        self._paced: list[Pace] = []
         self._due = array("q", (0,))
         for instrument in self._instruments:
             name, own = instrument.resource, array("q", (0,))
@@ -145,38 +141,9 @@ class Panel:
         if self.patient:
             self.settle()
 
-    def has(self, resource: str) -> bool:
-        return resource in self._columns
-
     def reasons(self) -> dict[str, str]:
         """Why resources cannot be read, those left out that nothing here uses."""
         return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
-
-    def level(self, resource: str) -> int:
-        """The last reading."""
-        return self._filled(resource)[self.n]
-
-    def above_start(self, resource: str) -> int:
-        column = self._filled(resource)
-        return column[self.n] - column[0]
-
-    def rises(self, resource: str) -> int:
-        """In how many rows it stood higher than in the one before."""
-        x = self.series(resource).readings
-        return sum(1 for before, after in pairwise(x) if after > before)
-
-    def series(self, resource: str) -> Series:
-        released = self._released[resource][: self.n] if resource in self._released else ()
-        return Series(resource, tuple(self._filled(resource)[: self.n + 1]), tuple(released))
-
-    def _filled(self, resource: str) -> array[int]:
-        """A column, whole up to the last row: of what is read rarely the rows in between are filled in only here."""
-        for paced in self._paced:
-            paced.fill(self.n)
-        return self._columns[resource]
-
-    def all_series(self) -> tuple[Series, ...]:
-        return tuple(map(self.series, self._columns)) if self.n >= 0 else ()
 
     def settle(self) -> bool:
         """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
@@ -341,7 +308,3 @@ class Panel:
         if resource in self.folders:
             return self.folders[resource].count
         return self._columns[resource][self.n]
-
-    def _column(self) -> array[int]:
-        # 64-bit numbers in place: Python ints kept in a list would be blocks that the harness leaks.
-        return array("q", bytes(8 * self._capacity))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType
 from typing import Any, Final
 
 # What other things are made of: a cycle is named by the rest of it.
-_PLAIN: Final = (dict, list, tuple, set, frozenset, type(lambda: 0), type(dict.fromkeys), type((lambda: 0).__code__))
+_PLAIN: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)
 # Of a hundred thousand objects the first few thousand show the shape.
 _MOST: Final = 5_000
-_CELL: Final = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
 
 
 def save_garbage(collect: Callable[[], object]) -> list[Any]:
@@ -41,7 +41,7 @@ def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
     """
     shapes: Counter[tuple[str, ...]] = Counter()
     for cycle in _cycles(garbage):
-        names = [type(one).__name__ for one in cycle if type(one) not in _PLAIN and type(one) is not _CELL]
+        names = [type(one).__name__ for one in cycle if type(one) not in _PLAIN]
         if names:
             first = names.index(min(names))
             shapes[tuple(names[first:] + names[:first])] += 1

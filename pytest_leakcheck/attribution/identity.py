@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pytest_leakcheck.probes.collector import open_targets
-from pytest_leakcheck.probes.processes import descendants
+from pytest_leakcheck.probes.processes import descendants, thread_ids
 
 _NUMBERED: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
 _ANONYMOUS: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
@@ -65,11 +65,9 @@ def take_identities() -> Identities:
 def running_threads() -> dict[int, str]:
     """The threads of this process by the kernel's number: Python's with their name and what they run, others so."""
     named = {thread.native_id or 0: _thread(thread) for thread in threading.enumerate()}
-    try:
-        ids = map(int, os.listdir("/proc/self/task"))
-    except OSError:
+    if not sys.platform.startswith("linux"):
         return named
-    return {number: named.get(number) or f"{_comm(number)} (no Python thread)" for number in ids}
+    return {number: named.get(number) or f"{_comm(number)} (no Python thread)" for number in map(int, thread_ids())}
 
 
 def live_children() -> dict[int, str]:
@@ -142,10 +140,14 @@ def _socket(fd: int) -> str:
 
 
 def _thread(thread: threading.Thread) -> str:
-    target = getattr(thread, "_target", None)
+    target: Any = getattr(thread, "_target", None)
     function = getattr(target, "__qualname__", "")
     # Unnamed threads have it in their name already: Thread-1 (work).
-    return thread.name if not function or f"({target.__name__})" in thread.name else f"{thread.name} ({function})"
+    return (
+        thread.name
+        if not function or f"({getattr(target, '__name__', '')})" in thread.name
+        else f"{thread.name} ({function})"
+    )
 
 
 def _comm(number: int) -> str:

@@ -96,6 +96,10 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     yield from _held(finding, glyphs)
     if finding.culprit is not None:
         yield from culprit.rows(finding.culprit, _TEXT, glyphs)
+    yield from _advice(finding, verdict, glyphs)
+
+
+def _advice(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if finding.recording.collector == "off":
         yield "collector", "switched off by the program: cyclic garbage counts as retained"
     means = consequence(finding, verdict, glyphs)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Final
 
 from pytest_leakcheck.attribution.culprit import Culprit, Owner
@@ -57,9 +56,12 @@ def headline(culprit: Culprit) -> str:
 
 def place(site: Site) -> str:
     """File and line: from the folder that we are in where it lies below it, else with the folder that it is in."""
-    here = os.getcwd() + os.sep
-    file = site.file.removeprefix(here) if site.file.startswith(here) else os.sep.join(PurePath(site.file).parts[-2:])
-    return f"{file}:{site.line}"
+    file = PurePath(site.file)
+    try:
+        shown = file.relative_to(Path.cwd())
+    except (ValueError, OSError):
+        shown = PurePath(*file.parts[-2:])
+    return f"{shown}:{site.line}"
 
 
 def cycle_text(culprit: Culprit, glyphs: Glyphs) -> str:

@@ -46,6 +46,7 @@ LAYERS = (
         "markers",
         "settings",
     },
+    {"rows"},
     {"plan"},
     {
         "verdict",
