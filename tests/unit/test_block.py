@@ -164,7 +164,7 @@ heap unavailable: the C library has no mallinfo2 (glibc 2.3…
 fd ok × 59 (budget no growth)
 
   ok           one-off +1 at iteration 7
-  fd           11 → 12             within budget; would have seen 1 in 11 iter
+  fd           11 → 12             within budget; would have seen 1 in 5 iter
   heap         9.5 MiB → 9.5 MiB   within budget; would have seen 25 B/iter
   finding      b59854-fd
   next         pytest --leakcheck "tests/test_loader.py::test_ok"

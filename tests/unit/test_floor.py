@@ -8,11 +8,13 @@ from typing import TypeAlias
 
 import pytest
 
+from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.floor import detection_floor
 from pytest_leakcheck.plan import ADAPTIVE
-from pytest_leakcheck.ratchet import MISS, growth, looks
+from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import RESOURCES, Resource
-from pytest_leakcheck.verdict import RETAINED
+from pytest_leakcheck.series import Series
+from pytest_leakcheck.verdict import RETAINED, Context, judge
 
 FIRST_LOOK = 16
 Noise: TypeAlias = Callable[[random.Random], int]
@@ -87,9 +89,31 @@ def test_a_counter_that_grows_by_pages_has_no_floor_of_bytes() -> None:
     assert floor_of([0] * 59, RESOURCES["mmap"]) > RESOURCES["mmap"].tolerance
 
 
-@pytest.mark.parametrize("quiet", [13, 46, 229])
-def test_an_exact_counter_excludes_a_leak_at_random(quiet: int) -> None:
-    assert detection_floor([5] * (quiet + 1), RESOURCES["fd"], 0.0, FIRST_LOOK, quiet) == MISS / quiet
+def outcome_at_random(source: random.Random, chance: float, iterations: int) -> str:
+    """What is said of descriptors that are kept at random: by default, or after a given number of iterations."""
+    most = iterations or ADAPTIVE
+    readings = [11]
+    for look in looks(most):
+        while len(readings) <= look:
+            readings.append(readings[-1] + (source.random() < chance))
+        series = Series("fd", tuple(readings), (0,) * look)
+        verdict = judge(series, Budget("fd"), Context(final=look >= most, horizon=most))
+        if verdict is not None and (not iterations or look >= most or verdict.outcome != "ok"):
+            return verdict.outcome
+    raise AssertionError("undecided at the end")
+
+
+@pytest.mark.parametrize(("iterations", "quiet"), [(0, 13), (20, 20), (50, 50), (200, 200)])
+def test_a_descriptor_that_is_kept_at_random_as_often_as_the_floor_says_is_no_ok(iterations: int, quiet: int) -> None:
+    floor = detection_floor([5] * (quiet + 1), RESOURCES["fd"], 0.0, FIRST_LOOK, quiet)
+    assert floor is not None
+    source = random.Random(1)
+    outcomes = [outcome_at_random(source, floor, iterations) for _ in range(500)]
+    assert outcomes.count("ok") <= 5
+    if not iterations:
+        assert outcomes.count("leak") >= 495
+    fifth = [outcome_at_random(source, floor / 5, iterations) for _ in range(100)]
+    assert fifth.count("ok") > 10
 
 
 def test_a_series_that_is_too_short_has_none() -> None:
