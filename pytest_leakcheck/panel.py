@@ -145,6 +145,26 @@ class Panel(Rows):
         """Why resources cannot be read, those left out that nothing here uses."""
         return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
 
+    def counter(self, resource: str) -> Callable[[], int]:
+        """A reading of one counter that is cheap enough to be asked for at each call; other threads' too."""
+        if resource in _TREE:
+            at, own = _TREE.index(resource), self._tree.own
+            return (lambda: self._tree.read()[at]) if resource == "process" else (lambda: own()[at])
+        if resource in self.folders:
+            return self._ticks_of(self.folders[resource].path)
+        return self._reads.get(resource) or self._gauges[resource.removeprefix(GAUGE_PREFIX)]
+
+    def _ticks_of(self, path: str) -> Callable[[], int]:
+        changes, ticks = self._changes, 0
+        assert changes is not None
+
+        def count() -> int:
+            nonlocal ticks
+            ticks += path in changes.take()
+            return ticks
+
+        return count
+
     def settle(self) -> bool:
         """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
         pause, waited, fell = 0.001, 0.0, False

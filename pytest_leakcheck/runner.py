@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
-from pytest_leakcheck.attribution.identity import Held, describe_target, group, survivors, take_identities
+from pytest_leakcheck.attribution.identity import Held, Identities, describe_target, group, survivors, take_identities
+from pytest_leakcheck.investigation import Investigation
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes import Unavailable
@@ -28,6 +29,8 @@ from pytest_leakcheck.verdict import Context, Verdict, judge, ran_out
 
 # Read in every repetition, judged or not: cheap, and worth a line beside a red ("seen, not judged").
 _WITNESSES: Final = ("object", "heap")
+# Of all the time of a test, so much more to name the culprit.
+_GRACE: Final = 0.1
 RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 
 
@@ -73,7 +76,8 @@ class Repetition:
         self._verdicts: dict[str, Verdict] = {}
         self._suspicion = Suspicion(left or {})
         self._next_look = 0
-        self._naming = False
+        self._investigation: Investigation | None = None
+        self._identities_at_red: Identities | None = None
         self._out_of_time = False
         self._panel: Panel | None = None
 
@@ -87,6 +91,10 @@ class Repetition:
     def iteration_done(self) -> bool:
         """After each iteration, when the test's own objects are gone. Returns whether another is wanted."""
         panel = self._panel
+        if self._investigation is not None and panel is not None:
+            # One iteration's are enough to be named.
+            panel.watch.name_released(False)
+            return self._investigation.iteration_done()
         if panel is None or panel.n < 0:
             return self._warm_up()
         panel.read(panel.n + 1 >= self._next_look)
@@ -97,7 +105,7 @@ class Repetition:
         if panel.n < self._next_look and not self._out_of_time:
             return True
         if not self._look(panel, final=self._out_of_time or panel.n >= self._plan.effort.most):
-            return False
+            return self._investigate(panel)
         panel.subtract_own_work()
         return True
 
@@ -116,11 +124,12 @@ class Repetition:
         if stopped is None and panel.n == 0:
             self._judge_nothing()
         held = self._held(panel)
+        culprit = self._investigation.end(self._named(held)) if self._investigation else None
         recording = self._recording(panel, stopped or self._stopped(panel))
         panel.close()
         self._panel = None
         verdicts = (*self._verdicts.values(), *missing_verdicts(self._plan, panel.missing))
-        return Result(self._plan, recording, verdicts, held)
+        return Result(self._plan, recording, verdicts, held, culprit)
 
     def _warm_up(self) -> bool:
         self._ran += 1
@@ -149,8 +158,6 @@ class Repetition:
         self._panel.start()
 
     def _look(self, panel: Panel, *, final: bool) -> bool:
-        if self._naming:
-            return False
         self._next_look = next(self._looks, self._plan.effort.most)
         for budget in self._plan.budgets:
             name = budget.resource
@@ -180,7 +187,7 @@ class Repetition:
                 continue
             self._verdicts[name] = verdict
             if verdict.outcome in RED:
-                return self._name_released(panel, verdict)
+                return False
         return not final and not self._all_judged(panel)
 
     def _confirms_later(self, panel: Panel, verdict: Verdict) -> bool:
@@ -191,14 +198,20 @@ class Repetition:
     def _all_judged(self, panel: Panel) -> bool:
         return all(b.resource in self._verdicts or not panel.has(b.resource) for b in self._plan.budgets)
 
-    def _name_released(self, panel: Panel, verdict: Verdict) -> bool:
-        """What the collector gave back is gone; one more iteration tells what it was."""
-        if verdict.outcome != "unclosed" or verdict.resource != "fd" or panel.n >= self._plan.effort.most:
+    def _investigate(self, panel: Panel) -> bool:
+        """Whether a few iterations more are wanted, to name the culprit of a red."""
+        red = next((verdict for verdict in self._verdicts.values() if verdict.outcome in RED), None)
+        if red is None:
             return False
-        panel.watch.name_released(True)
-        self._naming = True
-        self._next_look = 0
-        return True
+        if red.outcome == "unclosed" and red.resource == "fd":
+            # What the collector gives back is gone by then: only in the next iterations can be seen what it is.
+            panel.watch.name_released(True)
+        self._identities_at_red = take_identities()
+        plain = panel.seconds_per_iteration()
+        # A test that took all of its time gets a little more.
+        deadline = max(self._deadline, time.perf_counter() + plain) + _GRACE * self._plan.effort.max_time
+        self._investigation = Investigation(panel, red, plain, deadline)
+        return self._investigation.iteration_done()
 
     def _context(self, panel: Panel, name: str, final: bool) -> Context:
         limit, effort = self._limits.get(name), self._plan.effort
@@ -239,13 +252,16 @@ class Repetition:
     def _held(self, panel: Panel) -> dict[str, tuple[Held, ...]]:
         if panel.n < 1 or not any(verdict.outcome in RED for verdict in self._verdicts.values()):
             return {}
-        held = survivors(self._identities, take_identities())
+        held = survivors(self._identities, self._identities_at_red or take_identities())
         # Their entries are others' too, so they are named only where they are the finding.
         red = {verdict.resource for verdict in self._verdicts.values() if verdict.outcome in RED}
         held |= {name: group(panel.folders[name].kinds()) for name in red & panel.folders.keys()}
         if panel.watch.released_names:
             held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
         return held
+
+    def _named(self, held: Mapping[str, tuple[Held, ...]]) -> tuple[Held, ...]:
+        return next((held.get(v.resource, ()) for v in self._verdicts.values() if v.outcome in RED), ())
 
     def _stopped(self, panel: Panel) -> Stopped:
         if self._out_of_time:

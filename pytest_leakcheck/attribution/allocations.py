@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.attribution.path import is_harness
+from pytest_leakcheck.attribution.path import is_harness, read_path
 from pytest_leakcheck.attribution.site import Site
 
 # Frames that are remembered of each allocation, the first number that is quick enough: every frame costs at each one.
 DEPTHS: Final = (24, 6, 1)
 _SLOWEST: Final = 8.0
-# A line that allocates on and on is the culprit's if it makes out so much of what stays.
+# A quick iteration may be slowed as one of a millisecond.
+_LEAST: Final = 0.001
+# Larger ones come from malloc (Objects/obmalloc.c).
+_SMALL: Final = 512
+# A line is the culprit if it makes out so much of what stays.
 _MOST: Final = 0.5
 
 _Stack: TypeAlias = tuple[tuple[str, int], ...]
@@ -37,8 +41,13 @@ class Kept:
 class Allocations:
     """Traces allocations from one iteration's end to another's. A trace that the program itself has on is left alone."""
 
-    def __init__(self, plain_seconds: float) -> None:
-        """Args: plain_seconds: what an iteration takes untraced."""
+    def __init__(self, plain_seconds: float, *, of_heap: bool = False) -> None:
+        """
+        Args:
+            plain_seconds: What an iteration takes untraced.
+            of_heap: Only what malloc hands out; smaller blocks come from the interpreter's own pools.
+        """
+        self._least = _SMALL + 1 if of_heap else 0
         self._plain = plain_seconds
         self._depths = iter(DEPTHS)
         self._before: dict[_Stack, tuple[int, int]] = {}
@@ -52,13 +61,13 @@ class Allocations:
     def iteration_done(self, seconds: float) -> None:
         """After each iteration, what is garbage collected: the first warms up, and says how slow it has become."""
         if self._iterations == 0:
-            if seconds > _SLOWEST * self._plain and not self._theirs:
+            if seconds > _SLOWEST * max(self._plain, _LEAST) and not self._theirs:
                 depth = next(self._depths, None)
                 if depth is not None:
                     tracemalloc.stop()
                     tracemalloc.start(depth)
                     return
-            self._before = _by_stack()
+            self._before = _by_stack(self._least)
         self._iterations += 1
 
     @property
@@ -68,15 +77,17 @@ class Allocations:
 
     def close(self) -> tuple[Kept, ...]:
         """Stop tracing. Returns what stays per call path, the most blocks first."""
-        after = _by_stack() if self.counted else {}
+        after = _by_stack(self._least) if self.counted else {}
         if not self._theirs:
             tracemalloc.stop()
         return _difference(self._before, after, self.counted)
 
 
-def _by_stack() -> dict[_Stack, tuple[int, int]]:
+def _by_stack(least: int) -> dict[_Stack, tuple[int, int]]:
     found: dict[_Stack, tuple[int, int]] = {}
     for _domain, size, frames, *_total in tracemalloc.take_snapshot().traces._traces:  # type: ignore[attr-defined]
+        if size < least:
+            continue
         blocks, held = found.get(frames, (0, 0))
         found[frames] = blocks + 1, held + size
     return found
@@ -95,30 +106,31 @@ def _difference(
     return tuple(sorted(kept, key=lambda one: -one.blocks))
 
 
-def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> tuple[Kept, ...]:
-    """The call paths that the growth comes from.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where most of it is allocated, with what all call paths to that line come to per iteration; functions unknown."""
+
+    path: tuple[Site, ...]
+    blocks: float
+    size: float
+
+
+def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | None:
+    """The line that the growth comes from, if one makes out half of it.
 
     Args:
         kept: What stays, per iteration.
-        slope: How fast the counter grows per iteration, in blocks or bytes.
+        slope: How fast the counter grows per iteration, in objects, blocks or bytes.
         by_size: The counter counts bytes.
-
-    Returns:
-        Those that together make out half of the growth at least, the largest first; nothing if all of them make out less.
     """
-    ranked = sorted(kept, key=lambda one: -(one.size if by_size else one.blocks))
-    found, reached = [], 0.0
-    for one in ranked:
-        found.append(one)
-        reached += one.size if by_size else one.blocks
-        if reached >= _MOST * slope:
-            return tuple(found)
-    return ()
-
-
-def total_of(kept: Iterable[Kept]) -> tuple[float, float]:
-    """Blocks and bytes of all of it."""
-    blocks = size = 0.0
+    places: dict[tuple[str, int], Place] = {}
     for one in kept:
-        blocks, size = blocks + one.blocks, size + one.size
-    return blocks, size
+        where = read_path(one.path)
+        if where is not None:
+            line = (where.site.file, where.site.line)
+            known = places.get(line, Place(one.path, 0.0, 0.0))
+            places[line] = Place(known.path, known.blocks + one.blocks, known.size + one.size)
+    best = max(places.values(), key=lambda place: place.size if by_size else place.blocks, default=None)
+    if best is None or (best.size if by_size else best.blocks) < _MOST * slope:
+        return None
+    return best

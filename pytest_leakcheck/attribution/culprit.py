@@ -8,40 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
+from pytest_leakcheck.attribution.owner import Owner, Step
 from pytest_leakcheck.attribution.path import Where
 from pytest_leakcheck.attribution.site import Site
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """One step of a retaining path.
-
-    Attributes:
-        holder: What refers: ``module case``, ``list``, ``Trainer``, ``function decode``.
-        via: By what it refers to the next: ``._KEPT``, ``['uploads']``, ``[19]``, ``.path``, ``closure cell items``.
-        suspect: It is this reference that grows, or that should have been dropped.
-    """
-
-    holder: str
-    via: str
-    suspect: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who holds what is retained.
-
-    Attributes:
-        name: Short, and good to search for: ``case._KEPT``, ``Trainer.history``, ``lru_cache of lookup``.
-        path: From the root to the last reference.
-        holds: What is held: ``bytearray, 4,039 B``.
-        gained: Entries per iteration; 0 where it did not grow by entries.
-    """
-
-    name: str
-    path: tuple[Reference, ...]
-    holds: str
-    gained: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +63,7 @@ class Culprit:
                 tuple(Site(**one) for one in where["path"]), Site(**where["site"]), where["phase"], where["fixture"]
             ),
             kept=kept and Site(**kept),
-            owner=owner
-            and Owner(owner["name"], tuple(Reference(**one) for one in owner["path"]), owner["holds"], owner["gained"]),
+            owner=owner and Owner(**{**owner, "steps": tuple(Step(**one) for one in owner["steps"])}),
             cycle=tuple(data["cycle"]),
         )
 

@@ -42,8 +42,9 @@ def _holds(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
 
 def _held_by(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
     def fits(culprit: Culprit, _held: Sequence[Held]) -> bool:
-        steps = culprit.owner.path if culprit.owner else ()
-        return any(re.search(pattern, f"{step.holder} {step.via}") for step in steps)
+        steps = culprit.owner.steps if culprit.owner else ()
+        name = culprit.owner.name if culprit.owner else ""
+        return any(re.search(pattern, text) for text in (name, *(f"{step.holder} {step.via}" for step in steps)))
 
     return fits
 

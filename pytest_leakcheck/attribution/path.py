@@ -73,7 +73,8 @@ def read_path(path: Sequence[Site]) -> Where | None:
         elif name == "fixtures.py" and function in _FIXTURES and begins < len(path):
             fixture = path[begins].function.rpartition(".")[2]
     own = tuple(path[begins:])
-    if not own:
+    # What the harness has the standard library do is its own doing, and so may be what nobody is known to have called.
+    if all(is_standard(site.file) for site in own):
         return None
     return Where(own, next((site for site in reversed(own) if is_own(site.file)), own[-1]), phase, fixture)
 
@@ -81,6 +82,11 @@ def read_path(path: Sequence[Site]) -> Where | None:
 def is_harness(file: str) -> bool:
     """Whether it is of pytest or of this package."""
     return file.startswith(_HARNESS)
+
+
+def is_standard(file: str) -> bool:
+    """Whether it is of the standard library."""
+    return file.startswith("<frozen ") or (file.startswith(_STANDARD) and _INSTALLED.isdisjoint(PurePath(file).parts))
 
 
 def is_own(file: str) -> bool:

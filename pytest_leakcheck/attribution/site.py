@@ -36,3 +36,11 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
         call = f"{name_of(code)}()"
         frame = frame.f_back
     return tuple(reversed(found))
+
+
+def line_at(code: CodeType, lasti: int) -> int:
+    """The line of an instruction, by its place in the code as ``frame.f_lasti`` has it; 0 if it has none."""
+    for start, end, line in code.co_lines():
+        if start <= lasti < end:
+            return line or 0
+    return 0

@@ -4,16 +4,41 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
+from types import CodeType
+from typing import Final
 
 from pytest_leakcheck.attribution.site import Site
+
+_DOTTED: Final = re.compile(r"[A-Za-z_][\w.]*$")
 
 
 def text_of(site: Site) -> str:
     """The line, without its indent; empty where there is no source."""
     return linecache.getline(site.file, site.line).strip()
+
+
+def call_at(code: CodeType, lasti: int) -> str:
+    """The call that an instruction makes, as it is written: ``av.open()``; empty where it is none, or before Python 3.11.
+
+    Args:
+        code: The function.
+        lasti: The instruction, as ``frame.f_lasti`` has it.
+    """
+    positions = getattr(code, "co_positions", None)
+    if positions is None:
+        return ""
+    line, last_line, column, end = next(islice(positions(), lasti // 2, None), (None,) * 4)
+    if line is None or line != last_line:
+        return ""
+    # Columns are counted in bytes.
+    text = linecache.getline(code.co_filename, line).encode()[column:end].decode(errors="replace")
+    name, parenthesis, _arguments = text.partition("(")
+    return f"{name}()" if parenthesis and _DOTTED.match(name) else ""
 
 
 def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:

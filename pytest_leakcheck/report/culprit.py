@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Final
 
-from pytest_leakcheck.attribution.culprit import Culprit, Owner
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.owner import Owner
 from pytest_leakcheck.attribution.path import Phase, Where
 from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
@@ -97,18 +98,17 @@ def _where(where: Where, source: str, made: str, width: int, glyphs: Glyphs) -> 
 
 def _trace(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """The references from the root to what is held, one below the other, the suspect one marked."""
-    yield "held by", shorten(owner.name, width, glyphs)
-    if not owner.path:
-        yield "", shorten(f"  {owner.holds}", width, glyphs)
-        return
-    yield "", shorten(owner.path[0].holder, width, glyphs)
-    targets = [*(step.holder for step in owner.path[1:]), owner.holds]
-    steps = list(zip(owner.path, targets, strict=True))
+    yield "held by", shorten(owner.name or owner.root, width, glyphs)
+    targets = [*(step.holder for step in owner.steps[1:]), owner.holds]
+    steps = list(zip(owner.steps, targets, strict=False))
+    if steps:
+        yield "", shorten(owner.root, width, glyphs)
     cut = len(steps) > _MOST_STEPS
     shown = [*steps[: _MOST_STEPS // 2], *steps[-_MOST_STEPS // 2 :]] if cut else steps
     for depth, (step, target) in enumerate(shown):
         if cut and depth == _MOST_STEPS // 2:
             yield "", f"{'  ' * depth}{glyphs.dots} {len(steps) - _MOST_STEPS} references more"
         line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} {target}"
-        mark = (f"   <- grows by {owner.gained:.1f} per iteration" if owner.gained else "   <- keeps it") * step.suspect
-        yield "", shorten(line, width - len(mark), glyphs) + mark
+        grows = f"   <- grows by {owner.gained:.1f}/iter" if owner.gained else "   <- keeps it"
+        mark = grows if step.suspect else ""
+        yield "", shorten(line.replace("\u00d7", glyphs.times), width - len(mark), glyphs) + mark

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.attribution.culprit import Culprit, Owner, Reference, fingerprint
+from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
+from pytest_leakcheck.attribution.owner import Owner, Step
 from pytest_leakcheck.attribution.path import Where
 from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.report.culprit import cycle_text, headline, place, rows
@@ -18,11 +19,12 @@ TEST = Site("/project/tests/test_decode.py", 12, "test_decode", "frames()")
 FRAMES = Site("/project/decode/loader.py", 41, "frames", "open()")
 OPEN = Site("/venv/lib/python3.11/site-packages/av/container.py", 7, "open", "fopen()")
 OWNER = Owner(
-    "loader.Loader.cache",
+    "loader._loader.cache",
+    "module loader",
     (
-        Reference("module loader", "._loader"),
-        Reference("Loader", ".cache", suspect=True),
-        Reference("dict", "['clip.mp4']"),
+        Step("module loader", "_loader"),
+        Step("Loader", ".cache", suspect=True),
+        Step("dict of 20", "['clip.mp4']"),
     ),
     "av.container.InputContainer",
     1.0,
@@ -48,10 +50,10 @@ opened   decode/loader.py:41 in frames()
            container = av.open(path)
          inside av/container.py:7 fopen()
          called from tests/test_decode.py:12 in test_decode()
-held by  loader.Loader.cache
+held by  loader._loader.cache
          module loader
-         └ ._loader → Loader
-           └ .cache → dict   <- grows by 1.0 per iteration
+         └ _loader → Loader
+           └ .cache → dict of 20   <- grows by 1.0/iter
              └ ['clip.mp4'] → av.container.InputContainer
 hint     close() it"""
     )
@@ -60,7 +62,7 @@ hint     close() it"""
 
 def test_in_ascii_the_same_rows_have_other_signs() -> None:
     shown = list(rows(CULPRIT, 65, ASCII))
-    assert "` .cache > dict   <- grows by 1.0 per iteration" in shown[7][1]
+    assert "` .cache > dict of 20   <- grows by 1.0/iter" in shown[7][1]
     assert all(line.isascii() for _label, line in shown)
 
 
@@ -104,8 +106,8 @@ def test_a_fixture_is_blamed_in_place_of_the_test(phase: str, fixture: str, said
 
 
 def test_a_long_path_loses_its_middle_and_a_long_line_its_middle() -> None:
-    path = tuple(Reference(f"Node{n}", f".next{n}") for n in range(30))
-    shown = list(rows(Culprit("object", owner=Owner("case.HEAD", path, "Node30")), 40, UNICODE))
+    path = tuple(Step(f"Node{n}", f".next{n}") for n in range(30))
+    shown = list(rows(Culprit("object", owner=Owner("case.HEAD", "module case", path, "Node30", 0.0)), 40, UNICODE))
     assert len(shown) == 11
     assert "22 references more" in shown[6][1]
     assert max(len(line) for _label, line in shown) <= 40

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_leakcheck.attribution.culprit import Culprit, Owner, Reference
+from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.hints import SHAPES, hint_for
 from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.attribution.owner import Owner, Step
 from pytest_leakcheck.attribution.path import Where
 from pytest_leakcheck.attribution.site import Site
 
@@ -19,7 +20,7 @@ def made(resource: str, file: str, function: str, call: str = "") -> Culprit:
 
 
 def held_by(resource: str, holder: str, via: str, holds: str = "") -> Culprit:
-    return Culprit(resource, owner=Owner("case._KEPT", (Reference(holder, via, suspect=True),), holds))
+    return Culprit(resource, owner=Owner("case._KEPT", "module case", (Step(holder, via, suspect=True),), holds, 1.0))
 
 
 CASES = {

@@ -1,0 +1,125 @@
+"""What it costs to find who holds it, and whether the right one is named. In: nothing. Out: a table, exit 1 above a limit.
+
+In a fresh process for each size of the heap, five owners keep what the collector does not track: a dict of a module, an
+attribute of an instance, a closure, a default argument, a class. Beside them is what must not be named: what stands
+still, what is emptied each time, what gains at another rate. Timed are both counts and the search, as CPU time.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, ClassVar, Final
+
+from pytest_leakcheck.attribution.census import Census, newcomers
+from pytest_leakcheck.attribution.holders import find_owners
+
+# Objects of the heap, and the seconds allowed.
+LIMITS: Final = ((500_000, 1.5), (2_000_000, 4.0))
+WARM: Final = 12
+MORE: Final = 16
+
+CACHE: dict[int, bytes] = {}
+STILL: list[bytes] = [bytes(100)] * 50
+EMPTIED: list[bytes] = []
+OTHER: list[int] = []
+BALLAST: list[object] = []
+
+
+class Trainer:
+    history: ClassVar[deque[bytes]] = deque()
+
+    def __init__(self) -> None:
+        self.uploads: list[bytearray] = []
+
+
+class Record:
+    def __init__(self, number: int) -> None:
+        self.name = f"record {number}"
+        self.weight = number * 1.5
+        self.parts = [number]
+
+
+def _collector() -> Callable[[str], None]:
+    items: list[str] = []
+    return lambda text: items.append(text)  # noqa: PLW0108 - a bound method would be no closure
+
+
+def remember(one: object, acc: list[object] = []) -> None:  # noqa: B006 - the leak
+    acc.append(one)
+
+
+trainer = Trainer()
+add = _collector()
+
+
+def step(number: int, array: Callable[[int], Any]) -> None:
+    CACHE[number] = bytes(3000)
+    trainer.uploads.append(bytearray(2000))
+    add(f"{number:06}" * 50)
+    remember(array(1000))
+    Trainer.history.append(bytes(700))
+    EMPTIED.clear()
+    EMPTIED.extend(itertools.repeat(b"", 20))
+    OTHER.extend(range(3))
+
+
+def main() -> int:
+    if sys.argv[1:]:
+        return measure(int(sys.argv[1]), float(sys.argv[2]))
+    print("| python | objects | first count | second count | search | in all | limit | named |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |", flush=True)
+    sized = [subprocess.run([sys.executable, __file__, str(size), str(limit)], check=False) for size, limit in LIMITS]
+    return max(done.returncode for done in sized)
+
+
+def measure(size: int, limit: float) -> int:
+    array: Callable[[int], Any] = bytearray
+    if find_spec("numpy"):
+        from numpy import zeros as array
+    BALLAST.extend({"number": number, "parts": [number]} for number in range(size // 4))
+    # A dict of one record in two is tracked, or lies in the record.
+    BALLAST.extend(Record(number) for number in range(size // 4))
+    for number in range(WARM):
+        step(number, array)
+    gc.collect()
+    began = time.process_time()
+    before = Census()
+    counted = time.process_time()
+    gc.freeze()
+    for number in range(WARM, WARM + MORE):
+        step(number, array)
+        gc.collect()
+    again = time.process_time()
+    new = newcomers()
+    gc.unfreeze()
+    growing = before.grown(new)
+    searched = time.process_time()
+    holders = find_owners(growing, MORE, new=new, rate=1.0)
+    ended = time.process_time()
+    names = {owner.name for owner in holders.owners}
+    right = {
+        "__main__.CACHE",
+        "__main__.trainer.uploads",
+        "__main__.add closure cell 'items'",
+        "__main__.remember default argument 'acc'",
+        "Trainer.history",
+    }
+    objects = len(gc.get_objects())
+    in_all = counted - began + ended - again
+    parts = (counted - began, searched - again, ended - searched, in_all, limit)
+    cells = " | ".join(f"{part:.2f} s" for part in parts)
+    named = f"{len(names & right)} of {len(right)}, {len(names - right)} wrong"
+    version = ".".join(map(str, sys.version_info[:3]))
+    print(f"| {version} | {objects:,} | {cells} | {named} |", flush=True)
+    return int(names != right or in_all > limit)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

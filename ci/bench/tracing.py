@@ -1,0 +1,228 @@
+"""How much slower is an iteration while it is looked for what makes a counter grow?
+
+An iteration runs plain and traced in turn in one process, and the medians are compared: a ratio, which a busy machine
+changes little. The first traced iteration is shown apart: in it the tracer finds out what it may cost.
+
+Exit 1 where an iteration of at least a millisecond becomes more than ten times slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pytest_leakcheck.attribution.arrivals import Arrivals
+from pytest_leakcheck.attribution.calltree import CallTree
+from pytest_leakcheck.attribution.tracer import Listener, Tracer
+from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.probes.heap import Heap
+
+MOST = 10.0
+FROM = 0.001
+# A first iteration alone would be at the mercy of the machine.
+_TRACERS = 5
+
+
+def recursion() -> None:
+    """10,000 calls in a millisecond and next to nothing else."""
+
+    def fib(n: int) -> int:
+        total = n * 3 % 7 + n * 5 % 11 + n * 7 % 13 - n * n % 17
+        return total if n < 2 else fib(n - 1) + fib(n - 2)
+
+    fib(19)
+
+
+def bare_recursion() -> None:
+    def fib(n: int) -> int:
+        return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+    fib(21)
+
+
+def calls_of_c() -> None:
+    text = "some words and a few more"
+    for _ in range(16000):
+        len(text)
+        text.startswith("some")
+
+
+def calls_in_depth() -> None:
+    def deeper(n: int) -> None:
+        if n:
+            deeper(n - 1)
+        else:
+            calls_of_c()
+
+    deeper(20)
+
+
+def as_json() -> None:
+    data = {f"key {n}": [n, n / 3, {"text": "x" * (n % 50)}] for n in range(800)}
+    json.loads(json.dumps(data))
+
+
+def parsing() -> None:
+    text = "alpha = 12 + (beta * 3) - gamma / 4 ; " * 500
+
+    def words() -> Iterator[str]:
+        whole = ""
+        for letter in text:
+            if letter.isalnum():
+                whole += letter
+                continue
+            if whole:
+                yield whole
+            whole = ""
+            if letter.strip():
+                yield letter
+
+    def parse(stream: Iterator[str]) -> list[Any]:
+        found: list[Any] = []
+        for word in stream:
+            if word == ")":
+                break
+            found.append(parse(stream) if word == "(" else word)
+        return found
+
+    parse(words())
+
+
+def database() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table t (a integer, b text)")
+    for n in range(900):
+        connection.execute("insert into t values (?, ?)", (n, str(n)))
+    connection.execute("select sum(a) from t where b like '%7%'").fetchall()
+    connection.close()
+
+
+def arrays() -> None:
+    import numpy as np
+
+    data = np.arange(40_000, dtype=np.float64)
+    for n in range(1, 60):
+        np.sqrt(data * n).sum()
+
+
+def files() -> None:
+    for _ in range(100):
+        with Path("/dev/null").open("rb") as file:
+            file.read()
+
+
+def pool() -> None:
+    with ThreadPoolExecutor(4) as executor:
+        list(executor.map(lambda n: sum(len(str(one)) for one in range(n)), [700] * 8))
+
+
+def pictures() -> None:
+    import av
+
+    frame = av.VideoFrame(320, 240, "rgb24")
+    for _ in range(20):
+        frame.reformat(160, 120, "yuv420p")
+
+
+WORKLOADS: tuple[Callable[[], None], ...] = (
+    as_json,
+    arrays,
+    database,
+    files,
+    parsing,
+    pictures,
+    pool,
+    calls_of_c,
+    calls_in_depth,
+    recursion,
+    bare_recursion,
+)
+
+
+def timed(run: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def ratio(workload: Callable[[], None], make: Callable[[], Listener], rounds: int) -> tuple[float, float, float, bool]:
+    """Plain seconds, the first traced iteration and the others as multiples of it (medians), and if they are coarse."""
+    # A machine that is busy just now must not pass for a slow workload.
+    plain = min(timed(workload) for _ in range(2 * rounds))
+    firsts, pairs = [], []
+    coarse = False
+    for _ in range(_TRACERS):
+        tracer = Tracer(make(), plain_seconds=plain)
+        traced = partial(trace, tracer, workload)
+        try:
+            firsts.append((timed(workload), timed(traced)))
+            pairs += [(timed(workload), timed(traced)) for _ in range(rounds)]
+        finally:
+            tracer.close()
+        assert not tracer.interrupted, tracer.interrupted
+        coarse = coarse or tracer.coarse
+    first = median(other for _one, other in firsts) / median(one for one, _other in firsts)
+    return plain, first, median(other for _one, other in pairs) / median(one for one, _other in pairs), coarse
+
+
+def trace(tracer: Tracer, workload: Callable[[], None]) -> None:
+    tracer.arm()
+    try:
+        workload()
+    finally:
+        tracer.disarm()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="part of a workload's name")
+    arguments = parser.parse_args()
+    folder = os.open("/proc/self/fd", os.O_RDONLY)
+    heap = Heap()
+    heap.open()
+
+    def fds() -> int:
+        return os.fstat(folder).st_size
+
+    listeners: dict[str, Callable[[], Listener]] = {
+        "tree, fd": lambda: CallTree(fds),
+        "tree, heap": lambda: CallTree(heap.read),
+        "arrivals, fd": lambda: Arrivals(fds, open_targets),
+    }
+    print(f"Python {sys.version.split()[0]}, {Path(__file__).name}, {arguments.rounds} rounds\n")
+    print("| workload | counter | plain, ms | first | traced | |")
+    print("|---|---|---:|---:|---:|---|")
+    slow = 0
+    for workload in WORKLOADS:
+        if arguments.only not in workload.__name__:
+            continue
+        try:
+            workload()
+        except ImportError as error:
+            print(f"| {workload.__name__} | {error} | | | | |")
+            continue
+        for name, make in listeners.items():
+            plain, first, traced, coarse = ratio(workload, make, arguments.rounds)
+            failed = plain >= FROM and max(first, traced) > MOST
+            slow += failed
+            notes = " ".join(["coarse"] * coarse + ["TOO SLOW"] * failed)
+            print(
+                f"| {workload.__name__} | {name} | {1000 * plain:.2f} | × {first:.1f} | × {traced:.1f} | {notes} |",
+                flush=True,
+            )
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""Looking at objects without running any code of theirs: types, sizes, entries, attributes.
+
+A lazy proxy imports a library when it is asked for its class, and arrays compare element by element. So types are asked
+for with ``type()``, values are told apart by identity, and what a class defines is read past its metaclass.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+from array import array
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import islice
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any, Final
+
+CONTAINERS: Final = (list, dict, set, deque)
+# Values that grow in place, or are replaced by longer ones.
+PAYLOAD: Final = (str, bytes, bytearray, tuple, frozenset, array, io.BytesIO, io.StringIO)
+# What many things share: never a part of one entry.
+_SHARED: Final = (type, ModuleType, FunctionType)
+_POINTER: Final = 8
+_NAMES: Final = 40
+_PARTS: Final = 200
+
+_mro = type.__dict__["__mro__"].__get__
+_namespace = type.__dict__["__dict__"].__get__
+_module = type.__dict__["__module__"].__get__
+_qualname = type.__dict__["__qualname__"].__get__
+
+
+def class_name(kind: type) -> str:
+    return str(_qualname(kind))
+
+
+def type_name(one: object) -> str:
+    return class_name(type(one))
+
+
+def module_of_type(kind: type) -> str:
+    """The module that a class was defined in; empty where it does not say."""
+    try:
+        name = _module(kind)
+    except AttributeError:
+        return ""
+    return name if type(name) is str else ""
+
+
+def container_kind(one: object) -> type | None:
+    """Which of `CONTAINERS` it is or derives from."""
+    kind = type(one)
+    return next((base for base in CONTAINERS if kind is base or issubclass(kind, base)), None)
+
+
+def length(one: object) -> int:
+    """How many entries a container has, whatever its class answers."""
+    kind: Any = container_kind(one)
+    return int(kind.__len__(one)) if kind else 0
+
+
+def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
+    """The entries that came last, as (key, value), newest first; an element of a set is its own key.
+
+    A set has no order: of it, any are given.
+    """
+    kind: Any = container_kind(one)
+    if kind is dict:
+        return list(islice(reversed(dict.items(one)), count))
+    if kind is set:
+        return [(value, value) for value in islice(set.__iter__(one), count)]
+    last = length(one) - 1
+    return [(last - at, value) for at, value in enumerate(islice(kind.__reversed__(one), count))]
+
+
+def array_types() -> dict[int, str]:
+    """Types whose data lie elsewhere, by their identity: arrays of libraries that are loaded, and files in memory."""
+    wanted = (("numpy", "ndarray"), ("torch", "Tensor"), ("io", "StringIO"), ("io", "BytesIO"))
+    found = ((getattr(sys.modules.get(module), name, None), f"{module}.{name}") for module, name in wanted)
+    return {id(kind): name for kind, name in found if kind is not None}
+
+
+def amount(one: object, arrays: dict[int, str]) -> int:
+    """How much a value of `PAYLOAD` or an array holds, in bytes or characters; 0 for anything else."""
+    kind = type(one)
+    value: Any = one
+    if kind in (str, bytes, bytearray):
+        return len(value)
+    if kind in (tuple, frozenset):
+        return _POINTER * len(value)
+    if kind is array:
+        return len(value) * int(value.itemsize)
+    if kind in (io.BytesIO, io.StringIO):
+        return _end(value)
+    if id(kind) in arrays:
+        # A view holds the whole of its base, which is counted where that is held; a tensor without data has no bytes.
+        return int(value.nbytes)
+    return 0
+
+
+def _end(stream: io.BytesIO | io.StringIO) -> int:
+    try:
+        here = stream.tell()
+        end = stream.seek(0, io.SEEK_END)
+        stream.seek(here)
+    except ValueError:
+        # Closed.
+        return 0
+    return end
+
+
+def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:
+    """Bytes of an entry with what it holds, without what the entry beside it holds too."""
+    shared = _parts(beside)
+    return sum(_size(part, arrays) for place, part in _parts(one).items() if place not in shared)
+
+
+def _parts(one: object) -> dict[int, object]:
+    parts = {id(one): one}
+    level = [one]
+    while level and len(parts) < _PARTS:
+        inner = [
+            part for part in gc.get_referents(*level) if id(part) not in parts and not issubclass(type(part), _SHARED)
+        ]
+        parts.update((id(part), part) for part in inner[:_PARTS])
+        level = inner[:_PARTS]
+    return parts
+
+
+def _size(one: object, arrays: dict[int, str]) -> int:
+    kind = type(one)
+    if id(kind) in arrays:
+        return amount(one, arrays)
+    # What a class of the user's own would answer is its code.
+    plain = (*PAYLOAD, *CONTAINERS, int, float, complex)
+    return sys.getsizeof(one) if any(kind is one_of for one_of in plain) else object.__sizeof__(one)
+
+
+def is_opaque(one: object) -> bool:
+    """Whether it is, or has in it, an instance of a type written in C that is none of Python's own."""
+    return any(_is_foreign(type(part)) for part in _parts(one).values())
+
+
+def _is_foreign(kind: type) -> bool:
+    # What a class statement has made keeps its attributes in a dict or in slots, and what derives from it has one too.
+    made_here = any("__dict__" in _namespace(base) or "__slots__" in _namespace(base) for base in _mro(kind))
+    return (
+        not made_here and not any(kind is own for own in (*PAYLOAD, *CONTAINERS)) and module_of_type(kind) != "builtins"
+    )
+
+
+def instance_dict(one: object) -> dict[str, object] | None:
+    """The attributes of an instance, where it has such a dict."""
+    for base in _mro(type(one)):
+        descriptor = _namespace(base).get("__dict__")
+        if type(descriptor) in (GetSetDescriptorType, MemberDescriptorType):
+            try:
+                found = descriptor.__get__(one)
+            except (AttributeError, TypeError):
+                return None
+            return found if type(found) is dict else None
+    return None
+
+
+def slots(one: object) -> Iterator[tuple[str, object]]:
+    """The attributes of an instance that lie in slots, and those that types written in C declare."""
+    for base in _mro(type(one)):
+        for name, descriptor in list(_namespace(base).items()):
+            if type(descriptor) is MemberDescriptorType and type(name) is str:
+                try:
+                    yield name, descriptor.__get__(one)
+                except (AttributeError, TypeError):
+                    continue
+
+
+def class_attributes(kind: type) -> list[tuple[str, object]]:
+    return list(_namespace(kind).items())
+
+
+def show_key(key: object) -> str:
+    """A key as it is shown; only what is known to have a harmless text is shown at all."""
+    if type(key) in (str, bytes, int, bool, float):
+        text = repr(key)
+        return text if len(text) <= _NAMES else f"{text[: _NAMES - 1]}…"
+    return f"a {type_name(key)}"
+
+
+def describe(one: object) -> str:
+    """What it is, with the number of its entries where it has any."""
+    kind = container_kind(one)
+    if kind is not None:
+        return f"{type_name(one)} of {length(one)}"
+    if type(one) is tuple:
+        return f"tuple of {len(one)}"
+    return type_name(one)
+
+
+def describe_many(entries: Collection[object], count: int, arrays: dict[int, str]) -> str:
+    """Entries by their most frequent type, as ``20 × bytes, 3,033 B each``."""
+    by_type: dict[int, list[object]] = {}
+    for one in entries:
+        by_type.setdefault(id(type(one)), []).append(one)
+    most = max(by_type.values(), key=len)
+    name = arrays.get(id(type(most[0])), type_name(most[0]))
+    # Of a chain, one holds the other with all that it holds.
+    beside = most[1] if len(most) > 1 else None
+    each = max(own_size(most[0], beside, arrays), own_size(beside, most[0], arrays) if beside is not None else 0)
+    return f"{count} × {name}, {each:,} B each"

@@ -1,0 +1,111 @@
+"""Which of the objects that came, or of the containers that grew, is what is retained; and so who holds that."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pytest_leakcheck.attribution.census import Growing, bytes_gained
+from pytest_leakcheck.attribution.holders import Holders, find_owners
+from pytest_leakcheck.attribution.objects import last_entries, module_of_type
+from pytest_leakcheck.attribution.roots import is_ours
+from pytest_leakcheck.attribution.things import is_of_extension, stand_for
+
+# Of what comes, so many times what is looked for may be it, from so many on.
+_LEAST: Final = 0.5
+_MOST: Final = 2.0
+_SHOWN: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What is retained, as far as it is known.
+
+    Attributes:
+        iterations: In how many it came.
+        rate: Per iteration, where it is countable.
+        size: Bytes per iteration, where that is known.
+        identities: Of the things that came and are still there, where they have identities.
+        in_python: Python's own allocators handed it out.
+    """
+
+    iterations: int
+    rate: float | None = None
+    size: float | None = None
+    identities: Collection[Hashable] = ()
+    in_python: bool = False
+
+
+def search(
+    sought: Sought,
+    came: Sequence[object],
+    growing: Sequence[Growing],
+    new: Collection[int],
+    ignore: Collection[int] = (),
+) -> Holders:
+    """Who holds it. To be called while nothing is frozen.
+
+    Args:
+        sought: What is looked for.
+        came: The tracked objects that came in these iterations and are still there.
+        growing: The containers that grew meanwhile.
+        new: Identities of all that is new since the test began to be measured.
+        ignore: Identities of the harness's own.
+    """
+    own, builtin = _kinds(sought, came)
+    candidates = [one for one in growing if _may_be(sought, one)]
+    # What is made in this search refers to what is looked for, too.
+    ours = {*ignore, id(came), id(own), id(builtin), id(candidates), *map(id, own), *map(id, builtin)}
+    iterations, rate = sought.iterations, sought.rate
+    # First what the program defines itself; then the containers, and last what anything may be made of.
+    searches: list[Callable[[], Holders]] = [
+        *(partial(find_owners, candidates, iterations, kind, new, rate=rate, ignore=ours) for kind in own),
+        partial(find_owners, candidates, iterations, (), new, rate=rate, size=sought.size, ignore=ours),
+        *(partial(find_owners, candidates, iterations, kind, new, rate=rate, ignore=ours) for kind in builtin),
+    ]
+    reason = ""
+    for find in searches:
+        holders = find()
+        if holders.owners:
+            return holders
+        reason = reason or holders.reason
+    return Holders((), reason)
+
+
+def _kinds(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
+    """The objects that came, by type, where they come often enough: of the program's own types, and of builtin ones."""
+    by_type: dict[type, list[object]] = defaultdict(list)
+    for one in came:
+        if not is_ours(one):
+            by_type[type(one)].append(one)
+    wanted = sought.iterations * (sought.rate or 1.0)
+    often = [kind for kind in by_type.values() if max(2.0, _LEAST * wanted) <= len(kind)]
+    often = [kind for kind in often if _may_be_kind(sought, kind, wanted)]
+    often.sort(key=lambda kind: abs(len(kind) - wanted))
+    own = [kind for kind in often if not _is_builtin(kind)]
+    # Where it is not tracked itself, what comes with it are the harness's tuples and lists as well.
+    return own, [kind for kind in often if _is_builtin(kind)] if sought.rate else []
+
+
+def _is_builtin(kind: Sequence[object]) -> bool:
+    return module_of_type(type(kind[0])) == "builtins" or type(kind[0]).__module__ == "builtins"
+
+
+def _may_be_kind(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
+    if sought.identities:
+        return len(kind) <= _MOST * wanted + 1 and stand_for(kind[-_SHOWN:], sought.identities)
+    return sought.in_python or is_of_extension(type(kind[0]))
+
+
+def _may_be(sought: Sought, one: Growing) -> bool:
+    """Whether the entries that a container gained can be what is sought."""
+    if sought.identities:
+        entries = [part for pair in last_entries(one.holder, min(one.gained, _SHOWN)) for part in pair]
+        return not one.is_value and stand_for(entries, sought.identities)
+    if sought.in_python or sought.size is None:
+        return True
+    # What C allocated is not an entry's own, unless it comes to as much.
+    return bytes_gained(one) >= _LEAST * sought.size * sought.iterations

@@ -1,0 +1,262 @@
+"""The ways to find out where something is made: each takes a few iterations, and yields before each of them."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from math import ceil
+from types import CodeType
+from typing import Final
+
+from pytest_leakcheck.attribution.allocations import Allocations, culprit_of
+from pytest_leakcheck.attribution.arrivals import Arrival, Arrivals
+from pytest_leakcheck.attribution.calltree import CallTree
+from pytest_leakcheck.attribution.lines import Lines
+from pytest_leakcheck.attribution.path import Where, read_path
+from pytest_leakcheck.attribution.site import Site
+from pytest_leakcheck.attribution.source import call_at, with_functions
+from pytest_leakcheck.attribution.things import Things
+from pytest_leakcheck.attribution.tracer import Listener, Tracer
+
+# All iterations that are run to name a culprit, and how many of each kind where it grows in each of them.
+MOST: Final = 25
+_FEW: Final = 7
+_OF_LINES: Final = 3
+# So many things should be seen to come; those that come rarely take more iterations.
+_WANTED: Final = 3
+# What is found must make out so much of the growth.
+_PART: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Where it was seen to be made. The source is not read for it: to do so would leave something behind as well.
+
+    Attributes:
+        path: The whole call path, the harness's part too; empty where it is not resolved.
+        why: Why not.
+        code: The function of the last line, where that is known.
+        lasti: The instruction in it that made it; -1 where it is not known.
+        in_line: The last line is only known to be one of that function.
+        size: Bytes per iteration that Python allocated there, where that is known.
+        identities: Of the things that were seen to be made and are still there.
+    """
+
+    path: tuple[Site, ...] = ()
+    why: str = ""
+    code: CodeType | None = None
+    lasti: int = -1
+    in_line: bool = True
+    size: float | None = None
+    identities: frozenset[Hashable] = frozenset()
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """File and line that can be changed."""
+        where = read_path(self.path)
+        return (where.site.file, where.site.line) if where else ("", 0)
+
+    def resolve(self) -> Where | None:
+        """Read the source: the functions where only lines are known, and the call as it is written."""
+        if not self.path:
+            return None
+        *outer, last = with_functions(self.path)
+        call = call_at(self.code, self.lasti) if self.code and self.lasti >= 0 else ""
+        return read_path((*outer, replace(last, call=call or last.call)))
+
+
+class Schedule:
+    """The iterations that may be spent.
+
+    Attributes:
+        plain_seconds: What an iteration takes.
+        used: How many were run.
+    """
+
+    def __init__(self, plain_seconds: float, deadline: float, collect: Callable[[], object]) -> None:
+        """
+        Args:
+            plain_seconds: What an iteration takes.
+            deadline: When no further iteration may begin, by ``time.perf_counter``.
+            collect: Ends an iteration, as the harness ends it.
+        """
+        self.plain_seconds = plain_seconds
+        self.used = 0
+        self.collect = collect
+        self._deadline = deadline
+
+    def iterations(self, rate: float, few: int = _FEW) -> Iterator[int]:
+        """Numbers from 0, the first for warming up: as many as show a few of what comes at this rate."""
+        wanted = 1 + (few if rate >= _PART else max(few, ceil(_WANTED / rate)))
+        last = min(self.used + wanted, MOST)
+        first = self.used
+        while self.used < last and time.perf_counter() + self.plain_seconds < self._deadline:
+            self.used += 1
+            yield self.used - first - 1
+
+
+def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:
+    """What has an identity: the call that made each one that is still there when its iteration has ended.
+
+    Args:
+        things: The kind.
+        slope: How many are retained per iteration.
+        schedule: What may be spent.
+        unclosed: They are given back by the collector alone; so those count that it frees.
+    """
+    arrivals = Arrivals(things.count, things.list_now)
+    freed = Freed(arrivals, things) if unclosed else None
+    found: list[Arrival] = []
+    counted = 0
+    try:
+        with _tracing(arrivals, schedule) as tracer:
+            for _ in schedule.iterations(slope):
+                tracer.arm()
+                yield
+                tracer.disarm()
+                counted += 1
+                schedule.collect()
+                found += freed.take() if freed else ()
+    finally:
+        if freed is not None:
+            freed.close()
+    alive = arrivals.survivors()
+    place = _most_common(found if unclosed else alive.values())
+    if place is None or place[1] < max(1.0, _PART * slope * counted):
+        scattered = "they come from several places, none of which makes out half of them"
+        return Made(why=tracer.interrupted or (scattered if place else things.elsewhere))
+    arrival = place[0]
+    return Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact, identities=frozenset(alive))
+
+
+def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size: bool) -> Generator[None, None, Made]:
+    """What Python allocates, as `tracemalloc` sees it.
+
+    Args:
+        slope: How many objects, blocks or bytes are retained per iteration.
+        rate: In which part of the iterations.
+        schedule: What may be spent.
+        by_size: Bytes.
+    """
+    allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
+    allocations.open()
+    try:
+        for _ in schedule.iterations(rate):
+            began = time.perf_counter()
+            yield
+            seconds = time.perf_counter() - began
+            schedule.collect()
+            allocations.iteration_done(seconds)
+    finally:
+        kept = allocations.close()
+    found = culprit_of(kept, slope, by_size=by_size)
+    if found is None:
+        return Made(why="it is not allocated by Python")
+    return Made(found.path, size=found.size)
+
+
+def charge(read: Callable[[], int], slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Made]:
+    """Any counter: the call that it grows in.
+
+    Args:
+        read: The counter.
+        slope: How much it grows per iteration.
+        rate: In which part of the iterations.
+        schedule: What may be spent.
+    """
+    counted = 0
+    tree = CallTree(read)
+    with _tracing(tree, schedule) as tracer:
+        for n in schedule.iterations(rate):
+            tracer.arm()
+            yield
+            tracer.disarm()
+            schedule.collect()
+            if n == 0:
+                tree.forget()
+            else:
+                counted += 1
+    # What else moves meanwhile is not asked for. One that comes rarely has come as often as was seen.
+    traced = tree.traced(round(slope * counted) if rate >= _PART else None)
+    where = read_path(traced.path)
+    if where is None:
+        return Made(why=tracer.interrupted or "no call was seen to keep it")
+    if traced.flows:
+        how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
+        return Made(why=f"in {where.made_in.function}() it {how} ({traced.flows})")
+    return Made(traced.path, code=traced.code, in_line=traced.code is None)
+
+
+def find_line(made: Made, read: Callable[[], int], rate: float, schedule: Schedule) -> Generator[None, None, Made]:
+    """The function is known: the line in it."""
+    if made.in_line or made.code is None or not made.path:
+        return made
+    lines = Lines(made.code, read, schedule.plain_seconds)
+    try:
+        for n in schedule.iterations(rate, _OF_LINES):
+            lines.arm()
+            yield
+            lines.disarm()
+            schedule.collect()
+            if n == 0:
+                lines.forget()
+    finally:
+        lines.close()
+    return replace(made, path=lines.refine(made.path))
+
+
+class Freed:
+    """Where what each collection gives back was made: the program's own, and that which ends an iteration."""
+
+    def __init__(self, arrivals: Arrivals[Hashable], things: Things) -> None:
+        self._arrivals = arrivals
+        self._things = things
+        self._before: dict[Hashable, Arrival] = {}
+        self._freed: list[Arrival] = []
+        self._callback = self._on_collection
+        # First, since the last one is the harness's own and is told apart by that.
+        gc.callbacks.insert(0, self._callback)
+
+    def take(self) -> list[Arrival]:
+        """What was given back since the last call."""
+        freed, self._freed = self._freed, []
+        return freed
+
+    def close(self) -> None:
+        with suppress(ValueError):
+            gc.callbacks.remove(self._callback)
+
+    def _on_collection(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == "start":
+            self._before = self._arrivals.survivors()
+            return
+        now = self._things.list_now()
+        self._freed += [arrival for key, arrival in self._before.items() if now.get(key) != arrival.what]
+
+
+def _most_common(arrivals: Iterable[Arrival]) -> tuple[Arrival, int] | None:
+    """One of those that come from the line that most come from, and how many do."""
+    by_line: Counter[tuple[str, int]] = Counter()
+    first: dict[tuple[str, int], Arrival] = {}
+    for arrival in arrivals:
+        where = read_path(arrival.path)
+        if where is not None:
+            line = (where.site.file, where.site.line)
+            by_line[line] += 1
+            first.setdefault(line, arrival)
+    for line, count in by_line.most_common(1):
+        return first[line], count
+    return None
+
+
+@contextmanager
+def _tracing(listener: Listener, schedule: Schedule) -> Iterator[Tracer]:
+    tracer = Tracer(listener, schedule.plain_seconds)
+    try:
+        yield tracer
+    finally:
+        tracer.close()

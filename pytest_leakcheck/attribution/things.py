@@ -1,0 +1,166 @@
+"""What has an identity: how descriptors, threads, children, entries of a folder and tasks are counted, listed and recognised."""
+
+from __future__ import annotations
+
+import gc
+import io
+import mmap
+import select
+import socket
+import sys
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, Final
+
+from pytest_leakcheck.attribution.identity import alive_tasks, live_children, running_threads
+from pytest_leakcheck.probes.collector import open_targets
+
+# An object is followed so far into what it is made of.
+_PARTS: Final = 200
+# What is written in C stands for them only where it is an entry or an attribute of one.
+_NEAR: Final = 3
+# The entries that come must stand for so many of the things that come.
+_MOST: Final = 0.8
+_ENDS: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
+# Their objects hold memory alone.
+_VALUES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
+_MADE_BY_CLASS: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
+_namespace = type.__dict__["__dict__"].__get__
+_mro = type.__dict__["__mro__"].__get__
+
+
+@dataclass(frozen=True, slots=True)
+class Things:
+    """One kind of them.
+
+    Attributes:
+        count: Cheap, and another number when one has come or gone.
+        list_now: All that there are, by identity, with what they are: where that changes, it is another thing.
+        elsewhere: Why none may be seen to come, though they do.
+    """
+
+    count: Callable[[], int]
+    list_now: Callable[[], Mapping[Hashable, str]]
+    elsewhere: str = "none was made in a call of this process that could be seen"
+
+
+def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Things | None:
+    """The kind that a resource counts; None where it counts something else.
+
+    Args:
+        resource: The resource.
+        count: Its counter.
+        folder: For entries of a folder, its path.
+    """
+    if resource == "fd":
+        return Things(
+            count, open_targets, "they are not opened in this process (a child?), or in C outside of any call"
+        )
+    if resource == "thread":
+        return Things(count, lambda: dict.fromkeys(running_threads(), ""))
+    if resource == "process":
+        return Things(_children_of_this_thread, lambda: dict.fromkeys(live_children(), ""))
+    if resource == "task":
+        return Things(count, lambda: dict.fromkeys(alive_tasks(), ""))
+    if folder:
+        return Things(count, lambda: dict.fromkeys((one.name for one in Path(folder).iterdir()), folder))
+    return None
+
+
+def _descriptors() -> dict[Hashable, str]:
+    return {fd: target for fd, target in open_targets().items()}  # noqa: C416 - to be a mapping of anything hashable
+
+
+def _children_of_this_thread() -> int:
+    """A number that changes with the children of the running thread: to walk the tree would take too long."""
+    with Path("/proc/thread-self/children").open("rb", buffering=0) as file:
+        return hash(file.read())
+
+
+def stand_for(entries: Sequence[object], identities: Collection[Hashable]) -> bool:
+    """Whether these objects are, or are made of, what stands for most of these things.
+
+    That is a number or a name of theirs, an open file or socket; or an object of a type that is written in C, which cannot be
+    looked into. So a list of results that grows as fast is not taken for what holds the descriptors.
+    """
+    numbers = frozenset(key for key in identities if isinstance(key, int))
+    names = frozenset(key for key in identities if isinstance(key, str))
+    found: set[Hashable] = set()
+    for entry in entries:
+        known = _identities_in(entry, numbers, names)
+        if known is None:
+            return True
+        found |= known
+    return len(found) >= _MOST * min(len(entries), len(identities)) > 0
+
+
+def _identities_in(one: object, numbers: frozenset[int], names: frozenset[str]) -> set[Hashable] | None:
+    """Which of these an object is made of; None where it has a part that cannot be looked into."""
+    found: set[Hashable] = set()
+    seen, level, depth = {id(one)}, [one], 0
+    while level and len(seen) < _PARTS and type(one) not in _ENDS:
+        depth += 1
+        for part in level:
+            kind = type(part)
+            if depth <= _NEAR and (_is_opaque(kind) or kind is mmap.mmap):
+                # A mapping has a copy of the descriptor that it was made from, whose number it does not tell.
+                return None
+            if kind is int and part in numbers:
+                found.add(part)
+            elif kind is str:
+                found |= {name for name in names if _is_name_of(part, name)}
+            else:
+                found |= {_descriptor(part)} & numbers | {_name_of_semaphore(part)} & names
+        following = {id(part): part for part in gc.get_referents(*level) if type(part) not in _ENDS}
+        level = [part for place, part in following.items() if place not in seen]
+        seen |= following.keys()
+    return found
+
+
+def _is_name_of(text: Any, name: str) -> bool:
+    """Whether a text is the name of an entry, with or without the path to it, or lies below it."""
+    return bool(text == name or text.endswith(f"/{name}") or f"/{name}/" in text)
+
+
+def _name_of_semaphore(one: Any) -> str:
+    """As it is called in /dev/shm; empty for anything else."""
+    return f"sem.{one.name.lstrip('/')}" if type(one).__module__ == "_multiprocessing" and hasattr(one, "name") else ""
+
+
+def _descriptor(one: Any) -> int:
+    """The descriptor of a file or socket; -1 for anything else, and for what is closed."""
+    kind = type(one)
+    try:
+        if kind is io.FileIO:
+            return int(one.fileno())
+        if issubclass(kind, socket.socket):
+            return int(socket.socket.fileno(one))
+        if hasattr(select, "epoll") and kind is select.epoll:
+            return int(one.fileno())
+    except (ValueError, OSError):
+        pass
+    return -1
+
+
+def _is_opaque(kind: type) -> bool:
+    """Whether it is written in C, in an extension module that may keep such a thing."""
+    # Past a metaclass, which may answer anything.
+    module = str(_namespace(kind).get("__module__", "builtins"))
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names or top in _VALUES:
+        return False
+    # The parts of what a `class` statement made are looked at instead.
+    return _is_c(kind)
+
+
+def is_of_extension(kind: type) -> bool:
+    """Whether any of its bases is written in C, in an extension module: what it keeps need not be a Python object."""
+    tops = {str(_namespace(base).get("__module__", "builtins")).partition(".")[0] for base in _mro(kind) if _is_c(base)}
+    return not tops <= {"builtins", *sys.stdlib_module_names}
+
+
+def _is_c(kind: type) -> bool:
+    # A `class` statement leaves one of these.
+    return _MADE_BY_CLASS.isdisjoint(_namespace(kind))

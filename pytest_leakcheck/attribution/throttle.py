@@ -1,0 +1,111 @@
+"""How much a traced iteration may cost, and what is no longer looked at when it costs more."""
+
+from __future__ import annotations
+
+from array import array
+from time import perf_counter
+from typing import Final
+
+UNLIMITED: Final = 1 << 30
+# Deeper than any frame is shallow: nothing is reported.
+STOPPED: Final = -UNLIMITED
+# An iteration of microseconds may be slowed a thousandfold, and nobody minds.
+_LEAST: Final = 0.001
+# In plain iterations: what events may cost until a depth is chosen and until a smaller one is, and how long an
+# iteration may take in all until nothing more is looked at in it. To be called and to look at nothing costs too.
+_AT_FIRST: Final = 4.0
+_AFTERWARDS: Final = 1.0
+_ELAPSED: Final = 6.5
+# What events may cost at a chosen depth, in plain iterations; and at most this part of what all of them do.
+_AT_DEPTH: Final = 2.5
+_MOST: Final = 0.7
+# What an event costs before and after it is timed, on a machine of 2020.
+_UNSEEN: Final = 0.5e-6
+_DEPTHS: Final = 128
+
+
+class Throttle:
+    """Adds up what the events of an iteration cost, and lowers the depth down to which they are reported.
+
+    The plain duration says what the traced one may be. Only a slow iteration is worth this care, so anything below a
+    millisecond counts as one.
+
+    Attributes:
+        limit: Events of frames deeper than this, counted from the iteration's outer frame, are not reported.
+        coarse: Whether anything was left out so far.
+        turn: Counts events, so that one can be told from the next.
+    """
+
+    def __init__(self, plain_seconds: float) -> None:
+        self.limit = self._depth = UNLIMITED
+        self.coarse = False
+        self.turn = 0
+        self._plain = max(plain_seconds, _LEAST)
+        # Numbers in place: a float kept per depth would be a block that the tracer leaks.
+        self._by_depth = array("d", bytes(8 * _DEPTHS))
+        self.begin()
+
+    def begin(self) -> None:
+        """Before an iteration: the depth stays as low as it was found to have to be."""
+        self.limit = self._depth
+        self._forget()
+        self._spent = 0.0
+        self._allowed = _AT_FIRST * self._plain
+        self._stop_at = perf_counter() + _ELAPSED * self._plain
+
+    def spend(self, depth: int, began: float | None) -> bool:
+        """Charge an event that was begun then, if that is known. Returns whether less is looked at from now on."""
+        now = perf_counter()
+        if began is not None:
+            took = now - began + _UNSEEN
+            self._by_depth[min(max(depth, 0), _DEPTHS - 1)] += took
+            self._spent += took
+        if now > self._stop_at:
+            return self.is_late()
+        if self._spent <= self._allowed:
+            return False
+        self._allowed = self._spent + _AFTERWARDS * self._plain
+        if self.limit > 0:
+            self._lower()
+            self.limit = self._depth
+        else:
+            self.stop()
+        self.coarse = True
+        return True
+
+    def is_late(self) -> bool:
+        """Whether this iteration has taken so long that nothing more is looked at in it."""
+        if perf_counter() <= self._stop_at:
+            return False
+        if self.limit > 0 and self._spent > _AFTERWARDS * self._plain:
+            # The next one is to get further.
+            self._lower()
+        self.stop()
+        self.coarse = True
+        return True
+
+    def stop(self) -> None:
+        """Report nothing more in this iteration."""
+        self.limit = STOPPED
+
+    def _lower(self) -> None:
+        """Choose a smaller depth by what each depth has cost since the last was chosen."""
+        # What of the elapsed time was not spent here went into the program, which tells how far it has come.
+        elapsed = perf_counter() - self._stop_at + _ELAPSED * self._plain
+        progress = min(max((elapsed - self._spent) / self._plain, 0.01), 1.0)
+        share = min(_AT_DEPTH * self._plain * progress / self._spent, _MOST)
+        wanted = share * sum(self._by_depth)
+        below = 0.0
+        depth = 0
+        # A frame that lies just too deep is still reported as one call.
+        while depth + 1 < min(self._depth, _DEPTHS):
+            below += self._by_depth[depth + 1] + (self._by_depth[0] if depth == 0 else 0.0)
+            if below > wanted:
+                break
+            depth += 1
+        self._depth = max(depth - 1, 0)
+        self._forget()
+
+    def _forget(self) -> None:
+        for depth in range(_DEPTHS):
+            self._by_depth[depth] = 0.0

@@ -1,0 +1,213 @@
+"""After a red verdict: a few more iterations, each watched in a way of its own, to find out where it comes from.
+
+What has an identity (a descriptor, a thread, a file) is followed from the call that made it to the end of the iteration.
+What Python allocates is followed by `tracemalloc`. Any other counter is charged to the calls that it grows in. Meanwhile the
+containers that grow are counted, and in the end what keeps the growth is followed back to a root.
+"""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import sys
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import Any, Final
+
+from pytest_leakcheck.attribution.census import Census, newcomers
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.cycles import name_cycles, save_garbage
+from pytest_leakcheck.attribution.hints import hint_for
+from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.attribution.objects import container_kind, length
+from pytest_leakcheck.attribution.ownership import Sought, search
+from pytest_leakcheck.attribution.rounds import (
+    MOST,
+    Made,
+    Schedule,
+    charge,
+    find_line,
+    follow,
+    trace_allocations,
+)
+from pytest_leakcheck.attribution.source import text_of
+from pytest_leakcheck.attribution.things import things_of
+from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.verdict import Verdict
+
+# Memory that Python's allocators may have handed out.
+_OF_PYTHON: Final = frozenset({"object", "block", "heap", "rss"})
+_OF_BYTES: Final = frozenset({"heap", "rss"})
+# Iterations that the line which keeps it takes to find.
+_TO_WATCH: Final = 6
+# What comes in fewer iterations than this is looked for at its own rate.
+_EACH: Final = 0.5
+_OURS: Final = "pytest_leakcheck"
+_ONCE: Final = "it came once, and was not seen to come again"
+
+
+class Investigation:
+    """Runs inside the repetition: `iteration_done` after each iteration, as long as it wants another."""
+
+    def __init__(self, panel: Panel, verdict: Verdict, plain_seconds: float, deadline: float) -> None:
+        """
+        Args:
+            panel: The instruments.
+            verdict: A red one.
+            plain_seconds: What an iteration takes.
+            deadline: When no further iteration may begin, by ``time.perf_counter``.
+        """
+        self._panel = panel
+        self._verdict = verdict
+        self._schedule = Schedule(plain_seconds, deadline, self._collect)
+        self._culprit = Culprit(verdict.resource)
+        self._made = Made()
+        self._kept = Made()
+        self._why: dict[str, str] = {}
+        self._steps = self._investigate()
+
+    def iteration_done(self) -> bool:
+        """Evaluate the iteration that has ended, and get ready for the next. Returns whether one is wanted."""
+        try:
+            next(self._steps)
+        except StopIteration:
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong in here must not cost the verdict
+            failed = f"the search itself failed, please report it: {type(error).__name__}: {error}"
+            self._why |= dict.fromkeys(("site", "owner"), failed)
+            return False
+        return True
+
+    def end(self, held: Sequence[Held]) -> Culprit:
+        """Give everything back, and say what was found.
+
+        Args:
+            held: The survivors of this resource.
+        """
+        self._steps.close()
+        where, kept = self._made.resolve(), self._kept.resolve()
+        found = replace(self._culprit, where=where, kept=kept.site if kept else None)
+        missing = {"site": found.where is None, "owner": found.owner is None and not found.cycle}
+        unresolved = {
+            part: self._why.get(part, "no time was left to look for it")
+            for part, is_missing in missing.items()
+            if is_missing
+        }
+        source = text_of(found.where.site) if found.where else ""
+        found = replace(found, source=source, unresolved=unresolved, iterations=self._schedule.used)
+        return replace(found, hint=hint_for(found, held))
+
+    def _collect(self) -> None:
+        # As each iteration is ended: what the program leaves to a collector that it has switched off stays.
+        if self._panel.watch.enabled:
+            self._panel.watch.collect()
+
+    def _investigate(self) -> Generator[None, None, None]:
+        slope = self._verdict.slope
+        if slope <= 0:
+            self._why = dict.fromkeys(("site", "owner"), _ONCE)
+            return
+        earlier = newcomers()
+        gc.unfreeze()
+        before = Census()
+        gc.freeze()
+        made = yield from self._find_site()
+        self._made = made
+        self._why["site"] = made.why
+        if self._verdict.outcome == "unclosed":
+            yield from self._find_cycle()
+            return
+        yield from self._find_owner(before, made, earlier)
+
+    def _find_site(self) -> Generator[None, None, Made]:
+        panel, name, slope = self._panel, self._verdict.resource, self._verdict.slope
+        read = panel.counter(name)
+        things = things_of(name, read, panel.folders[name].path if name in panel.folders else "")
+        if things is not None:
+            made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
+            return (yield from find_line(made, things.count, slope, self._schedule))
+        made = Made()
+        if name in _OF_PYTHON:
+            made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=name in _OF_BYTES)
+        if not made.path:
+            made = yield from charge(read, slope, self._rate, self._schedule)
+            made = yield from find_line(made, read, 1.0, self._schedule)
+        return made
+
+    def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
+        name, came, later = self._verdict.resource, gc.get_objects(), newcomers()
+        gc.unfreeze()
+        try:
+            sought = self._sought(made)
+            ours = {id(came), id(sought), *_of_the_search()}
+            holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
+        finally:
+            # What came is let go of before it is frozen, and is not kept by this search.
+            del came
+            gc.freeze()
+        if not holders.owners and name == "thread":
+            self._why["owner"] = "the interpreter holds a thread until it ends"
+        elif not holders.owners:
+            self._why["owner"] = holders.reason.removeprefix("not resolved: ")
+        if not holders.owners:
+            return
+        self._culprit = replace(self._culprit, owner=holders.owners[0])
+        container = holders.objects[0]
+        if container_kind(container) is not None and MOST - self._schedule.used >= _TO_WATCH:
+            yield from self._find_keeper(container)
+
+    def _sought(self, made: Made) -> Sought:
+        name, slope = self._verdict.resource, self._verdict.slope
+        iterations = max(1, self._schedule.used)
+        if made.identities:
+            return Sought(iterations, slope, identities=made.identities)
+        if name == "object":
+            return Sought(iterations, slope, in_python=True)
+        rate = self._rate if self._rate < _EACH else None
+        return Sought(iterations, rate, made.size or slope, in_python=made.size is not None)
+
+    @property
+    def _rate(self) -> float:
+        """In which part of the iterations it grows, at most 1: it comes in pieces of the size of a common rise."""
+        slope = self._verdict.slope
+        if self._verdict.resource not in _OF_PYTHON:
+            return slope
+        readings = self._panel.series(self._verdict.resource).readings
+        rises = [after - before for before, after in pairwise(readings) if after > before]
+        return min(1.0, slope / median(rises)) if rises else 1.0
+
+    def _find_keeper(self, container: Any) -> Generator[None, None, None]:
+        """The line that puts it into its owner, which need not be the one that makes it."""
+
+        def entries() -> int:
+            return length(container)
+
+        gained = self._culprit.owner.gained if self._culprit.owner else 1.0
+        kept = yield from charge(entries, gained, gained, self._schedule)
+        kept = yield from find_line(kept, entries, 1.0, self._schedule)
+        if kept.path and kept.line != self._made.line:
+            self._kept = kept
+
+    def _find_cycle(self) -> Generator[None, None, None]:
+        """The cycle that only the collector frees."""
+        for _ in self._schedule.iterations(1.0, 0):
+            yield
+            garbage = save_garbage(self._collect)
+            cycle = name_cycles(garbage, self._verdict.slope)
+            del garbage
+            self._collect()
+            self._why["owner"] = "no cycle was found in what the collector freed"
+            self._culprit = replace(self._culprit, cycle=cycle)
+
+
+def _of_the_search() -> Iterator[int]:
+    """Identities of what grows by the search itself, or holds whatever is alive and nothing else."""
+    yield id(linecache.cache)
+    # Every thread that runs is in here, and none is held by it.
+    yield id(getattr(threading, "_active", None))
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == _OURS:
+            yield from map(id, vars(module).values())

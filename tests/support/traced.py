@@ -1,0 +1,73 @@
+"""Iterations under a tracer, and the lines that the tests expect it to name."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pytest_leakcheck.attribution.lines import Lines
+from pytest_leakcheck.attribution.site import Site
+from pytest_leakcheck.attribution.tracer import Listener, Tracer
+from pytest_leakcheck.probes.collector import open_targets
+
+# Long enough that no test is throttled that is not about it.
+PLAIN = 5.0
+
+
+def trace(listener: Listener, work: Callable[[], object], rounds: int = 1, plain_seconds: float = PLAIN) -> Tracer:
+    """So many iterations, each armed and disarmed. Returns the tracer, closed."""
+    tracer = Tracer(listener, plain_seconds)
+    try:
+        for _ in range(rounds):
+            tracer.arm()
+            try:
+                work()
+            finally:
+                tracer.disarm()
+    finally:
+        tracer.close()
+    return tracer
+
+
+def line_found(
+    function: Callable[..., Any], read: Callable[[], int], work: Callable[[], object], rounds: int = 3
+) -> int:
+    """The line of this function that the second round names; 0 for none."""
+    lines = Lines(function.__code__, read, PLAIN)
+    try:
+        for _ in range(rounds):
+            lines.arm()
+            try:
+                work()
+            finally:
+                lines.disarm()
+        assert lines.interrupted == ""
+        return lines.line()
+    finally:
+        lines.close()
+
+
+def marked(function: Callable[..., Any], mark: str = "# here") -> int:
+    """The line with this mark in the function's source."""
+    lines, first = inspect.getsourcelines(function)
+    return first + next(at for at, line in enumerate(lines) if mark in line)
+
+
+def within(path: tuple[Site, ...], file: str) -> list[tuple[int, str, str]]:
+    """Line, function (its last name) and call of the sites in one file."""
+    return [(site.line, site.function.rpartition(".")[2], site.call) for site in path if site.file == file]
+
+
+@contextmanager
+def counted_fds() -> Iterator[tuple[Callable[[], int], Callable[[], dict[int, str]]]]:
+    """Two readers of this process's descriptors: how many there are, and which."""
+    folder = os.open("/proc/self/fd", os.O_RDONLY)
+    # A kernel before 6.2 does not count them in the size of the folder.
+    by_size = os.fstat(folder).st_size > 0
+    try:
+        yield (lambda: os.fstat(folder).st_size if by_size else len(open_targets())), open_targets
+    finally:
+        os.close(folder)

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.calltree import CallTree, Traced
+from pytest_leakcheck.attribution.lines import Lines
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.heap import Heap
+from traced import PLAIN, counted_fds, line_found, marked, trace, within
+
+HERE = __file__
+ROUNDS = 5
+# Large enough that what an allocator keeps for itself does not matter.
+SIZE = 100_000
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+
+
+class Counter:
+    """A counter that the program moves by assignment, of which no tracer hears."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def read(self) -> int:
+        return self.value
+
+
+@pytest.fixture
+def heap() -> Iterator[Callable[[], int]]:
+    probe = Heap()
+    try:
+        probe.open()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    yield probe.read
+    probe.close()
+
+
+def followed(read: Callable[[], int], work: Callable[[], object], rounds: int = ROUNDS) -> Traced:
+    """One iteration to make the nodes, and so many that count."""
+    tree = CallTree(read)
+    trace(tree, work)
+    tree.forget()
+    tracer = trace(tree, work, rounds)
+    assert tracer.interrupted == ""
+    return tree.traced()
+
+
+def allocate(size: int) -> int:
+    return int(libc.malloc(size))  # here
+
+
+def outer(held: list[int], *, leaks: bool) -> None:
+    block = allocate(SIZE)  # kept
+    libc.free(allocate(3 * SIZE))
+    if leaks:
+        held.append(block)
+    else:
+        libc.free(block)
+
+
+def test_memory_that_c_keeps_is_traced_to_its_function(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+
+    def work() -> None:
+        outer(held, leaks=True)
+
+    culprit = followed(heap, work)
+    sites = within(culprit.path, HERE)
+    # Of two calls of one function, the one that is not undone.
+    assert sites[-2] == (marked(outer, "# kept"), "outer", "allocate()")
+    assert sites[-1][1] == "allocate"
+    assert culprit.kept >= ROUNDS * SIZE
+    assert not culprit.balanced
+    for block in held:
+        libc.free(block)
+
+
+def release(block: int) -> None:
+    libc.free(block)
+
+
+def test_memory_that_is_freed_elsewhere_is_balanced(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+
+    def work() -> None:
+        blocks = [allocate(SIZE), allocate(5 * SIZE)]
+        release(blocks.pop())
+        held.extend(blocks)
+
+    culprit = followed(heap, work, rounds=4)
+    assert culprit.path[-1].function.endswith("work")
+    assert culprit.balanced
+    assert "allocate(): +" in culprit.flows
+    assert "release(): -" in culprit.flows
+    for block in held:
+        libc.free(block)
+
+
+def simply(held: list[int]) -> None:
+    held.append(allocate(SIZE))
+
+
+def test_memory_is_traced_to_the_line(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+    culprit = followed(heap, lambda: simply(held))
+    line, function, call = within(culprit.path, HERE)[-1]
+    assert function == "allocate"
+    assert culprit.flows == ""
+    if sys.version_info >= (3, 12):
+        assert (line, call) == (marked(allocate), "malloc()")
+        assert culprit.code is None
+    else:
+        # No event for a function of ctypes: the function's own, and the second round tells.
+        assert culprit.code is allocate.__code__
+    assert line_found(allocate, heap, lambda: simply(held)) == marked(allocate)
+    for block in held:
+        libc.free(block)
+
+
+def test_what_is_given_back_is_no_growth(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+    culprit = followed(heap, lambda: outer(held, leaks=False))
+    assert culprit.kept < ROUNDS * SIZE / 2
+
+
+def make(counter: Counter) -> None:
+    counter.value += 100
+
+
+def drop(counter: Counter) -> None:
+    counter.value -= 99
+
+
+def make_and_drop(counter: Counter) -> None:
+    make(counter)
+    drop(counter)
+
+
+def test_what_is_made_here_and_dropped_there_is_balanced() -> None:
+    counter = Counter()
+    culprit = followed(counter.read, lambda: make_and_drop(counter))
+    assert culprit.path[-1].function == "make_and_drop"
+    assert culprit.kept == ROUNDS
+    assert culprit.balanced
+    first = make_and_drop.__code__.co_firstlineno
+    assert culprit.flows == f"line {first + 1} make(): +500, line {first + 2} drop(): -495"
+
+
+def own_line(counter: Counter) -> None:
+    for _ in range(3):
+        len("")
+    counter.value += 1  # here
+    len("")
+
+
+def test_growth_in_a_line_of_its_own() -> None:
+    counter = Counter()
+    culprit = followed(counter.read, lambda: own_line(counter))
+    assert culprit.path[-1].function == "own_line"
+    assert culprit.path[-1].call == ""
+    assert culprit.code is own_line.__code__
+    lines = Lines(own_line.__code__, counter.read, PLAIN)
+    lines.arm()
+    own_line(counter)
+    lines.disarm()
+    lines.close()
+    refined = lines.refine(culprit.path)
+    assert refined[-1].line == marked(own_line)
+    assert refined[:-1] == culprit.path[:-1]
+
+
+def test_a_line_of_the_loop_that_arms_it() -> None:
+    counter = Counter()
+    frame = sys._getframe()
+    frame_trace = frame.f_trace
+    before = sys.gettrace()
+    lines = Lines(frame.f_code, counter.read, PLAIN)
+    for _ in range(3):
+        lines.arm()
+        number = 1
+        counter.value += number  # the loop's own
+        number += 1
+        lines.disarm()
+    assert sys.gettrace() is before
+    assert frame.f_trace is frame_trace
+    lines.close()
+    assert lines.interrupted == ""
+    assert lines.line() == marked(test_a_line_of_the_loop_that_arms_it, "# the loop's own")
+
+
+def test_lines_of_a_generator_and_of_a_recursion() -> None:
+    counter = Counter()
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        counter.value += 5  # in the generator
+        yield 2
+
+    def down(n: int) -> None:
+        if n:
+            down(n - 1)
+        else:
+            counter.value += 5  # in the recursion
+
+    def consume() -> None:
+        for _ in numbers():
+            # Not its doing.
+            counter.value += 1
+
+    here = test_lines_of_a_generator_and_of_a_recursion
+    assert line_found(numbers, counter.read, consume) == marked(here, "# in the generator")
+    assert line_found(down, counter.read, lambda: down(4)) == marked(here, "# in the recursion")
+
+
+def test_a_trace_function_that_was_in_force_is_so_after_the_second_round() -> None:
+    def hook(*_: object) -> Any:
+        return hook
+
+    counter = Counter()
+    before = sys.gettrace()
+    sys.settrace(hook)
+    try:
+        assert line_found(own_line, counter.read, lambda: own_line(counter)) == marked(own_line)
+        assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring leaves sys.settrace alone")
+def test_a_program_that_sets_its_own_trace_function_keeps_it() -> None:
+    def hook(*_: object) -> None: ...
+
+    before = sys.gettrace()
+    lines = Lines(own_line.__code__, int, PLAIN)
+    try:
+        lines.arm()
+        sys.settrace(hook)
+        lines.disarm()
+        assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before)
+    assert "sys.settrace" in lines.interrupted
+
+
+def test_descriptors_by_their_number() -> None:
+    kept: list[int] = []
+
+    def leak() -> None:
+        first, second = os.pipe()  # here
+        os.close(first)
+        kept.append(second)
+
+    with counted_fds() as (count, _list_now):
+        culprit = followed(count, leak)
+    # The pipe is two, of which one is closed in another line.
+    assert culprit.balanced
+    assert culprit.path[-1].function.endswith("leak")
+    assert f"line {marked(leak)} pipe(): +10" in culprit.flows
+    for fd in kept:
+        os.close(fd)
+
+
+def test_frames_that_ran_before_and_calls_back_from_c() -> None:
+    counter = Counter()
+
+    def key(n: int) -> int:
+        counter.value += n == 2
+        return n
+
+    tree = CallTree(counter.read)
+    tracer = trace(tree, lambda: None)
+    tracer = trace(tree, lambda: sorted([3, 2, 1], key=key))
+    assert tracer.interrupted == ""
+    culprit = tree.traced()
+    assert culprit.path[-1].function.endswith("key")
+    assert culprit.path[-2].call.endswith("key()")
+    assert culprit.code is key.__code__
+    # The whole path, from the frames that ran before it was armed on.
+    assert within(culprit.path, HERE)[0][1] == "test_frames_that_ran_before_and_calls_back_from_c"
+
+
+def test_equal_calls_in_one_line_are_one() -> None:
+    counter = Counter()
+
+    def twice() -> None:
+        for one in (make(counter), make(counter)):  # type: ignore[func-returns-value]
+            assert one is None
+
+    culprit = followed(counter.read, twice)
+    assert culprit.path[-1].function == "make"
+
+
+def deep(counter: Counter, n: int) -> int:
+    if n == 0:
+        counter.value += 1
+        return 0
+    return deep(counter, n - 1) + (deep(counter, n - 2) if n > 1 else 0)
+
+
+def test_a_coarse_path_is_shorter_and_true() -> None:
+    counter = Counter()
+
+    def leaking() -> None:
+        deep(counter, 17)
+
+    def work() -> None:
+        len("")
+        leaking()
+
+    tree = CallTree(counter.read)
+    trace(tree, work, 1, plain_seconds=0.0)
+    tree.forget()
+    tracer = trace(tree, work, 3, plain_seconds=0.0)
+    assert tracer.coarse
+    culprit = tree.traced()
+    assert culprit.coarse
+    names = [function for _line, function, _call in within(culprit.path, HERE)]
+    whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 18]
+    assert names == whole[: len(names)]
+
+
+def test_a_slow_counter_is_read_less_often() -> None:
+    reads = 0
+
+    def slow() -> int:
+        nonlocal reads
+        reads += 1
+        time.sleep(0.001)
+        return 0
+
+    def work() -> None:
+        for _ in range(300):
+            make_and_drop(Counter())
+
+    tree = CallTree(slow)
+    tracer = trace(tree, work, 1, plain_seconds=0.0)
+    assert tracer.coarse
+    assert reads < 30
+
+
+def test_nothing_grew() -> None:
+    assert CallTree(int).traced() == Traced(())
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="what follows the lines of the tests takes memory")
+def test_a_tree_takes_no_memory_in_later_iterations() -> None:
+    tree = CallTree(sys.getallocatedblocks)
+    held: list[object] = []
+
+    def work() -> None:
+        make_and_drop(Counter())
+        held.append(object())
+
+    trace(tree, work, 3)
+    tree.forget()
+    gc.collect()
+    gc.disable()
+    try:
+        trace(tree, work, 20)
+    finally:
+        gc.enable()
+    # 20 objects, and once what an interpreter keeps for itself (3.10: a spare frame of each function).
+    assert 20 <= tree.total < 40

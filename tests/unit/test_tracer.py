@@ -1,0 +1,508 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_leakcheck.attribution.called import name_of_called
+from pytest_leakcheck.attribution.identity import group
+from pytest_leakcheck.attribution.throttle import STOPPED, UNLIMITED, Throttle
+from pytest_leakcheck.attribution.tracer import Event, Handler, Tracer, Unavailable
+from traced import PLAIN, trace
+
+MONITORED = sys.version_info >= (3, 12)
+HERE = __file__
+
+
+class Recorder:
+    """Keeps the events of this file as text, and no frame."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str]] = []
+        self.files: set[str] = set()
+        self.rounds = 0
+        self.coarse = False
+
+    def begin(self) -> None:
+        self.rounds += 1
+
+    def handler(self) -> Handler:
+        return self._on_event
+
+    def became_coarse(self) -> None:
+        self.coarse = True
+
+    def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
+        self.files.add(frame.f_code.co_filename)
+        if frame.f_code.co_filename == HERE and event not in ("begin", "end"):
+            name = name_of_called(called) if event in ("c_call", "c_return") else ""
+            self.events.append((event, frame.f_code.co_name, name))
+
+
+def recorded(work: Callable[[], object]) -> list[tuple[str, str, str]]:
+    recorder = Recorder()
+    tracer = trace(recorder, work)
+    assert tracer.interrupted == ""
+    return recorder.events
+
+
+def plain_calls() -> None:
+    inner(3)
+
+
+def inner(n: int) -> int:
+    return len(str.lower("x" * n))
+
+
+def test_calls_and_returns_of_python_and_c() -> None:
+    assert recorded(plain_calls) == [
+        ("call", "plain_calls", ""),
+        ("call", "inner", ""),
+        ("c_call", "inner", "str.lower"),
+        ("c_return", "inner", "str.lower"),
+        ("c_call", "inner", "len"),
+        ("c_return", "inner", "len"),
+        ("return", "inner", ""),
+        ("return", "plain_calls", ""),
+    ]
+
+
+def counting() -> Iterator[int]:
+    try:
+        yield 1
+        yield 2
+    except KeyError:
+        yield 3
+
+
+def with_generator() -> None:
+    stream = counting()
+    for _ in stream:
+        break
+    stream.throw(KeyError)  # type: ignore[attr-defined]
+    stream.close()  # type: ignore[attr-defined]
+
+
+def test_a_generator_is_entered_and_left_at_each_step() -> None:
+    events = [event for event, function, _called in recorded(with_generator) if function == "counting"]
+    assert events == ["call", "return"] * 3
+
+
+def failing() -> None:
+    int("no number")
+
+
+def with_exception() -> None:
+    with contextlib.suppress(ValueError):
+        failing()
+
+
+def test_a_function_that_raises_returns() -> None:
+    events = [(event, function) for event, function, called in recorded(with_exception) if not called]
+    assert events == [
+        ("call", "with_exception"),
+        ("call", "failing"),
+        ("return", "failing"),
+        ("return", "with_exception"),
+    ]
+
+
+async def waiting(n: int) -> int:
+    await asyncio.sleep(0)
+    return n
+
+
+async def gathering() -> list[int]:
+    return list(await asyncio.gather(waiting(1), waiting(2)))
+
+
+def test_coroutines() -> None:
+    events = recorded(lambda: asyncio.run(gathering()))
+    for name, times in (("waiting", 4), ("gathering", 2)):
+        assert [event for event, function, _called in events if function == name].count("call") == times
+        assert [event for event, function, _called in events if function == name].count("return") == times
+
+
+def test_threads_that_begin_in_an_iteration_are_seen() -> None:
+    def work() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            list(executor.map(inner, [1, 2]))
+
+    assert [function for event, function, _called in recorded(work) if event == "call"].count("inner") == 2
+
+
+@pytest.mark.skipif(not MONITORED, reason="only a thread itself can set its profile function")
+def test_threads_that_began_before_are_seen() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(inner, 1).result()
+        events = recorded(lambda: executor.submit(inner, 1).result())
+    assert ("call", "inner", "") in events
+
+
+def test_the_loop_that_arms_it_is_seen_inside() -> None:
+    recorder = Recorder()
+    tracer = Tracer(recorder, PLAIN)
+    for _ in range(2):
+        tracer.arm()
+        inner(1)
+        tracer.disarm()
+    tracer.close()
+    assert recorder.rounds == 2
+    assert [function for event, function, _called in recorder.events if event == "call"] == ["inner", "inner"]
+
+
+def test_frames_of_this_package_are_not_reported() -> None:
+    recorder = Recorder()
+    trace(recorder, lambda: group(["a", "b"]))
+    assert not [file for file in recorder.files if "pytest_leakcheck/" in file]
+
+
+def hook(*_: object) -> None: ...
+
+
+def test_what_was_in_force_before_is_so_after() -> None:
+    before, before_threads, before_trace = sys.getprofile(), threading.getprofile(), sys.gettrace()  # type: ignore[attr-defined, unused-ignore]
+    tracer = Tracer(Recorder(), PLAIN)
+    try:
+        sys.setprofile(hook)
+        threading.setprofile(hook)
+        sys.settrace(hook)
+        for _ in range(2):
+            tracer.arm()
+            plain_calls()
+            tracer.disarm()
+            assert sys.getprofile() is hook
+            assert threading.getprofile() is hook  # type: ignore[attr-defined, unused-ignore]
+            assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before_trace)
+        sys.setprofile(before)
+        threading.setprofile(before_threads)
+        tracer.close()
+    assert tracer.interrupted == ""
+
+
+@pytest.mark.skipif(MONITORED, reason="sys.monitoring leaves sys.setprofile alone")
+@pytest.mark.parametrize("own", [hook, None])
+def test_a_program_that_sets_its_own_profile_function_keeps_it(own: Any) -> None:
+    recorder = Recorder()
+    tracer = Tracer(recorder, PLAIN)
+
+    def program() -> None:
+        inner(1)
+        sys.setprofile(own)
+        inner(2)
+
+    before = sys.getprofile()
+    try:
+        tracer.arm()
+        program()
+        tracer.disarm()
+        assert sys.getprofile() is own
+        assert "sys.setprofile" in tracer.interrupted
+        seen = len(recorder.events)
+        tracer.arm()
+        plain_calls()
+        tracer.disarm()
+        assert len(recorder.events) == seen
+        assert sys.getprofile() is own
+    finally:
+        sys.setprofile(before)
+        tracer.close()
+
+
+@pytest.mark.skipif(MONITORED, reason="sys.monitoring leaves sys.setprofile alone")
+def test_a_thread_that_outlives_the_iteration_gets_what_was_displaced() -> None:
+    go, seen = threading.Event(), []
+
+    def stay() -> None:
+        go.wait()
+        inner(1)
+        seen.append(sys.getprofile())
+
+    before = threading.getprofile()  # type: ignore[attr-defined, unused-ignore]
+    threading.setprofile(hook)
+    try:
+        thread = threading.Thread(target=stay)
+        trace(Recorder(), thread.start)
+        go.set()
+        thread.join()
+    finally:
+        threading.setprofile(before)
+    assert seen == [hook]
+
+
+class Failing(Recorder):
+    def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
+        super()._on_event(event, frame, called)
+        if called is len:
+            raise LookupError("of our own")
+
+
+def test_a_failing_listener_is_not_heard_by_the_program() -> None:
+    recorder = Failing()
+    tracer = trace(recorder, plain_calls, rounds=2)
+    assert tracer.interrupted == "the listener failed: LookupError: of our own"
+    assert [called for _event, _function, called in recorder.events].count("len") == 1
+
+
+class Signalling(Recorder):
+    """As if the user pressed a key, or a timeout ran out, in the middle of our own work."""
+
+    def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
+        super()._on_event(event, frame, called)
+        if called is len:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            sum(range(10))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_what_a_signal_raises_reaches_the_program(error: type[BaseException]) -> None:
+    def handler(*_: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    profile = sys.getprofile()
+    try:
+        with pytest.raises(error):
+            trace(Signalling(), plain_calls)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert sys.getprofile() is profile
+
+
+class Thing:
+    pass
+
+
+def test_nothing_is_kept_alive() -> None:
+    references = []
+
+    def local() -> None:
+        thing = Thing()
+        references.append(weakref.ref(thing))
+        inner(2)
+
+    recorder = Recorder()
+    tracer = Tracer(recorder, PLAIN)
+    gc.disable()
+    try:
+        tracer.arm()
+        local()
+        tracer.disarm()
+        assert references[0]() is None
+    finally:
+        gc.enable()
+        tracer.close()
+
+
+@pytest.mark.skipif(not MONITORED, reason="sys.monitoring")
+def test_a_tool_id_in_use_is_left_alone_and_none_at_all_is_said() -> None:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
+    taken = [tool for tool in range(6) if monitoring.get_tool(tool) is None]
+    for tool in taken:
+        monitoring.use_tool_id(tool, "another")
+    try:
+        with pytest.raises(Unavailable, match="another"):
+            Tracer(Recorder())
+        monitoring.free_tool_id(taken[-1])
+        tracer = Tracer(Recorder())
+        assert monitoring.get_tool(taken[-1]) == "pytest-leakcheck"
+        tracer.close()
+        assert monitoring.get_tool(taken[-1]) is None
+        assert [monitoring.get_tool(tool) for tool in taken[:-1]] == ["another"] * (len(taken) - 1)
+    finally:
+        for tool in taken[:-1]:
+            monitoring.free_tool_id(tool)
+
+
+def fib(n: int) -> int:
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+
+def test_too_many_events_are_left_out_from_the_deepest_on() -> None:
+    recorder = Recorder()
+    results = []
+    tracer = trace(recorder, lambda: results.append(fib(18)), rounds=3, plain_seconds=0.0)
+    assert results == [2584] * 3
+    assert tracer.coarse
+    assert recorder.coarse
+    assert tracer.interrupted == ""
+    # At the limit, a function of Python looks as one of C.
+    assert ("c_call", "fib", "fib") in recorder.events
+
+
+def test_the_throttle_keeps_what_is_cheap() -> None:
+    throttle = Throttle(0.0)
+    assert throttle.limit == UNLIMITED
+    began = -1e9
+    throttle._stop_at = 1e12
+    throttle._by_depth[9] = 1e9
+    assert throttle.spend(20, began)
+    assert 0 <= throttle.limit < 20
+    assert throttle.coarse
+    throttle.stop()
+    assert throttle.limit == STOPPED
+    throttle.begin()
+    assert 0 <= throttle.limit < 20
+
+
+def test_names_run_no_code_of_the_program() -> None:
+    class Meta(type):
+        def __getattribute__(cls, name: str) -> Any:
+            raise AssertionError(name)
+
+    class Strange(metaclass=Meta):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    assert name_of_called(Strange).endswith("Strange")
+    assert name_of_called(object.__new__(Strange)).endswith("Strange")
+    assert name_of_called([].append) == "list.append"
+    assert name_of_called(dict.fromkeys) == "dict.fromkeys"
+    assert name_of_called(os.dup) == "dup"
+    assert name_of_called(fib.__code__) == "fib"
+
+
+def endless(n: int) -> int:
+    return endless(n + 1)
+
+
+def test_a_recursion_without_end_ends_as_it_does() -> None:
+    def work() -> None:
+        with pytest.raises(RecursionError):
+            endless(0)
+
+    before = sys.getprofile()
+    tracer = trace(Recorder(), work)
+    assert sys.getprofile() is before
+    # Where it is the interpreter that takes the profile function out, that is said.
+    assert "recursion" in tracer.interrupted or not tracer.interrupted
+
+
+# Random programs, traced and not.
+
+_DEPTH = 3
+
+
+@st.composite
+def bodies(draw: st.DrawFn, depth: int = _DEPTH) -> list[str]:
+    count = draw(st.integers(1, 3))
+    return [line for _ in range(count) for line in draw(statements(depth))]
+
+
+@st.composite
+def statements(draw: st.DrawFn, depth: int) -> list[str]:
+    simple = ["note(len(str(x)))", "x += 1", "if x % 3 == 0: raise KeyError(x)", "x = max(x, 2)", "note(helper(x))"]
+    nested = ["try", "finally", "with", "for", "generator", "comprehension", "recursion", "function", "thread", "throw"]
+    kind = draw(st.sampled_from(simple + (nested if depth else [])))
+    if kind in simple:
+        return [kind]
+    inside = ["    " + line for line in draw(bodies(depth - 1))]
+    name = f"f{draw(st.integers(0, 99))}"
+    head = [f"def {name}(x, fuel=2):", "    note('in')", *inside]
+    programs = {
+        "try": ["try:", *inside, "except Exception as error:", "    note(type(error).__name__)"],
+        "finally": ["try:", *inside, "finally:", "    note('finally')"],
+        "with": ["with Context(note):", *inside],
+        "for": ["for x in range(x % 3):", *inside],
+        "comprehension": [
+            "note([helper(y) for y in range(x % 4)])",
+            "note(sorted({y: -y for y in (3, 1)}, key=lambda y: -y))",
+        ],
+        "generator": [
+            *head,
+            "    yield x",
+            *inside,
+            "    yield x + 1",
+            f"for y in {name}(x):",
+            "    note(y)",
+            "    break",
+        ],
+        "throw": [
+            *head,
+            "    yield x",
+            f"y = {name}(x)",
+            "note(next(y, None))",
+            "try:",
+            "    note(y.throw(ValueError))",
+            "except (ValueError, StopIteration): note('thrown')",
+        ],
+        "recursion": [*head, f"    return {name}(x - 2, fuel - 1) if fuel else 0", f"note({name}(x))"],
+        "thread": [*head, f"note(in_thread({name}, x))"],
+        "function": [*head, "    return x", f"note({name}(x))"],
+    }
+    return programs[kind]
+
+
+_PRELUDE = """
+import threading
+
+class Context:
+    def __init__(self, note): self.note = note
+    def __enter__(self): self.note('enter')
+    def __exit__(self, kind, error, traceback):
+        self.note(kind and kind.__name__)
+        return kind is KeyError
+
+def helper(n):
+    return n if n < 2 else helper(n - 1) + 1
+
+def in_thread(function, x):
+    results = []
+    def run():
+        try:
+            results.append(function(x))
+        except Exception as error:
+            results.append(type(error).__name__)
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return [result if isinstance(result, (int, str)) else type(result).__name__ for result in results]
+
+def main(note, x):
+"""
+
+
+def run_program(source: str) -> list[object]:
+    notes: list[object] = []
+    names: dict[str, Any] = {}
+    exec(compile(source, "<program>", "exec"), names)
+
+    def note(value: object) -> None:
+        notes.append(value if isinstance(value, (int, str, list)) else type(value).__name__)
+
+    try:
+        names["main"](note, 4)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must be the same
+        traceback = error.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code.co_filename == "<program>":
+                notes.append((type(error).__name__, traceback.tb_lineno))
+            traceback = traceback.tb_next
+    return notes
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(bodies())
+def test_a_traced_program_does_what_it_does(body: list[str]) -> None:
+    source = _PRELUDE + "\n".join("    " + line for line in body)
+    plain = run_program(source)
+    for plain_seconds in (PLAIN, 0.0):
+        traced: list[list[object]] = []
+        tracer = trace(Recorder(), lambda: traced.append(run_program(source)), 2, plain_seconds)  # noqa: B023
+        assert traced == [plain, plain]
+        assert tracer.interrupted == ""
