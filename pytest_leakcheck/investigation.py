@@ -134,7 +134,7 @@ class Investigation:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=name in _OF_BYTES)
         if not made.path:
             made = yield from charge(read, slope, self._rate, self._schedule)
-            made = yield from find_line(made, read, 1.0, self._schedule)
+            made = yield from find_line(made, read, slope, self._schedule)
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
@@ -187,7 +187,7 @@ class Investigation:
 
         gained = self._culprit.owner.gained if self._culprit.owner else 1.0
         kept = yield from charge(entries, gained, gained, self._schedule)
-        kept = yield from find_line(kept, entries, 1.0, self._schedule)
+        kept = yield from find_line(kept, entries, gained, self._schedule)
         if kept.path and kept.line != self._made.line:
             self._kept = kept
 

@@ -191,22 +191,29 @@ def charge(read: Callable[[], int], slope: float, rate: float, schedule: Schedul
     return Made(traced.path, code=traced.code, in_line=traced.code is None)
 
 
-def find_line(made: Made, read: Callable[[], int], rate: float, schedule: Schedule) -> Generator[None, None, Made]:
+def find_line(made: Made, read: Callable[[], int], slope: float, schedule: Schedule) -> Generator[None, None, Made]:
     """The function is known: the line in it."""
     if made.in_line or made.code is None or not made.path:
         return made
+    counted = 0
     lines = Lines(made.code, read, schedule.plain_seconds)
     try:
-        for n in schedule.iterations(rate, _OF_LINES):
+        for n in schedule.iterations(1.0, _OF_LINES):
             lines.arm()
             yield
             lines.disarm()
             schedule.collect()
             if n == 0:
                 lines.forget()
+            else:
+                counted += 1
     finally:
         lines.close()
-    return replace(made, path=lines.refine(made.path))
+    wanted = round(slope * counted)
+    if lines.line(wanted) or made.lasti >= 0:
+        # Where it was seen in the middle of a line, that is the line, whatever this round came to.
+        return replace(made, path=lines.refine(made.path, wanted))
+    return Made(why=f"no single line of {made.path[-1].function}() makes out its growth")
 
 
 class Freed:

@@ -42,7 +42,7 @@ class Things:
     """
 
     count: Callable[[], int]
-    list_now: Callable[[], Mapping[Hashable, str]]
+    list_now: Callable[[], Mapping[Any, str]]
     elsewhere: str = "none was made in a call of this process that could be seen"
 
 
@@ -67,10 +67,6 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
     if folder:
         return Things(count, lambda: dict.fromkeys((one.name for one in Path(folder).iterdir()), folder))
     return None
-
-
-def _descriptors() -> dict[Hashable, str]:
-    return {fd: target for fd, target in open_targets().items()}  # noqa: C416 - to be a mapping of anything hashable
 
 
 def _children_of_this_thread() -> int:
