@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.attribution.throttle import STOPPED
+from pytest_leakcheck.attribution.throttle import SKIPPED, STOPPED
 from pytest_leakcheck.attribution.tracer import QUIET, Event, Handler, Unavailable
 
 if TYPE_CHECKING:
@@ -57,10 +57,11 @@ def holds_tool_id(tool: int) -> bool:
 class _Thread:
     """How deep a thread is below the first frame that was seen of it, and whom to tell."""
 
-    __slots__ = ("depth", "handler")
+    __slots__ = ("depth", "handler", "skipped")
 
     def __init__(self, handler: Handler) -> None:
         self.depth = 0
+        self.skipped = 0
         self.handler = handler
 
 
@@ -123,6 +124,10 @@ class Monitored:
         # Most calls are too deep for a throttled tracer, so that is found out first.
         limit = self._throttle.limit
         if depth > limit + 1:
+            state.skipped += 1
+            if state.skipped > SKIPPED:
+                state.skipped = 0
+                self._tracer.is_late()
             return self._disable if limit == STOPPED else None
         frame = _getframe(up)
         if depth <= limit:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.attribution.throttle import STOPPED
+from pytest_leakcheck.attribution.throttle import SKIPPED, STOPPED
 from pytest_leakcheck.attribution.tracer import QUIET, Event, Handler
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ _EVENTS: Final[dict[str, Event]] = {
     "c_return": "c_return",
     "c_exception": "c_return",
 }
-# Whether it is late is asked after so many events that were left out.
-_SKIPPED: Final = 1000
 _TRACE_DISPLACED: Final = "the program called sys.settrace, whose place is needed to follow lines"
 
 
@@ -104,7 +102,7 @@ class Profiled:
                 tell(handler, depth, frame, kind, called)
                 return
             skipped += 1
-            if skipped > _SKIPPED:
+            if skipped > SKIPPED:
                 skipped = 0
                 self._give_up_where_late()
 
