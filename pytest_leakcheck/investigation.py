@@ -134,7 +134,7 @@ class Investigation:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=name in _OF_BYTES)
         if not made.path:
             made = yield from charge(read, slope, self._rate, self._schedule)
-            made = yield from find_line(made, read, slope, self._schedule)
+            made = yield from find_line(made, read, slope, self._schedule, of_heap=name in _OF_BYTES)
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:

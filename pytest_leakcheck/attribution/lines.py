@@ -13,13 +13,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from types import CodeType, FrameType
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from pytest_leakcheck.attribution.calltree import LEAST, MOST
 from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.attribution.throttle import STOPPED, Throttle
 from pytest_leakcheck.attribution.tracer import is_of_the_program
 
+# Parts of a growth: enough to be believed of a line that grows alone, and what the others may come to then.
+_SOME: Final = 0.25
+_HARDLY: Final = 0.1
 # A frame of the function is entered or resumed, comes to a line, or is left or suspended.
 Step = Literal["enter", "line", "leave"]
 
@@ -118,8 +121,14 @@ class Lines:
         """The line that explains a growth (if not given, all that was charged); 0 if no single one does."""
         total = sum(self._kept) if total is None else total
         at = min(range(len(self._kept)), key=lambda at: abs(self._kept[at] - total))
-        explains = total > 0 and LEAST * total <= self._kept[at] <= MOST * total
+        explains = total > 0 and (LEAST * total <= self._kept[at] <= MOST * total or self._is_alone(at, total))
         return self._first + at if explains else 0
+
+    def _is_alone(self, at: int, total: int) -> bool:
+        """Whether no other line keeps anything worth speaking of: malloc's own cache hides part of what small blocks take."""
+        kept = self._kept[at]
+        others = sum(abs(one) for one in self._kept) - abs(kept)
+        return _SOME * total <= kept <= MOST * total and others <= _HARDLY * kept
 
     def refine(self, path: tuple[Site, ...], total: int | None = None) -> tuple[Site, ...]:
         """The path with the line that was found in place of its last; as it is where none was."""

@@ -15,13 +15,15 @@ _LEAST: Final = 0.001
 # iteration may take in all until nothing more is looked at in it. To be called and to look at nothing costs too.
 _AT_FIRST: Final = 4.0
 _AFTERWARDS: Final = 1.0
-_ELAPSED: Final = 6.5
+_ELAPSED: Final = 6.0
 # What events may cost at a chosen depth, in plain iterations; and at most this part of what all of them do.
 _AT_DEPTH: Final = 2.5
 _MOST: Final = 0.7
 # What an event costs before and after it is timed, on a machine of 2020.
 _UNSEEN: Final = 0.5e-6
 _DEPTHS: Final = 128
+# A backend asks whether it is late after so many events that it left out.
+SKIPPED: Final = 1000
 
 
 class Throttle:
