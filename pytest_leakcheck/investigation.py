@@ -112,7 +112,7 @@ class Investigation:
             return
         earlier = newcomers()
         gc.unfreeze()
-        before = Census()
+        before = Census(values=self._verdict.resource in _OF_PYTHON)
         gc.freeze()
         made = yield from self._find_site()
         self._made = made
@@ -133,8 +133,9 @@ class Investigation:
         if name in _OF_PYTHON:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=name in _OF_BYTES)
         if not made.path:
-            made = yield from charge(read, slope, self._rate, self._schedule)
-            made = yield from find_line(made, read, slope, self._schedule, of_heap=name in _OF_BYTES)
+            of_heap = name in _OF_BYTES
+            made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap)
+            made = yield from find_line(made, read, slope, self._schedule, of_heap=of_heap)
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:

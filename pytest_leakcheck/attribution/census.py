@@ -13,13 +13,14 @@ import operator
 import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, compress, filterfalse, repeat
+from dataclasses import dataclass, field
+from itertools import compress, filterfalse
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.objects import (
     CONTAINERS,
     PAYLOAD,
+    all_objects,
     amount,
     array_types,
     is_opaque,
@@ -42,6 +43,7 @@ _NEAR: Final = 0.25
 _SPARSE: Final = 2
 # Sizes that are further apart than this are of different things; an allocator rounds, and counts its own.
 _APART: Final = 4.0
+_CONTAINERS: Final = frozenset(map(id, CONTAINERS))
 _DICT: Final = frozenset((id(dict),))
 _TEXT: Final = frozenset((id(str),))
 _VALUES: Final = frozenset(id(kind) for kind in PAYLOAD if kind is not str)
@@ -72,15 +74,16 @@ class Census:
     Taken while nothing is frozen, since what is frozen is not listed.
     """
 
-    __slots__ = ("_amounts", "_first", "_holders", "_ids", "_sizes")
+    __slots__ = ("_amounts", "_first", "_holders", "_ids", "_sizes", "_values")
 
-    def __init__(self) -> None:
-        found = _walk()
-        self._ids = array("Q", map(id, found.containers()))
-        self._sizes = array("q", found.sizes())
+    def __init__(self, *, values: bool = True) -> None:
+        """Args: values: Also look at single values; takes half as long again, and is of use where bytes are known."""
+        self._values = values
+        found = _walk(values=values)
+        self._ids, self._sizes = found.ids, found.sizes
         # An identity may be used again: of what the collector does not track, a dict that begins with another key is
         # another dict.
-        self._first = array("Q", map(id, map(next, map(iter, found.untracked), repeat(None))))
+        self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
         arrays = array_types()
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
         self._amounts = array("q", (amount(value, arrays) for _holder, values in found.holders for value in values))
@@ -92,19 +95,22 @@ class Census:
             new: `newcomers`, as they were before the objects were unfrozen: what is new cannot have been counted.
             ignore: Identities of what does not count.
         """
-        found = _walk()
+        found = _walk(values=self._values)
         then = dict(zip(self._ids, self._sizes, strict=True))
-        sizes = array("q", found.sizes())
         # What was not there stands where it stood.
-        before = array("q", map(then.get, map(id, found.containers()), sizes))
+        before = array("q", map(then.get, found.ids, found.sizes))
         larger = [
             Growing(one, size - smaller)
             for one, size, smaller in compress(
-                zip(found.containers(), sizes, before, strict=True), map(operator.gt, sizes, before)
+                zip(found.containers, found.sizes, before, strict=True), map(operator.gt, found.sizes, before)
             )
         ]
         places = {id(one.holder) for one in larger}
-        first = {place: key for place, key in zip(self._ids, self._first, strict=False) if place in places}
+        first = {
+            place: key
+            for place, key in zip(reversed(self._ids), reversed(self._first), strict=False)
+            if place in places
+        }
         same = (
             one
             for one in larger
@@ -126,6 +132,10 @@ class Census:
                         yield Growing(holder, gained, value)
 
 
+def _first_key(one: Any) -> object:
+    return next(iter(one), None)
+
+
 def _is_the_same(holder: object, first: int | None, new: Collection[int]) -> bool:
     """Whether a container is the one that was there before under its identity.
 
@@ -136,7 +146,7 @@ def _is_the_same(holder: object, first: int | None, new: Collection[int]) -> boo
     """
     if first is None or type(holder) is not dict:
         return id(holder) not in new and gc.is_tracked(holder)
-    return first == id(next(iter(holder), None))
+    return first == id(_first_key(holder))
 
 
 def newcomers() -> frozenset[int]:
@@ -205,55 +215,63 @@ def bytes_gained(one: Growing) -> float:
     return one.gained * (each if key is value else each + own_size(key, other_key, arrays))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Found:
-    """What there is at a moment: the containers, and what holds large values.
+    """What there is at a moment.
 
     Attributes:
-        untracked: Dicts that the collector does not track.
-        dicts: Other plain ones.
-        plain: Lists, sets and deques.
-        derived: Instances of classes that derive from a container.
+        containers: All of them; dicts that the collector does not track come last.
+        ids: Their identities.
+        sizes: Their lengths, as the builtin types have them, whatever a derived class answers.
+        untracked: How many come last.
         holders: What holds large values, with these.
     """
 
-    untracked: list[dict[Any, Any]]
-    dicts: list[dict[Any, Any]]
-    plain: list[Any]
-    derived: list[object]
-    holders: list[tuple[object, list[object]]]
+    containers: list[object] = field(default_factory=list)
+    ids: array[int] = field(default_factory=lambda: array("Q"))
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    untracked: int = 0
+    holders: list[tuple[object, list[object]]] = field(default_factory=list)
 
-    def containers(self) -> Iterator[object]:
-        return chain(self.untracked, self.dicts, self.plain, self.derived)
-
-    def sizes(self) -> Iterator[int]:
-        """In the same order. The lengths as the builtin types have them, whatever a derived class answers."""
-        return chain(*(map(len, some) for some in (self.untracked, self.dicts, self.plain)), map(length, self.derived))
+    def add(self, some: Sequence[object], lengths: Iterable[int]) -> None:
+        self.containers += some
+        self.ids.extend(map(id, some))
+        self.sizes.extend(lengths)
 
 
-def _walk() -> _Found:
-    objects = gc.get_objects()
-    kinds = list(map(id, map(type, objects)))
-    plain = {id(kind) for kind in CONTAINERS if kind is not dict}
+def _walk(*, values: bool) -> _Found:
+    # First of all, so that nothing made here is among them: lists that hold each other would be garbage.
+    objects = all_objects()
+    found = _Found()
     derived = set(map(id, _deriving(CONTAINERS)))
-    dicts: dict[int, dict[Any, Any]] = {}
-    tracked: list[Any] = list(compress(objects, map(_DICT.__contains__, kinds)))
     arrays = array_types()
+    untracked: dict[int, dict[Any, Any]] = {}
     crowded = []
+    # All that is asked of an object is asked at once: to fetch it from memory takes longer than to ask.
     for some in _chunks(objects):
-        loose, large = _referents(some, arrays)
-        dicts.update(loose)
-        if large:
+        # By identity: to hash a class runs code of its metaclass.
+        kinds = list(map(id, map(type, some)))
+        plain: list[Any] = list(compress(some, map(_CONTAINERS.__contains__, kinds)))
+        found.add(plain, map(len, plain))
+        if not derived.isdisjoint(kinds):
+            others = list(compress(some, map(derived.__contains__, kinds)))
+            found.add(others, map(length, others))
+        referents = gc.get_referents(*some)
+        kinds = list(map(id, map(type, referents)))
+        loose = filterfalse(gc.is_tracked, compress(referents, map(_DICT.__contains__, kinds)))
+        untracked.update((id(one), one) for one in loose)
+        if values and _large(referents, kinds, arrays):
             crowded.append(some)
-    untracked = list(dicts.values())
-    crowded += [some for some in _chunks(untracked) if _referents(some, arrays)[1]]
-    return _Found(
-        untracked,
-        tracked,
-        list(compress(objects, map(plain.__contains__, kinds))),
-        list(compress(objects, map(derived.__contains__, kinds))),
-        [found for some in crowded for found in _holders(some, arrays)],
-    )
+    # In Python 3.10 a frame is among them, which would outlive its function and hold these.
+    del objects, some, referents
+    dicts = list(untracked.values())
+    found.untracked = len(dicts)
+    found.add(dicts, map(len, dicts))
+    if values:
+        crowded += [some for some in _chunks(dicts) if _large_of(some, arrays)]
+        found.holders = [holder for some in crowded for holder in _holders(some, arrays)]
+    crowded.clear()
+    return found
 
 
 def _deriving(kinds: Iterable[type]) -> Iterator[type]:
@@ -267,26 +285,29 @@ def _chunks(objects: Sequence[object], size: int = _CHUNK) -> Iterator[list[obje
     return (list(objects[at : at + size]) for at in range(0, len(objects), size))
 
 
-def _referents(some: list[object], arrays: dict[int, str]) -> tuple[dict[int, dict[Any, Any]], list[object]]:
-    """Of what they refer to: the dicts that the collector does not track, and the large values."""
-    referents = gc.get_referents(*some)
-    # By identity: to hash a class runs code of its metaclass.
-    kinds = list(map(id, map(type, referents)))
-    loose = filterfalse(gc.is_tracked, compress(referents, map(_DICT.__contains__, kinds)))
+def _large(referents: list[Any], kinds: list[int], arrays: dict[int, str]) -> list[object]:
+    """The large values among these, whose types have these identities."""
     # Most of all are strings, and hardly one is long.
     texts = list(compress(referents, map(_TEXT.__contains__, kinds)))
-    large = [one for one in texts if len(one) > _LARGE] if max(map(len, texts), default=0) > _LARGE else []
+    large: list[object] = []
+    if max(map(len, texts), default=0) > _LARGE:
+        large += [one for one in texts if len(one) > _LARGE]
     wanted = _VALUES | arrays.keys()
     values = list(compress(referents, map(wanted.__contains__, kinds)))
     large += compress(values, map(_LARGE.__lt__, map(sys.getsizeof, values)))
     # These do not say how large they are.
     large += [one for one in values if id(type(one)) in arrays and sys.getsizeof(one) <= _LARGE]
-    return {id(one): one for one in loose}, large
+    return large
+
+
+def _large_of(some: list[object], arrays: dict[int, str]) -> list[object]:
+    referents = gc.get_referents(*some)
+    return _large(referents, list(map(id, map(type, referents))), arrays)
 
 
 def _holders(some: list[object], arrays: dict[int, str]) -> Iterator[tuple[object, list[object]]]:
     for few in _chunks(some, _FEW):
-        large = {id(value): None for value in _referents(few, arrays)[1]}
+        large = {id(value): None for value in _large_of(few, arrays)}
         if large:
             for one in few:
                 referents = gc.get_referents(one)

@@ -12,10 +12,12 @@ import sys
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType, ModuleType
 from typing import Final
 
 from pytest_leakcheck.attribution.census import Growing, fitting
 from pytest_leakcheck.attribution.objects import (
+    all_objects,
     amount,
     array_types,
     container_kind,
@@ -37,6 +39,7 @@ _SHOWN: Final = 24
 _CHUNK: Final = 1024
 # Of what an older object holds, so many are followed.
 _REACH: Final = 200_000
+_LEVELS: Final = 10
 # In a bounded `lru_cache` what was returned lies in these, out of sight.
 _RESULT: Final = "_lru_list_elem"
 _TRIVIAL: Final = (int, bool, type(None), float)
@@ -149,7 +152,7 @@ def _enough(holds: list[_Hold], count: int) -> list[_Hold]:
 
 def _boundary(new: frozenset[int], counted: frozenset[int], skipped: set[int]) -> Iterator[_Hold]:
     """The older objects that refer to new ones."""
-    objects = gc.get_objects()
+    objects = all_objects()
     older = [one for one in objects if id(one) not in new and id(one) not in skipped]
     for at in range(0, len(older), _CHUNK):
         some = older[at : at + _CHUNK]
@@ -174,7 +177,11 @@ def _reached(start: Sequence[object], new: frozenset[int]) -> set[int]:
     reached: set[int] = set()
     level = start
     while level and len(reached) < _REACH:
-        inner = {id(one): one for one in gc.get_referents(*level) if id(one) in new and id(one) not in reached}
+        inner = {
+            id(one): one
+            for one in gc.get_referents(*level)
+            if id(one) in new and id(one) not in reached and type(one) is not ModuleType
+        }
         reached |= inner.keys()
         level = list(inner.values())
     return reached
@@ -191,16 +198,32 @@ def _unheld(survivors: Sequence[object], new: frozenset[int], skipped: set[int])
     """No older object holds them: a running frame may, or C, or nothing does."""
     inner = _reached(survivors, new)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
-    (path,) = find_paths(heads[-1:], skipped)
+    (path,) = find_paths(heads[-1:], {*skipped, id(heads)})
     if len(path) > 1:
         steps, name = steps_of(path, path[-2])
         return Holders((Owner(name, describe_holder(path[0]), steps, type_name(heads[-1]), 0.0),))
-    if lost := references_outside(heads[:_SHOWN]):
+    # Of what is new, something further out may be what is held: of a function, what is in its closure.
+    if lost := references_outside(_outwards(heads[-_SHOWN:], new - skipped)):
         plural = "reference is" if lost == 1 else "references are"
         return Holders((), f"not resolved: {lost} {plural} held outside Python objects (C)")
     if all(id(one) in inner for one in survivors):
         return Holders((), "held by nothing but each other: a cycle that the collector would free")
     return Holders((), "not resolved: what holds them was not found")
+
+
+def _outwards(start: list[object], new: frozenset[int]) -> list[object]:
+    """These, and what is new and refers to them, directly or not."""
+    found = {id(one): one for one in start}
+    level = start
+    for _ in range(_LEVELS):
+        # What runs may be among them in Python 3.10, and is held by what runs.
+        referrers = [one for one in gc.get_referrers(*level) if id(one) in new and type(one) is not FrameType]
+        own = {id(found), id(level)}
+        level = [one for one in referrers if id(one) not in found and id(one) not in own][:_SHOWN]
+        found.update((id(one), one) for one in level)
+        if not level:
+            break
+    return list(found.values())
 
 
 def references_outside(survivors: Sequence[object]) -> int:
@@ -264,5 +287,7 @@ def _without_runners(found: Sequence[tuple[Owner, object, bool]]) -> Holders:
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
         return Holders((), f"not resolved: what grows at that rate is the test runner's ({found[0][0].name})")
+    # What runs holds much for a while.
+    other.sort(key=lambda pair: pair[0].root.startswith("frame "))
     owners, objects = zip(*other, strict=True)
     return Holders(owners, objects=objects)

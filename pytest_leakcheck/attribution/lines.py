@@ -127,7 +127,7 @@ class Lines:
     def _is_alone(self, at: int, total: int) -> bool:
         """Whether no other line keeps anything worth speaking of: malloc's own cache hides part of what small blocks take."""
         kept = self._kept[at]
-        others = sum(abs(one) for one in self._kept) - abs(kept)
+        others = sum(map(abs, self._kept)) - abs(kept)
         return _SOME * total <= kept <= MOST * total and others <= _HARDLY * kept
 
     def refine(self, path: tuple[Site, ...], total: int | None = None) -> tuple[Site, ...]:

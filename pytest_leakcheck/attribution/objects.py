@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import gc
 import io
+import operator
 import sys
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterator
-from itertools import islice
+from itertools import compress, islice
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, Final
 
@@ -21,14 +22,27 @@ CONTAINERS: Final = (list, dict, set, deque)
 PAYLOAD: Final = (str, bytes, bytearray, tuple, frozenset, array, io.BytesIO, io.StringIO)
 # What many things share: never a part of one entry.
 _SHARED: Final = (type, ModuleType, FunctionType)
+_MODULE: Final = frozenset((id(ModuleType),))
 _POINTER: Final = 8
 _NAMES: Final = 40
 _PARTS: Final = 200
 
 _mro = type.__dict__["__mro__"].__get__
 _namespace = type.__dict__["__dict__"].__get__
+_basic_size = type.__dict__["__basicsize__"].__get__
 _module = type.__dict__["__module__"].__get__
 _qualname = type.__dict__["__qualname__"].__get__
+
+
+def all_objects() -> list[object]:
+    """What the collector lists, without modules.
+
+    Their names lie in a dict, which is listed by itself. What else a module refers to is private to C, and may be dead:
+    in Python 3.12 ``gc.get_referents`` of ``_asyncio`` revives objects from a list of spare ones, and ties that into a ring.
+    """
+    objects = gc.get_objects()
+    modules = map(_MODULE.__contains__, map(id, map(type, objects)))
+    return list(compress(objects, map(operator.not_, modules)))
 
 
 def class_name(kind: type) -> str:
@@ -133,8 +147,8 @@ def _size(one: object, arrays: dict[int, str]) -> int:
     if id(kind) in arrays:
         return amount(one, arrays)
     # What a class of the user's own would answer is its code.
-    plain = (*PAYLOAD, *CONTAINERS, int, float, complex)
-    return sys.getsizeof(one) if any(kind is one_of for one_of in plain) else object.__sizeof__(one)
+    plain = any(kind is one_of for one_of in (*PAYLOAD, *CONTAINERS, int, float, complex))
+    return sys.getsizeof(one) if plain else int(_basic_size(kind))
 
 
 def is_opaque(one: object) -> bool:

@@ -63,8 +63,6 @@ def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple
         targets: Where the paths are to end.
         ignore: Identities of what no path may lead through.
     """
-    # What is made from here on is our own, and would be found to refer to everything.
-    known = set(map(id, gc.get_objects()))
     running = {id(frame): frame for frame in running_frames()}
     searches = [_begin(target, running) for target in targets]
     skipped = {*ignore, id(targets)}
@@ -72,7 +70,7 @@ def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple
         open_ones = [search for search in searches if search.rank > _THREAD and search.frontier]
         if not open_ones:
             break
-        _climb(open_ones, known, skipped, running)
+        _climb(open_ones, skipped, running)
     for search in searches:
         if search.rank > _THREAD:
             _look_into_frames(search, running.values(), skipped)
@@ -85,15 +83,20 @@ def _begin(target: object, running: dict[int, FrameType]) -> _Search:
     return search
 
 
-def _climb(searches: list[_Search], known: set[int], skipped: set[int], running: dict[int, FrameType]) -> None:
+def _climb(searches: list[_Search], skipped: set[int], running: dict[int, FrameType]) -> None:
     """One level up in each of them."""
     frontiers = [search.frontier[:_WIDTH] for search in searches]
     wanted = {id(one): one for frontier in frontiers for one in frontier}
     asked = [{id(one) for one in frontier} for frontier in frontiers]
     for search in searches:
         search.frontier = []
+    # The search itself refers to all of them.
+    own = {id(wanted), *map(id, frontiers), *(id(search.next_of) for search in searches)}
     for referrer in gc.get_referrers(*wanted.values())[:_MANY]:
-        if id(referrer) not in known or id(referrer) in skipped or is_ours(referrer):
+        if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
+            continue
+        if type(referrer) is ModuleType:
+            # Its dict is a root already, and to ask it for the rest is dangerous: see `all_objects`.
             continue
         rank = _rank(referrer, running)
         held = wanted.keys() & map(id, gc.get_referents(referrer))

@@ -6,7 +6,7 @@ import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from types import CodeType
@@ -21,13 +21,13 @@ from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.attribution.source import call_at, with_functions
 from pytest_leakcheck.attribution.things import Things
 from pytest_leakcheck.attribution.tracer import Listener, Tracer
+from pytest_leakcheck.probes.heap import drained_thread_cache
 
 # All iterations that are run to name a culprit, and how many of each kind where it grows in each of them.
 MOST: Final = 25
-_FEW: Final = 7
+_FEW: Final = 6
 _OF_LINES: Final = 3
-# Small blocks come from malloc's cache, which holds 7 of a size and counts them as in use (`probes.heap`): less than that many
-# may not show in the line that takes them.
+# malloc takes small blocks 8 at a time from its free lists, 7 of them for its cache, where they count as in use already.
 _OF_CACHE: Final = 8
 _CACHED: Final = 1040
 # So many things should be seen to come; those that come rarely take more iterations.
@@ -163,7 +163,9 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
     return Made(found.path, size=found.size)
 
 
-def charge(read: Callable[[], int], slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Made]:
+def charge(
+    read: Callable[[], int], slope: float, rate: float, schedule: Schedule, *, of_heap: bool = False
+) -> Generator[None, None, Made]:
     """Any counter: the call that it grows in.
 
     Args:
@@ -171,11 +173,12 @@ def charge(read: Callable[[], int], slope: float, rate: float, schedule: Schedul
         slope: How much it grows per iteration.
         rate: In which part of the iterations.
         schedule: What may be spent.
+        of_heap: It is that of malloc.
     """
     counted = 0
     tree = CallTree(read)
-    with _tracing(tree, schedule) as tracer:
-        for n in schedule.iterations(rate):
+    with _tracing(tree, schedule) as tracer, _as_counted(of_heap=of_heap):
+        for n in schedule.iterations(rate, _OF_CACHE):
             tracer.arm()
             yield
             tracer.disarm()
@@ -184,8 +187,10 @@ def charge(read: Callable[[], int], slope: float, rate: float, schedule: Schedul
                 tree.forget()
             else:
                 counted += 1
-    # What else moves meanwhile is not asked for. One that comes rarely has come as often as was seen.
-    traced = tree.traced(round(slope * counted) if rate >= _PART else None)
+    traced = tree.traced(tree.total)
+    if read_path(traced.path) is None or traced.flows:
+        # What else moves meanwhile is not asked for.
+        traced = tree.traced(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
         return Made(why=tracer.interrupted or "no call was seen to keep it")
@@ -210,18 +215,18 @@ def find_line(
     if made.in_line or made.code is None or not made.path:
         return made
     counted = 0
-    few = _OF_CACHE if of_heap and slope < _CACHED else _OF_LINES
     lines = Lines(made.code, read, schedule.plain_seconds)
     try:
-        for n in schedule.iterations(1.0, few):
-            lines.arm()
-            yield
-            lines.disarm()
-            schedule.collect()
-            if n == 0:
-                lines.forget()
-            else:
-                counted += 1
+        with _as_counted(of_heap=of_heap):
+            for n in schedule.iterations(1.0, _OF_CACHE if of_heap and slope < _CACHED else _OF_LINES):
+                lines.arm()
+                yield
+                lines.disarm()
+                schedule.collect()
+                if n == 0:
+                    lines.forget()
+                else:
+                    counted += 1
     finally:
         lines.close()
     wanted = round(slope * counted)
@@ -273,6 +278,11 @@ def _most_common(arrivals: Iterable[Arrival]) -> tuple[Arrival, int] | None:
     for line, count in by_line.most_common(1):
         return first[line], count
     return None
+
+
+def _as_counted(*, of_heap: bool) -> AbstractContextManager[None]:
+    """Let what is taken show in the counter: what the last round has freed lies in malloc's cache by now."""
+    return drained_thread_cache() if of_heap else nullcontext()
 
 
 @contextmanager

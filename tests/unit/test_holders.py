@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import ctypes
 import gc
 import logging
+import re
 import sys
 import threading
 import weakref
@@ -306,6 +309,93 @@ def test_a_reference_that_is_lost_in_c_is_said_to_be_there() -> None:
     assert holders.reason == f"not resolved: {WARM} references are held outside Python objects (C)"
     for place in lost:
         ctypes.pythonapi.Py_DecRef(ctypes.cast(place, ctypes.py_object))
+
+
+def test_what_is_registered_in_c_is_said_to_be_there() -> None:
+    registered: list[weakref.ref[Callable[[], object]]] = []
+
+    def step(_i: int) -> None:
+        one = Item()
+        registered.append(weakref.ref(atexit.register(lambda: one)))
+
+    holders = holders_of(step, Item)
+    for reference in registered:
+        atexit.unregister(reference())  # type: ignore[arg-type]
+    assert holders.owners == ()
+    assert holders.reason == f"not resolved: {WARM} references are held outside Python objects (C)"
+
+
+def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
+    def hidden() -> Callable[[], Callable[[], None] | None]:
+        items: list[bytes] = []
+
+        def add() -> None:
+            items.append(bytes(100))
+
+        return weakref.ref(atexit.register(add))
+
+    reference = hidden()
+    holders = holders_of(lambda _i: _call(reference()))
+    atexit.unregister(reference())  # type: ignore[arg-type]
+    assert holders.owners == ()
+    assert holders.reason == f"not resolved: a list of {WARM + MORE} grows, and is held outside Python objects (C)"
+
+
+def _call(function: Callable[[], None] | None) -> None:
+    assert function is not None
+    function()
+
+
+def test_a_registry_of_the_interpreter_is_named() -> None:
+    stop = threading.Event()
+    threads: list[weakref.ref[threading.Thread]] = []
+
+    def step(_i: int) -> None:
+        thread = threading.Thread(target=stop.wait)
+        thread.start()
+        threads.append(weakref.ref(thread))
+
+    try:
+        owner = owner_of(step, threading.Thread)
+    finally:
+        stop.set()
+        for reference in threads:
+            if thread := reference():
+                thread.join()
+    assert owner.name == "threading._active"
+
+
+def test_tasks_that_are_kept_have_a_size() -> None:
+    tasks: set[asyncio.Task[bool]] = set()
+    leaks.KEPT.append(tasks)
+    loop = asyncio.new_event_loop()
+
+    def step(_i: int) -> None:
+        tasks.add(loop.create_task(asyncio.Event().wait()))
+        loop.run_until_complete(asyncio.sleep(0))
+
+    owner = owner_of(step, asyncio.Task)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()
+    assert owner.name == "leaks.KEPT[0]"
+    # The number that a coroutine has in place of a length is none.
+    assert re.fullmatch(rf"{WARM} × Task, [\d,]{{1,6}} B each", owner.holds)
+
+
+def test_what_is_spread_over_containers_leads_to_all_of_them() -> None:
+    leaks.KEPT.extend([] for _ in range(4))
+    holders = holders_of(lambda i: leaks.KEPT[i % 4].append(Item()), Item)
+    assert {owner.name for owner in holders.owners} == {f"leaks.KEPT[{at}]" for at in range(4)}
+
+
+def test_a_namespace_may_be_the_container() -> None:
+    owner = owner_of(lambda i: setattr(leaks, f"kept_{i}", bytes(100)))
+    for name in [name for name in vars(leaks) if name.startswith("kept_")]:
+        delattr(leaks, name)
+    assert owner.name == f"leaks.kept_{WARM + MORE - 1}"
+    assert owner.root == "module leaks"
 
 
 def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:
