@@ -24,6 +24,7 @@ from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.objects import container_kind, length
 from pytest_leakcheck.attribution.ownership import Sought, search
+from pytest_leakcheck.attribution.roots import is_ours
 from pytest_leakcheck.attribution.rounds import (
     MOST,
     Made,
@@ -139,12 +140,18 @@ class Investigation:
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
-        name, came, later = self._verdict.resource, gc.get_objects(), newcomers()
+        name, slope = self._verdict.resource, self._verdict.slope
+        came, later = gc.get_objects(), newcomers()
         gc.unfreeze()
         try:
             sought = self._sought(made)
             ours = {id(came), id(sought), *_of_the_search()}
             holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
+            if holders.is_cycle:
+                ours |= {id(one) for one in came if is_ours(one)}
+                garbage = [one for one in came if id(one) not in ours]
+                self._culprit = replace(self._culprit, cycle=name_cycles(garbage, slope * self._schedule.used))
+                del garbage
         finally:
             # What came is let go of before it is frozen, and is not kept by this search.
             del came

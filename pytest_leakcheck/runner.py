@@ -92,9 +92,10 @@ class Repetition:
         """After each iteration, when the test's own objects are gone. Returns whether another is wanted."""
         panel = self._panel
         if self._investigation is not None and panel is not None:
+            more = self._investigation.iteration_done()
             # One iteration's are enough to be named.
             panel.watch.name_released(False)
-            return self._investigation.iteration_done()
+            return more
         if panel is None or panel.n < 0:
             return self._warm_up()
         panel.read(panel.n + 1 >= self._next_look)

@@ -30,6 +30,7 @@ from pytest_leakcheck.attribution.owner import Owner
 from pytest_leakcheck.attribution.references import describe_holder, steps_of
 from pytest_leakcheck.attribution.roots import find_paths, is_ours, is_runners
 
+_CYCLE: Final = "held by nothing but each other: a cycle that the collector would free"
 # That many owners are sought at most, and named.
 _OWNERS: Final = 8
 # Together they must hold so much of what survives; one alone no less than the other.
@@ -52,6 +53,10 @@ class Holders:
     owners: tuple[Owner, ...]
     reason: str = ""
     objects: tuple[object, ...] = ()
+
+    @property
+    def is_cycle(self) -> bool:
+        return self.reason == _CYCLE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +212,7 @@ def _unheld(survivors: Sequence[object], new: frozenset[int], skipped: set[int])
         plural = "reference is" if lost == 1 else "references are"
         return Holders((), f"not resolved: {lost} {plural} held outside Python objects (C)")
     if all(id(one) in inner for one in survivors):
-        return Holders((), "held by nothing but each other: a cycle that the collector would free")
+        return Holders((), _CYCLE)
     return Holders((), "not resolved: what holds them was not found")
 
 
@@ -286,7 +291,7 @@ def _without_runners(found: Sequence[tuple[Owner, object, bool]]) -> Holders:
     """What the test runner holds is no finding: it holds the test itself, and much that grows with it."""
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
-        return Holders((), f"not resolved: what grows at that rate is the test runner's ({found[0][0].name})")
+        return Holders((), f"not resolved: what grows at that rate is the test runner's ({found[0][0].root})")
     # What runs holds much for a while.
     other.sort(key=lambda pair: pair[0].root.startswith("frame "))
     owners, objects = zip(*other, strict=True)

@@ -67,7 +67,7 @@ def running_threads() -> dict[int, str]:
     named = {thread.native_id or 0: _thread(thread) for thread in threading.enumerate()}
     if not sys.platform.startswith("linux"):
         return named
-    return {number: named.get(number) or f"{_comm(number)} (no Python thread)" for number in map(int, thread_ids())}
+    return {number: named.get(number) or _thread_of_c(number) for number in map(int, thread_ids())}
 
 
 def live_children() -> dict[int, str]:
@@ -150,12 +150,18 @@ def _thread(thread: threading.Thread) -> str:
     )
 
 
-def _comm(number: int) -> str:
+def _thread_of_c(number: int) -> str:
+    """One that Python knows nothing of; it has the name of the program, unless the library gave it one."""
+    name, program = _comm(f"self/task/{number}"), _comm("self")
+    return "thread of a C library" if name in ("", program) else f"{name} (thread of a C library)"
+
+
+def _comm(process: str) -> str:
     try:
-        with open(f"/proc/self/task/{number}/comm", encoding="utf-8", errors="replace") as file:
+        with open(f"/proc/{process}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
     except OSError:
-        return "a thread"
+        return ""
 
 
 def _command(pid: int) -> str:

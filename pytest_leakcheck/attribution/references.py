@@ -24,6 +24,7 @@ from pytest_leakcheck.attribution.objects import (
     container_kind,
     describe,
     instance_dict,
+    module_of_type,
     show_key,
     slots,
     type_name,
@@ -50,7 +51,7 @@ def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...],
         via, taken = _reference(path, at)
         passed = path[at : at + taken]
         is_suspect = any(one is suspect for one in passed)
-        if type(path[at]) is LRU:
+        if type(path[at]) is LRU or is_fixture(path[at]):
             name = anchor_of(path[at])
         # The entry of a container that grows is one of many; an attribute is a name.
         elif not (is_suspect and container_kind(suspect) is not None and not _is_namespace(passed, suspect)):
@@ -83,9 +84,11 @@ def anchor_of(one: object) -> str:
     if issubclass(kind, logging.Logger):
         name = (instance_dict(one) or {}).get("name")
         return f"logging.getLogger({show_key(name)})" if type(name) is str else ""
-    if issubclass(kind, threading.Thread):
-        return describe_holder(one)
-    if kind is LRU or issubclass(kind, (GeneratorType, CoroutineType, AsyncGeneratorType, FrameType)):
+    if (
+        kind is LRU
+        or is_fixture(one)
+        or issubclass(kind, (threading.Thread, GeneratorType, CoroutineType, AsyncGeneratorType, FrameType))
+    ):
         return describe_holder(one)
     return ""
 
@@ -112,6 +115,8 @@ def describe_holder(one: object) -> str:
     if issubclass(kind, threading.Thread):
         name = (instance_dict(one) or {}).get("_name")
         return f"thread {show_key(name)}" if type(name) is str else "thread"
+    if is_fixture(one):
+        return f"fixture {(instance_dict(one) or {}).get('argname')}"
     return _describe_code(one) or describe(one)
 
 
@@ -140,11 +145,16 @@ def _reference(path: Sequence[object], at: int) -> tuple[str, int]:
         return _named(holder, child), 1
     if type(holder) is FunctionType:
         return _of_function(holder, path[at + 1 : at + 4])
-    if beyond is None:
-        return _direct(holder, child), 1
-    if type(child) is FrameType and _frame_of(holder) is child:
+    if is_fixture(holder):
+        # Its dict, and the tuple of value, cache key and exception.
+        return "value", 3 if type(beyond) is tuple else 2
+    if beyond is not None and type(child) is FrameType and _frame_of(holder) is child:
         return _attribute(holder, beyond), 2
-    if type(child) is dict and (type(holder) is LRU or is_class(holder) or instance_dict(holder) is child):
+    if (
+        beyond is not None
+        and type(child) is dict
+        and (type(holder) is LRU or is_class(holder) or instance_dict(holder) is child)
+    ):
         dot = "" if issubclass(type(holder), ModuleType) else "."
         return "cache" if type(holder) is LRU else dot + _named(child, beyond), 2
     return _direct(holder, child), 1
@@ -214,6 +224,11 @@ def _attribute(holder: object, child: object) -> str:
     found = own or [*(instance_dict(holder) or {}).items(), *slots(holder)]
     name = _which(((key, value) for key, value in found if type(key) is str), child)
     return UNNAMED if name == "?" else f".{name}"
+
+
+def is_fixture(one: object) -> bool:
+    """Whether pytest keeps the value of a fixture in it, for as long as the fixture's scope lasts."""
+    return type(one).__name__ == "FixtureDef" and module_of_type(type(one)) == "_pytest.fixtures"
 
 
 def is_class(one: object) -> TypeGuard[type]:

@@ -10,7 +10,7 @@ from types import FrameType, ModuleType
 from typing import Final
 
 from pytest_leakcheck.attribution.objects import module_of_type
-from pytest_leakcheck.attribution.references import is_class, module_name, running_frames
+from pytest_leakcheck.attribution.references import is_class, is_fixture, module_name, running_frames
 
 # So many levels up, and of each level so many objects.
 _LEVELS: Final = 14
@@ -114,6 +114,8 @@ def _rank(one: object, running: dict[int, FrameType]) -> int | None:
         return (_RUNNER if name.partition(".")[0] in RUNNERS else _LASTING) if name else None
     if is_class(one):
         return _RUNNER if module_of_type(one).partition(".")[0] in RUNNERS else _LASTING
+    if is_fixture(one):
+        return _THREAD
     if issubclass(type(one), threading.Thread):
         return _THREAD if any(one is thread for thread in threading.enumerate()) else None
     return _RUNNING if id(one) in running else None

@@ -99,7 +99,9 @@ def _where(where: Where, source: str, made: str, width: int, glyphs: Glyphs) -> 
 def _trace(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """The references from the root to what is held, one below the other, the suspect one marked."""
     yield "held by", shorten(owner.name or owner.root, width, glyphs)
-    targets = [*(step.holder for step in owner.steps[1:]), owner.holds]
+    # How many of them came while it was looked for tells nothing.
+    _count, times, kind = owner.holds.partition(" \N{MULTIPLICATION SIGN} ")
+    targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
     steps = list(zip(owner.steps, targets, strict=False))
     if steps:
         yield "", shorten(owner.root, width, glyphs)
@@ -111,4 +113,4 @@ def _trace(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]
         line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} {target}"
         grows = f"   <- grows by {owner.gained:.1f}/iter" if owner.gained else "   <- keeps it"
         mark = grows if step.suspect else ""
-        yield "", shorten(line.replace("\u00d7", glyphs.times), width - len(mark), glyphs) + mark
+        yield "", shorten(line, width - len(mark), glyphs) + mark

@@ -48,8 +48,10 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
             groups.setdefault(finding.fingerprint, []).append(finding)
     for fingerprint, group in groups.items():
         first = group[0]
-        tests = f"{first.test} ({len(group)} times)" if len(group) > 1 else first.test
-        yield first.colour, shorten(f"{fingerprint}  {headline(first, glyphs)}", WIDTH, glyphs)
+        others = len({finding.test for finding in group}) - 1
+        tests = f"{first.test} and {others} more" if others else first.test
+        line = f"{fingerprint}  {headline(first, glyphs)}"
+        yield first.colour, line if len(line) <= WIDTH else line[: WIDTH - 1] + glyphs.dots
         yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
         if first.colour == "yellow":
             # Nothing else in the output says it: a red one has its block, this has not.
