@@ -134,7 +134,10 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         scattered = "they come from several places, none of which makes out half of them"
         return Made(why=tracer.interrupted or (scattered if place else things.elsewhere))
     arrival = place[0]
-    return Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact, identities=frozenset(alive))
+    made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
+    # What else has come meanwhile is another's.
+    same = (key for key, one in alive.items() if Made(one.path).line == made.line)
+    return replace(made, identities=frozenset(same))
 
 
 def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size: bool) -> Generator[None, None, Made]:

@@ -1,0 +1,442 @@
+"""A red report names the line that makes it and who holds it; mended, the same test says nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projects import Outcome, Project
+
+# Each test leaks in the line that ends in LEAK, or is kept in the one that ends in KEPT; its docstring names the owner.
+LEAKS = """
+    import asyncio, ctypes, functools, itertools, logging, os, socket, subprocess, sys, tempfile, threading
+    import pytest
+    from multiprocessing.shared_memory import SharedMemory
+
+    LEAKY = True
+    KEPT = []
+    CACHE = {}
+    number = itertools.count()
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+
+    class Loader:
+        opened = []
+
+        def __init__(self, path):
+            self.file = os.open(path, os.O_RDONLY)  # of Loader LEAK
+            self.frames = []
+
+        def close(self):
+            os.close(self.file)
+
+    @pytest.fixture(autouse=True, scope="module")
+    def end():
+        yield
+        for one in KEPT:
+            one() if callable(one) else None
+
+    @pytest.mark.fd_budget(0)
+    def test_file():
+        '''test_leaks.CACHE'''
+        file = open(__file__)  # of test_file LEAK
+        if LEAKY:
+            CACHE[next(number)] = file
+        else:
+            file.close()
+
+    @pytest.mark.fd_budget(0)
+    def test_loader():
+        '''Loader.opened'''
+        loader = Loader(__file__)
+        Loader.opened.append(loader) if LEAKY else loader.close()
+
+    @pytest.mark.fd_budget(0)
+    def test_native():
+        file = libc.dup(1)  # of test_native LEAK
+        if not LEAKY:
+            os.close(file)
+
+    @pytest.mark.fd_budget(0)
+    def test_exception():
+        def risky():
+            left, right = socket.socketpair()  # of test_exception LEAK
+            if LEAKY:
+                KEPT.extend((left.close, right.close))
+                raise ValueError(left)
+            left.close(), right.close()
+        try:
+            risky()
+        except ValueError:
+            pass
+
+    @pytest.mark.fd_budget(0)
+    def test_comprehension():
+        files = [open(path) for path in (__file__, os.devnull)]  # of test_comprehension LEAK
+        for file in files:
+            KEPT.append(file.close) if LEAKY else file.close()
+
+    def frames(path):
+        with open(path) as file:  # of test_generator LEAK
+            yield from file
+
+    suspended = []
+
+    @pytest.mark.fd_budget(0)
+    def test_generator():
+        '''test_leaks.suspended'''
+        lines = frames(__file__)
+        next(lines)
+        suspended.append(lines) if LEAKY else lines.close()
+
+    @pytest.mark.thread_budget(0)
+    def test_thread():
+        end = threading.Event()
+        thread = threading.Thread(target=end.wait, daemon=True)
+        thread.start()  # of test_thread LEAK
+        if LEAKY:
+            KEPT.append(end.set)
+        else:
+            end.set(), thread.join()
+
+    @pytest.mark.process_budget(0)
+    def test_child():
+        child = subprocess.Popen(["sleep", "60"])  # of test_child LEAK
+        if LEAKY:
+            KEPT.append(child.kill)
+        else:
+            child.kill(), child.wait()
+
+    @pytest.mark.shm_budget(0)
+    def test_segment():
+        segment = SharedMemory(create=True, size=64)  # of test_segment LEAK
+        segment.close()
+        KEPT.append(segment.unlink) if LEAKY else segment.unlink()
+
+    @pytest.mark.disk_budget(0)
+    def test_folder():
+        folder = tempfile.mkdtemp(prefix="leakcheck-culprit-")  # of test_folder LEAK
+        KEPT.append(functools.partial(os.rmdir, folder)) if LEAKY else os.rmdir(folder)
+
+    class Record:
+        pass
+
+    def remember(record, known=[]):
+        known.append(record)  # of test_objects KEPT
+
+    @pytest.mark.object_budget(0)
+    def test_objects():
+        '''test_leaks.remember default argument'''
+        record = Record()  # of test_objects LEAK
+        if LEAKY:
+            remember(record)
+
+    def make_collector():
+        items = []
+        def collect(payload):
+            items.append(payload)
+        return collect
+
+    collect = make_collector()
+
+    @pytest.mark.heap_budget()
+    def test_payload():
+        '''test_leaks.collect closure cell'''
+        payload = bytes(5000)  # of test_payload LEAK
+        if LEAKY:
+            collect(payload)
+
+    @functools.lru_cache(None if LEAKY else 4)
+    def lookup(key):
+        return bytearray(3000)  # of test_cache LEAK
+
+    @pytest.mark.heap_budget()
+    def test_cache():
+        '''lru_cache of lookup'''
+        lookup(next(number))
+
+    @pytest.mark.object_budget(0)
+    def test_handlers():
+        '''logging.getLogger('culprit').handlers'''
+        log = logging.getLogger("culprit")
+        handler = logging.NullHandler()  # of test_handlers LEAK
+        log.addHandler(handler)
+        if not LEAKY:
+            log.removeHandler(handler)
+
+    libc.free.argtypes = [ctypes.c_void_p]
+
+    @pytest.mark.heap_budget()
+    def test_malloc():
+        block = libc.malloc(3000)  # of test_malloc LEAK
+        if not LEAKY:
+            libc.free(block)
+"""
+NAMES = re.findall(r"def (test_\w+)", LEAKS)
+
+
+def line_of(what: str, text: str) -> int | None:
+    marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith(f"# of {what}")]
+    return marked[0] if marked else None
+
+
+def owner_of(name: str, text: str) -> str:
+    found = re.search(rf"def {name}\(\):\n +'''(.+?)'''\n", text)
+    return found[1] if found else ""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome, str]:
+    """The leaky project and the mended one, each run once, and the text of the file."""
+    project = Project(tmp_path_factory.mktemp("culprit"))
+    path = project.write("test_leaks.py", LEAKS)
+    leaky = project.run("--tb=short")
+    text = path.read_text()
+    path.write_text(text.replace("LEAKY = True", "LEAKY = False"))
+    return leaky, project.run(), text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_line_and_the_owner_are_named(ran: tuple[Outcome, Outcome, str], name: str) -> None:
+    leaky, mended, text = ran
+    found: dict[str, Any] = next(one for one in leaky.findings if one["test"].endswith(name) and one["colour"] == "red")
+    assert found["verdict"] in ("leak", "unclosed")
+    site, culprit = found["site"], found["culprit"]
+    line = line_of(f"{name} LEAK", text) or line_of("Loader LEAK", text)
+    assert (Path(site["file"]).name, site["line"]) == ("test_leaks.py", line)
+    assert (culprit["where"]["phase"], culprit["where"]["fixture"]) == ("call", "")
+    wanted = owner_of(name, text)
+    if wanted:
+        assert found["owner"]["name"].startswith(wanted)
+        assert sum(step["suspect"] for step in found["owner"]["steps"]) == 1
+    kept = line_of(f"{name} KEPT", text)
+    if kept:
+        assert culprit["kept"]["line"] == kept
+    assert culprit["iterations"] <= 25
+    assert not [one for one in mended.findings if one["test"].endswith(name) and one["colour"] != "green"]
+
+
+FIXTURES = """
+    import os
+    import pytest
+
+    LEAKY = True
+    KEPT = []
+
+    @pytest.fixture
+    def pipeline():
+        file = os.open(__file__, os.O_RDONLY)  # of test_setup LEAK
+        yield file
+        if LEAKY:
+            KEPT.append(file)
+        else:
+            os.close(file)
+
+    @pytest.fixture
+    def summary():
+        yield
+        file = os.open(__file__, os.O_RDONLY)  # of test_teardown LEAK
+        if not LEAKY:
+            os.close(file)
+
+    @pytest.mark.fd_budget(0)
+    def test_setup(pipeline):
+        pass
+
+    @pytest.mark.fd_budget(0)
+    def test_teardown(summary):
+        pass
+"""
+
+
+def test_a_fixture_is_blamed_in_the_phase_in_which_it_leaks(project: Project) -> None:
+    path = project.write("test_it.py", FIXTURES)
+    leaky = project.run()
+    for test, fixture, phase, shown in (
+        ("test_setup", "pipeline", "setup", "set-up"),
+        ("test_teardown", "summary", "teardown", "tear-down"),
+    ):
+        found = leaky.finding(test)
+        assert found["site"]["line"] == line_of(f"{test} LEAK", path.read_text())
+        where = found["culprit"]["where"]
+        assert (where["fixture"], where["phase"]) == (fixture, phase)
+        assert f"in fixture {fixture}, {shown}: the test itself is innocent" in leaky.text
+    assert leaky.finding("test_setup")["owner"]["name"] == "test_it.KEPT"
+    path.write_text(path.read_text().replace("LEAKY = True", "LEAKY = False"))
+    mended = project.run()
+    assert mended.status == 0, mended.text
+
+
+PACKAGE = """
+    import os
+
+    def opened(path):
+        return os.open(path, os.O_RDONLY)
+"""
+USING = """
+    import os
+    import pytest
+    from decode import opened
+
+    @pytest.mark.fd_budget(0)
+    def test_decode():
+        opened(__file__)
+
+    @pytest.mark.fd_budget(0)
+    def test_decode_again():
+        opened(__file__)
+
+    @pytest.mark.fd_budget(0)
+    def test_of_another():
+        os.dup(1)
+"""
+
+
+def test_tests_that_fail_for_one_cause_are_one_finding(project: Project) -> None:
+    project.write("decode.py", PACKAGE)
+    project.write("test_it.py", USING)
+    ran = project.run()
+    fingerprints = {one["test"].rpartition("::")[2]: one["fingerprint"] for one in ran.findings if one["fingerprint"]}
+    assert fingerprints["test_decode"] == fingerprints["test_decode_again"] != fingerprints["test_of_another"]
+    assert fingerprints["test_decode"].endswith("-fd-decode-open")
+    assert "  test_it.py::test_decode and 1 more" in ran.text
+    # Lines above, and another folder, change nothing.
+    project.write("decode.py", "# A comment.\n" + PACKAGE.replace("\n    ", "\n"))
+    again = project.run("-k", "again").finding("test_decode_again")
+    assert again["fingerprint"] == fingerprints["test_decode"]
+
+
+def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -> None:
+    project.write("decode.py", PACKAGE)
+    project.write("test_it.py", USING)
+    blamed = project.run("--leakcheck-blame=decode")
+    colours = {one["test"].rpartition("::")[2]: one["colour"] for one in blamed.findings}
+    assert colours == {"test_decode": "red", "test_decode_again": "red", "test_of_another": "yellow"}
+    assert blamed.finding("test_of_another")["third_party"] == "no frame that is under suspicion is of decode"
+    assert blamed.last_line == "2 failed, 1 passed"
+    nobody = project.run("--leakcheck-blame=other,another")
+    assert nobody.last_line == "3 passed"
+
+
+LOOP = """
+    import os
+
+    def test_loop(leakcheck):
+        kept = []
+        for step in leakcheck.steps(fd=0):
+            kept.append(os.open(__file__, os.O_RDONLY))  # of test_loop LEAK
+"""
+
+
+def test_in_a_loop_of_the_test_the_line_in_it_is_named(project: Project) -> None:
+    path = project.write("test_it.py", LOOP)
+    found = project.run().finding("test_loop")
+    assert found["site"]["line"] == line_of("test_loop LEAK", path.read_text())
+    # Held by a running frame, which is no owner that lasts.
+    assert found["owner"]["name"] == "frame of test_loop() local 'kept'"
+
+
+CYCLE = """
+    import gc, os
+    import pytest
+
+    class Container:
+        def __init__(self):
+            self.stream = Stream(self)
+            self.file = os.open(__file__, os.O_RDONLY)
+        def __del__(self):
+            os.close(self.file)
+
+    class Stream:
+        def __init__(self, container):
+            self.container = container
+
+    @pytest.mark.fd_budget(0)
+    def test_cycle():
+        container = Container()
+        if not LEAKY:
+            container.stream = None
+
+    @pytest.mark.fd_budget(0)
+    def test_collector_off():
+        gc.disable()
+        test_cycle()
+"""
+
+
+def test_a_cycle_that_only_the_collector_frees_is_named(project: Project) -> None:
+    project.write("test_it.py", "LEAKY = True\n" + CYCLE.replace("\n    ", "\n"))
+    leaky = project.run()
+    on, off = leaky.finding("test_cycle"), leaky.finding("test_collector_off")
+    assert (on["verdict"], off["verdict"]) == ("unclosed", "leak")
+    assert on["culprit"]["cycle"] == off["culprit"]["cycle"] == ["Container", "Stream"]
+    assert leaky.text.count("released only by the garbage collector: Container ↔ Stream") == 2
+    project.write("test_it.py", "LEAKY = False\n" + CYCLE.replace("\n    ", "\n"))
+    assert project.run().last_line == "2 passed"
+
+
+FOREIGN = """
+    import cProfile, os, sys, threading
+    import pytest
+
+    KEPT = []
+
+    def profile(frame, event, argument):
+        pass
+
+    def trace(frame, event, argument):
+        return None
+
+    @pytest.mark.fd_budget(0)
+    def test_hooks_are_put_back():
+        KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    def test_afterwards():
+        assert (sys.getprofile(), sys.gettrace()) == (profile, trace)
+"""
+
+
+def test_what_the_program_has_hooked_in_is_put_back(project: Project) -> None:
+    project.write("test_it.py", FOREIGN)
+    project.write(
+        "conftest.py",
+        """
+        import sys
+        import pytest
+
+        @pytest.fixture(autouse=True, scope="session")
+        def hooks(request):
+            from test_it import profile, trace
+            sys.setprofile(profile)
+            sys.settrace(trace)
+            yield
+            sys.setprofile(None)
+            sys.settrace(None)
+        """,
+    )
+    ran = project.run()
+    assert ran.last_line == "1 failed, 1 passed", ran.text
+    assert ran.finding("test_hooks_are_put_back")["site"] is not None
+
+
+def test_what_comes_once_is_not_looked_for(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, itertools
+        import pytest
+        count = itertools.count()
+
+        @pytest.mark.fd_budget(0)
+        def test_once():
+            if next(count) == 8:
+                os.dup(1)
+        """,
+    )
+    found = project.run().finding("test_once")
+    assert (found["verdict"], found["site"], found["owner"]) == ("over_budget", None, None)
+    assert set(found["culprit"]["unresolved"].values()) == {"it came once, and was not seen to come again"}
+    assert found["culprit"]["iterations"] == 0
