@@ -209,8 +209,8 @@ class Repetition:
             panel.watch.name_released(True)
         self._identities_at_red = take_identities()
         plain = panel.seconds_per_iteration()
-        # A test that took all of its time gets a little more.
-        deadline = max(self._deadline, time.perf_counter() + plain) + _GRACE * self._plan.effort.max_time
+        # A test that has taken all of its time gets a little more.
+        deadline = max(self._deadline, time.perf_counter() + _GRACE * self._plan.effort.max_time)
         self._investigation = Investigation(panel, red, plain, deadline)
         return self._investigation.iteration_done()
 

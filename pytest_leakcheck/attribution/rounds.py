@@ -97,10 +97,14 @@ class Schedule:
         """Numbers from 0, the first for warming up: as many as show a few of what comes at this rate."""
         wanted = 1 + (few if rate >= _PART else max(few, ceil(_WANTED / rate)))
         last = min(self.used + wanted, MOST)
-        first = self.used
-        while self.used < last and time.perf_counter() + self.plain_seconds < self._deadline:
+        first, took = self.used, self.plain_seconds
+        began = time.perf_counter()
+        # A watched iteration may take ten times as long as a plain one.
+        while self.used < last and began + took < self._deadline:
             self.used += 1
             yield self.used - first - 1
+            now = time.perf_counter()
+            began, took = now, now - began
 
 
 def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:

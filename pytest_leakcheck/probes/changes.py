@@ -49,28 +49,37 @@ def follow(paths: Sequence[str]) -> Changes:
 
 
 class Notices:
-    """Asks inotify. Exact; 0.3 us for all folders together while nothing happens. Linux only."""
+    """Asks inotify. Exact; 0.4 us for all folders together while nothing happens. Linux only."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         if not sys.platform.startswith("linux"):
             raise OSError("inotify is of Linux")
+        self._all = tuple(paths)
+        self._open()
+
+    def _open(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._queue = lift(_checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)))
         try:
             self._paths = {
-                _checked(libc.inotify_add_watch(self._queue, os.fsencode(path), _ENTRIES), path): path for path in paths
+                _checked(libc.inotify_add_watch(self._queue, os.fsencode(path), _ENTRIES), path): path
+                for path in self._all
             }
-            # A poll says that nothing has happened in a quarter of the time that a read takes to raise it.
-            with select.epoll() as low:
-                self._poll = select.epoll.fromfd(lift(os.dup(low.fileno())))
-            self._poll.register(self._queue, select.EPOLLIN)
         except BaseException:
             os.close(self._queue)
             raise
+        # A poll says that nothing has happened in a third of the time that a read takes to raise it.
+        self._poll = select.poll()
+        self._poll.register(self._queue, select.POLLIN)
 
     def take(self) -> Collection[str]:
-        if not self._poll.poll(0, 1):
+        happened = self._poll.poll(0)
+        if not happened:
             return ()
+        if happened[0][1] & select.POLLNVAL:
+            # The program closed what is not its own, by a range of numbers.
+            self._open()
+            return self._all
         changed: set[str] = set()
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -79,12 +88,11 @@ class Notices:
                 while at < len(events):
                     watch, _mask, _cookie, length = _EVENT.unpack_from(events, at)
                     # The queue overflowed where it is not one of ours: anything may have happened.
-                    changed.update((self._paths[watch],) if watch in self._paths else self._paths.values())
+                    changed.update((self._paths[watch],) if watch in self._paths else self._all)
                     at += _EVENT.size + length
         return changed
 
     def close(self) -> None:
-        self._poll.close()
         with contextlib.suppress(OSError):
             os.close(self._queue)
 

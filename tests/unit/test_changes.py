@@ -84,6 +84,14 @@ def test_when_too_much_happened_at_once_anything_may_have_changed(
     assert notices.take() == set(paths)
 
 
+def test_what_the_program_closes_is_opened_anew(notices: Notices, paths: tuple[str, str]) -> None:
+    os.close(notices._queue)
+    assert set(notices.take()) == set(paths)
+    assert not notices.take()
+    Path(paths[1], "x").touch()
+    assert notices.take() == {paths[1]}
+
+
 def test_one_folder_under_two_names_is_one(tmp_path: Path) -> None:
     following = Notices([str(tmp_path), str(tmp_path)])
     (tmp_path / "x").touch()
@@ -93,9 +101,9 @@ def test_one_folder_under_two_names_is_one(tmp_path: Path) -> None:
 
 def test_nothing_stays_open(paths: tuple[str, str], tmp_path: Path) -> None:
     before = open_targets()
-    for way in (Notices, Stamps):
-        following = way(paths)
-        assert len(open_targets()) == len(before) + 2
+    for way, opened in ((Notices, 1), (Stamps, 2)):
+        following: Changes = way(paths)
+        assert len(open_targets()) == len(before) + opened
         assert max(open_targets()) > 900, "under low numbers a program that closes one twice would hit them"
         following.close()
         with pytest.raises(OSError, match="none"):
