@@ -148,8 +148,12 @@ class Panel(Rows):
     def counter(self, resource: str) -> Callable[[], int]:
         """A reading of one counter that is cheap enough to be asked for at each call; other threads' too."""
         if resource in _TREE:
-            at, own = _TREE.index(resource), self._tree.own
-            return (lambda: self._tree.read()[at]) if resource == "process" else (lambda: own()[at])
+            of_tree: tuple[Callable[[], int], ...] = (
+                self._tree.own_fds,
+                lambda: self._tree.own()[1],
+                lambda: self._tree.read()[2],
+            )
+            return of_tree[_TREE.index(resource)]
         if resource in self.folders:
             return self._ticks_of(self.folders[resource].path)
         return self._reads.get(resource) or self._gauges[resource.removeprefix(GAUGE_PREFIX)]

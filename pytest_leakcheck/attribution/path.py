@@ -7,6 +7,7 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Final, Literal, TypeAlias
 
@@ -80,8 +81,11 @@ def read_path(path: Sequence[Site]) -> Where | None:
 
 
 def is_harness(file: str) -> bool:
-    """Whether it is of pytest or of this package."""
-    return file.startswith(_HARNESS)
+    """Whether it is of pytest, of a plugin of it by its name, or of this package."""
+    if file.startswith(_HARNESS):
+        return True
+    parts = PurePath(file).parts
+    return any(folder in _INSTALLED and name.startswith("pytest_") for folder, name in pairwise(parts))
 
 
 def is_standard(file: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import ceil
@@ -16,7 +16,7 @@ from pytest_leakcheck.attribution.allocations import Allocations, culprit_of
 from pytest_leakcheck.attribution.arrivals import Arrival, Arrivals
 from pytest_leakcheck.attribution.calltree import CallTree
 from pytest_leakcheck.attribution.lines import Lines
-from pytest_leakcheck.attribution.path import Where, read_path
+from pytest_leakcheck.attribution.path import Where, is_own, read_path
 from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.attribution.source import call_at, with_functions
 from pytest_leakcheck.attribution.things import Things
@@ -34,6 +34,7 @@ _CACHED: Final = 1040
 _WANTED: Final = 3
 # What is found must make out so much of the growth.
 _PART: Final = 0.5
+_TOO_MUCH: Final = "it makes so many calls that they cannot all be followed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,8 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         scattered = "they come from several places, none of which makes out half of them"
         return Made(why=tracer.interrupted or (scattered if place else things.elsewhere))
     arrival = place[0]
+    if tracer.coarse and not _has_own(arrival.path):
+        return Made(why=_TOO_MUCH)
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     # What else has come meanwhile is another's.
     same = (key for key, one in alive.items() if Made(one.path).line == made.line)
@@ -204,6 +207,8 @@ def charge(
     if traced.flows:
         how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
         return Made(why=f"in {where.made_in.function}() it {how} ({traced.flows})")
+    if traced.coarse and not _has_own(traced.path):
+        return Made(why=_TOO_MUCH)
     return Made(traced.path, code=traced.code, in_line=traced.code is None)
 
 
@@ -241,6 +246,11 @@ def find_line(
         # Where it was seen in the middle of a line, that is the line, whatever this round came to.
         return replace(made, path=lines.refine(made.path, wanted))
     return Made(why=f"no single line of {made.path[-1].function}() makes out its growth")
+
+
+def _has_own(path: Sequence[Site]) -> bool:
+    where = read_path(path)
+    return where is not None and is_own(where.site.file)
 
 
 class Freed:

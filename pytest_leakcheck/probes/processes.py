@@ -18,6 +18,7 @@ class Tree(Protocol):
 
     def open(self) -> None: ...
     def own(self) -> tuple[int, int]: ...
+    def own_fds(self) -> int: ...
     def read(self) -> tuple[int, int, int]: ...
     def close(self) -> None: ...
 
@@ -63,6 +64,10 @@ class LinuxTree:
             self.open()
             return self.own()
 
+    def own_fds(self) -> int:
+        """As the first of `own`, in half the time."""
+        return os.fstat(self._fds).st_size if self._sized else self.own()[0]
+
     def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()
         try:
@@ -104,6 +109,9 @@ class PortableTree:
 
     def own(self) -> tuple[int, int]:
         return self._descriptors(self._me), self._me.num_threads()
+
+    def own_fds(self) -> int:
+        return self._descriptors(self._me)
 
     def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
-from pytest_leakcheck.attribution.owner import Owner
+from pytest_leakcheck.attribution.owner import Owner, Step
 from pytest_leakcheck.attribution.path import Phase, Where
 from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
@@ -23,6 +23,8 @@ _MADE: Final = {
     "mmap": "mapped",
 }
 _PHASES: Final[dict[Phase, str]] = {"setup": "set-up", "call": "the test", "teardown": "tear-down"}
+# How an entry of a container is referred to.
+_ENTRY: Final = ("[", "key ", "element", "cache")
 # Longer paths lose their middle.
 _MOST_STEPS: Final = 8
 _MOST_CALLERS: Final = 2
@@ -41,7 +43,7 @@ def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, st
         yield "cycle", f"released only by the garbage collector: {cycle_text(culprit, glyphs)}"
     if culprit.owner is not None:
         yield from _trace(culprit.owner, width, glyphs)
-    elif "owner" in culprit.unresolved:
+    elif "owner" in culprit.unresolved and culprit.unresolved["owner"] != culprit.unresolved.get("site"):
         yield "held by", f"not resolved: {culprit.unresolved['owner']}"
     if culprit.hint:
         yield "hint", culprit.hint
@@ -105,12 +107,22 @@ def _trace(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]
     steps = list(zip(owner.steps, targets, strict=False))
     if steps:
         yield "", shorten(owner.root, width, glyphs)
+    grows = f"   <- grows by {owner.gained:.1f}/iter" if owner.gained else "   <- keeps it"
+    marks = [grows if _is_marked(owner.steps, at) else "" for at in range(len(steps))]
     cut = len(steps) > _MOST_STEPS
-    shown = [*steps[: _MOST_STEPS // 2], *steps[-_MOST_STEPS // 2 :]] if cut else steps
-    for depth, (step, target) in enumerate(shown):
-        if cut and depth == _MOST_STEPS // 2:
+    half = _MOST_STEPS // 2
+    shown = [*range(half), *range(len(steps) - half, len(steps))] if cut else range(len(steps))
+    for depth, at in enumerate(shown):
+        if cut and depth == half:
             yield "", f"{'  ' * depth}{glyphs.dots} {len(steps) - _MOST_STEPS} references more"
+        step, target = steps[at]
         line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} {target}"
-        grows = f"   <- grows by {owner.gained:.1f}/iter" if owner.gained else "   <- keeps it"
-        mark = grows if step.suspect else ""
-        yield "", shorten(line, width - len(mark), glyphs) + mark
+        yield "", shorten(line, width - len(marks[at]), glyphs) + marks[at]
+
+
+def _is_marked(steps: Sequence[Step], at: int) -> bool:
+    """The suspect reference; where that is one of many entries, the one that leads to what has them."""
+    following = steps[at + 1] if at + 1 < len(steps) else None
+    if following is not None and following.suspect and following.via.startswith(_ENTRY):
+        return True
+    return steps[at].suspect and (at == 0 or not steps[at].via.startswith(_ENTRY))

@@ -32,6 +32,8 @@ FIELDS = {
     "iterations",
     "site",
     "owner",
+    "culprit",
+    "third_party",
     "held",
     "fingerprint",
     "reason",
@@ -45,8 +47,11 @@ def test_the_fields(project: Project) -> None:
     assert all(set(one) == FIELDS for one in outcome.findings)
     leak = outcome.finding("test_leak")
     assert (leak["verdict"], leak["slope"], leak["floor"], leak["colour"]) == ("leak", 1.0, None, "red")
-    assert leak["held"] == [{"what": str(project.folder / "test_it.py"), "count": 17}]
-    assert leak["fingerprint"].endswith("-fd")
+    assert leak["held"] == [{"what": str(project.folder / "test_it.py"), "count": 17, "note": ""}]
+    path = str(project.folder / "test_it.py")
+    assert leak["site"] == {"file": path, "line": 7, "function": "test_leak", "call": "os.open()"}
+    assert (leak["owner"]["name"], leak["owner"]["gained"]) == ("test_it.KEPT", 1.0)
+    assert leak["fingerprint"].endswith("-fd-test_it-open")
     # The first red ends the repetition: nothing is said of the heap but what was seen.
     assert ("test_leak", "heap") not in outcome.verdicts
     clean = outcome.finding("test_clean", "heap")

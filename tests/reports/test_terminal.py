@@ -10,9 +10,10 @@ import pytest
 from projects import Project
 
 SUITE = """
-    import os
+    import itertools, os
     import pytest
     KEPT = []
+    runs = itertools.count()
     def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
 
     @pytest.fixture(scope="module", autouse=True)
@@ -28,7 +29,7 @@ SUITE = """
 
     @pytest.mark.fd_budget(1)
     def test_two_stay():
-        if len(KEPT) < 30: leak()
+        if next(runs) < 10: leak()
 """
 # Figures that differ by machine or run: descriptors at the start, the limit, times, folders.
 UNSTEADY = (
@@ -36,6 +37,8 @@ UNSTEADY = (
     (r"reaches [\d,]+ descriptors after (≈|~) [\d,]+", "reaches LIMIT descriptors after \\1 N"),
     (r"\d+\.\d+ s of \d+\.\d+ s", "T of T"),
     (r"(× |x )(…|~)?/[^ ]*/test_it\.py", "\\1FILE"),
+    (r"list of \d+", "list of N"),
+    (r"\[\d+\] (→|>) int", "[M] \\1 int"),
     (r"(?m)^leakcheck: wrote .*\n", ""),
 )
 
@@ -60,14 +63,21 @@ def test_the_block(project: Project) -> None:
     block = part(text, "fd +1.0/iter", "_______")
     assert steady(block) == expect(
         """
-        fd +1.0/iter × 17 (budget 0) — 17 × test_it.py
+        fd +1.0/iter × 17 (budget 0) — test_it.py:5 os.open()
 
           leak         +1.0/iter sustained over 17 iterations
           fd           A → B ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
           held         17 × FILE
+          opened       test_it.py:5 in leak()
+                         def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
+                       called from test_it.py:13 in test_leak()
+          held by      test_it.KEPT
+                       module test_it
+                       └ KEPT → list of N   <- grows by 1.0/iter
+                         └ [M] → int, 28 B each
           means        this process reaches LIMIT descriptors after ≈ N iterations
           budget       0: a worker lives for a week
-          finding      8c0827-fd
+          finding      abed1d-fd-test_it-open
           next         pytest --leakcheck "test_it.py::test_leak"
         """
     )
@@ -82,14 +92,21 @@ def test_the_block_in_ascii(project: Project) -> None:
     assert "\\u" not in text
     assert steady(part(text, "fd +1.0/iter", "_______")) == expect(
         """
-        fd +1.0/iter x 17 (budget 0) - 17 x test_it.py
+        fd +1.0/iter x 17 (budget 0) - test_it.py:5 os.open()
 
           leak         +1.0/iter sustained over 17 iterations
           fd           A > B __..::--==++**##  +1.0/iter  exact
           held         17 x FILE
+          opened       test_it.py:5 in leak()
+                         def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
+                       called from test_it.py:13 in test_leak()
+          held by      test_it.KEPT
+                       module test_it
+                       ` KEPT > list of N   <- grows by 1.0/iter
+                         ` [M] > int, 28 B each
           means        this process reaches LIMIT descriptors after ~ N iterations
           budget       0: a worker lives for a week
-          finding      8c0827-fd
+          finding      abed1d-fd-test_it-open
           next         pytest --leakcheck "test_it.py::test_leak"
         """
     )
@@ -101,7 +118,7 @@ def test_the_summary(project: Project) -> None:
     lines = [line for line in text.splitlines() if not line.startswith("=")]
     assert lines == [
         "3 measured · 1 ok · 1 leak · 1 over budget · T of T",
-        "8c0827-fd  fd +1.0/iter × 17 (budget 0) — 17 × test_it.py",
+        "abed1d-fd-test_it-open  fd +1.0/iter × 17 (budget 0) — test_it.py:5 os.open()",
         "  test_it.py::test_leak",
         "622234-fd  fd +7 (budget 1) — 7 × test_it.py",
         "  test_it.py::test_two_stay",
@@ -130,13 +147,13 @@ def test_quiet_and_no_summary(project: Project) -> None:
     quiet = project.run("-q").text
     assert "= leakcheck =" not in quiet
     assert "3 measured · 1 ok · 1 leak · 1 over budget" in quiet
-    assert "8c0827-fd  fd +1.0/iter" in quiet
+    assert "abed1d-fd-test_it-open  fd +1.0/iter" in quiet
     bare = project.run("--no-summary").text
     assert "leakcheck: 3 measured · 1 ok · 1 leak · 1 over budget" in bare
-    assert "8c0827-fd" not in bare
+    assert "abed1d-fd-test_it-open" not in bare
     none = project.run("--leakcheck-summary=none").text
     assert "3 measured" in none
-    assert "8c0827-fd  fd" not in none
+    assert "abed1d-fd-test_it-open  fd" not in none
 
 
 def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> None:
@@ -149,9 +166,9 @@ def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> No
 def test_colour_is_pytests_business(project: Project, colour: str) -> None:
     project.write("test_it.py", SUITE)
     outcome = project.run(f"--color={colour}")
-    assert ("\x1b[31m8c0827-fd" in outcome.text) == (colour == "yes")
+    assert ("\x1b[31mabed1d-fd-test_it-open" in outcome.text) == (colour == "yes")
     # The block travels to other readers, so there is never a colour in it.
-    assert "  finding      8c0827-fd\n" in outcome.text.replace("\x1b[0m", "")
+    assert "  finding      abed1d-fd-test_it-open\n" in outcome.text.replace("\x1b[0m", "")
 
 
 def test_other_readers(project: Project) -> None:

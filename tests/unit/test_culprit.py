@@ -23,8 +23,8 @@ OWNER = Owner(
     "module loader",
     (
         Step("module loader", "_loader"),
-        Step("Loader", ".cache", suspect=True),
-        Step("dict of 20", "['clip.mp4']"),
+        Step("Loader", ".cache"),
+        Step("dict of 20", "['clip.mp4']", suspect=True),
     ),
     "av.container.InputContainer",
     1.0,

@@ -68,6 +68,8 @@ def test_what_the_harness_does_itself_is_nowhere() -> None:
 def test_files_are_told_apart_by_where_they_lie() -> None:
     assert is_harness(runner.__file__)
     assert is_harness(pytest_leakcheck.runner.__file__)
+    assert is_harness("/venv/lib/python3.11/site-packages/pytest_asyncio/plugin.py")
+    assert not is_harness("/home/me/pytest_decode/loader.py")
     # A folder may be called pytest.
     assert not is_harness("/home/me/pytest/_pytest/decode.py")
     assert is_own("/home/me/pytest/decode.py")
