@@ -11,7 +11,7 @@ from pytest_leakcheck.attribution.path import is_harness, read_path
 from pytest_leakcheck.attribution.site import Site
 
 # Frames that are remembered of each allocation, the first number that is quick enough: every frame costs at each one.
-DEPTHS: Final = (24, 6, 1)
+DEPTHS: Final = (64, 12, 1)
 _SLOWEST: Final = 8.0
 # A quick iteration may be slowed as one of a millisecond.
 _LEAST: Final = 0.001

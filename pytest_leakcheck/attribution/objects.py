@@ -165,16 +165,19 @@ def _is_foreign(kind: type) -> bool:
 
 
 def instance_dict(one: object) -> dict[str, object] | None:
-    """The attributes of an instance, where it has such a dict."""
+    """The attributes of an instance, where it has such a dict; of two (a base in C has one as well) the one in use."""
+    empty = None
     for base in _mro(type(one)):
         descriptor = _namespace(base).get("__dict__")
         if type(descriptor) in (GetSetDescriptorType, MemberDescriptorType):
             try:
                 found = descriptor.__get__(one)
             except (AttributeError, TypeError):
-                return None
-            return found if type(found) is dict else None
-    return None
+                continue
+            if type(found) is dict and found:
+                return found
+            empty = empty if type(found) is not dict else found
+    return empty
 
 
 def slots(one: object) -> Iterator[tuple[str, object]]:

@@ -85,7 +85,10 @@ def is_harness(file: str) -> bool:
     if file.startswith(_HARNESS):
         return True
     parts = PurePath(file).parts
-    return any(folder in _INSTALLED and name.startswith("pytest_") for folder, name in pairwise(parts))
+    if _INSTALLED.isdisjoint(parts):
+        return False
+    of_plugin = (folder in _INSTALLED and name.startswith("pytest_") for folder, name in pairwise(parts))
+    return parts[-1] == "pytest_plugin.py" or any(of_plugin)
 
 
 def is_standard(file: str) -> bool:

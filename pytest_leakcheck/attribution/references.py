@@ -150,14 +150,18 @@ def _reference(path: Sequence[object], at: int) -> tuple[str, int]:
         return "value", 3 if type(beyond) is tuple else 2
     if beyond is not None and type(child) is FrameType and _frame_of(holder) is child:
         return _attribute(holder, beyond), 2
-    if (
-        beyond is not None
-        and type(child) is dict
-        and (type(holder) is LRU or is_class(holder) or instance_dict(holder) is child)
-    ):
+    if beyond is not None and type(child) is dict and _are_attributes(holder, child, beyond):
         dot = "" if issubclass(type(holder), ModuleType) else "."
         return "cache" if type(holder) is LRU else dot + _named(child, beyond), 2
     return _direct(holder, child), 1
+
+
+def _are_attributes(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
+    if type(holder) is LRU or is_class(holder) or instance_dict(holder) is namespace:
+        return True
+    # An extension type may have attributes and no `__dict__` to ask for them.
+    unnamed = container_kind(holder) is None and _attribute(holder, namespace) == UNNAMED
+    return unnamed and _named(namespace, beyond) != UNNAMED
 
 
 def _named(namespace: object, child: object) -> str:

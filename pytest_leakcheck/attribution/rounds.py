@@ -245,6 +245,9 @@ def find_line(
     if lines.line(wanted) or made.lasti >= 0:
         # Where it was seen in the middle of a line, that is the line, whatever this round came to.
         return replace(made, path=lines.refine(made.path, wanted))
+    if not is_own(made.path[-1].file) and _has_own(made.path[:-1]):
+        # Which line of a library it is matters less than which line calls it.
+        return replace(made, path=made.path[:-1])
     return Made(why=f"no single line of {made.path[-1].function}() makes out its growth")
 
 

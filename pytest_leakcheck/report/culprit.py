@@ -100,7 +100,8 @@ def _where(where: Where, source: str, made: str, width: int, glyphs: Glyphs) -> 
 
 def _trace(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """The references from the root to what is held, one below the other, the suspect one marked."""
-    yield "held by", shorten(owner.name or owner.root, width, glyphs)
+    # Whole, since it is there to be searched for.
+    yield "held by", owner.name or owner.root
     # How many of them came while it was looked for tells nothing.
     _count, times, kind = owner.holds.partition(" \N{MULTIPLICATION SIGN} ")
     targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
@@ -116,8 +117,10 @@ def _trace(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]
         if cut and depth == half:
             yield "", f"{'  ' * depth}{glyphs.dots} {len(steps) - _MOST_STEPS} references more"
         step, target = steps[at]
-        line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} {target}"
-        yield "", shorten(line, width - len(marks[at]), glyphs) + marks[at]
+        line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} "
+        room = width - len(line) - len(marks[at])
+        shown_target = target if len(target) <= room else target[: max(0, room - 1)] + glyphs.dots
+        yield "", shorten(line + shown_target, width - len(marks[at]), glyphs) + marks[at]
 
 
 def _is_marked(steps: Sequence[Step], at: int) -> bool:
