@@ -260,9 +260,7 @@ class Panel(Rows):
 
     def _read_into(self, row: int, whole: bool) -> None:
         self._read_tree(row)
-        if self._changes is not None and (changed := self._changes.take()):
-            for folder in self.folders.values():
-                folder.changed |= folder.path in changed
+        self._note_changes()
         for folder, column in self._folder_columns:
             if folder.changed and folder.is_due(whole=whole):
                 self._list(folder, row)
@@ -273,6 +271,12 @@ class Panel(Rows):
             self._read_paced(row, whole=whole)
         for name, gauge in self._gauges.items():
             self._columns[GAUGE_PREFIX + name][row] = gauge()
+
+    def _note_changes(self) -> None:
+        # In a frame of its own, as `_read_tree`: what it is told is an object, and only where something has changed.
+        if self._changes is not None and (changed := self._changes.take()):
+            for folder in self.folders.values():
+                folder.changed |= folder.path in changed
 
     def _read_paced(self, row: int, *, whole: bool) -> None:
         due = self._capacity

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.probes import changes
 from pytest_leakcheck.probes.changes import Changes, Notices, Stamps, follow
 from pytest_leakcheck.probes.collector import open_targets
@@ -124,3 +125,23 @@ def test_without_inotify_the_times_of_the_folders_are_compared(
     following = follow(paths)
     assert isinstance(following, Stamps)
     following.close()
+
+
+def test_a_change_in_a_shared_folder_is_not_taken_for_the_harness_own_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a row is told of it is an object while it is read, and no such thing comes between rows."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    panel = Panel(("disk", "object"), {}, 100)
+    file = tmp_path / "file"
+    try:
+        panel.start()
+        for _ in range(40):
+            file.touch()
+            file.unlink()
+            panel.read()
+            panel.subtract_own_work()
+        readings = panel.series("object").readings
+    finally:
+        panel.close()
+    assert readings[-1] == readings[5]
