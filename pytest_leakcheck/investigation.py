@@ -129,7 +129,8 @@ class Investigation:
         things = things_of(name, read, panel.folders[name].path if name in panel.folders else "")
         if things is not None:
             made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
-            return (yield from find_line(made, things.count, slope, self._schedule))
+            count = (lambda: len(things.list_now())) if name in panel.folders else things.count
+            return (yield from find_line(made, count, slope, self._schedule))
         made = Made()
         if name in _OF_PYTHON:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=name in _OF_BYTES)
@@ -201,9 +202,11 @@ class Investigation:
 
     def _find_cycle(self) -> Generator[None, None, None]:
         """The cycle that only the collector frees."""
+        # What the search itself has left.
+        self._collect()
         for _ in self._schedule.iterations(1.0, 0):
             yield
-            garbage = save_garbage(self._collect)
+            garbage = [one for one in save_garbage(self._collect) if not is_ours(one)]
             cycle = name_cycles(garbage, self._verdict.slope)
             del garbage
             self._collect()

@@ -28,14 +28,14 @@ class Arrival:
         exact: Whether the last line of the path made it. If not, something in that function did, up to that line or in
             a call that goes unreported; `Lines` tells.
         code: The function of the last line.
-        lasti: The place in it.
+        lasti: The call in it that made it, or was under way; -1 where it came before.
     """
 
     path: tuple[Site, ...]
     what: str
     exact: bool
     code: CodeType | None = None
-    lasti: int = 0
+    lasti: int = -1
 
 
 class Arrivals(Generic[Key]):
@@ -120,7 +120,9 @@ class Arrivals(Generic[Key]):
         # When a function is entered, what has come came before: in its caller.
         at: FrameType | None = frame.f_back if event == "call" else frame
         path = tuple(site for site in path_to(at, f"{returned}()" if returned else "") if not OWN[site.file])
-        code, lasti = (None, 0) if at is None else (at.f_code, at.f_lasti)
+        code = None if at is None else at.f_code
+        # What is only about to be called has made nothing.
+        lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
         for key in fresh:
             self._arrived[key] = Arrival(path, now[key], exact, code, lasti)
 

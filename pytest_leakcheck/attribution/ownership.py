@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Final
 
 from pytest_leakcheck.attribution.census import Growing, bytes_gained
@@ -18,6 +20,8 @@ from pytest_leakcheck.attribution.things import is_of_extension, stand_for
 _LEAST: Final = 0.5
 _MOST: Final = 2.0
 _SHOWN: Final = 24
+# They come with other things, and are not what is retained.
+_MEANS: Final = (BuiltinFunctionType, CellType, FunctionType, MethodType, weakref.ReferenceType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def _kinds(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], 
     """The objects that came, by type, where they come often enough: of the program's own types, and of builtin ones."""
     by_type: dict[type, list[object]] = defaultdict(list)
     for one in came:
-        if not is_ours(one):
+        if type(one) not in _MEANS and not is_ours(one):
             by_type[type(one)].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
     often = [kind for kind in by_type.values() if max(2.0, _LEAST * wanted) <= len(kind)]

@@ -242,9 +242,15 @@ def find_line(
     finally:
         lines.close()
     wanted = round(slope * counted)
-    if lines.line(wanted) or made.lasti >= 0:
+    line = lines.line(wanted)
+    if line == made.path[-1].line or (made.lasti >= 0 and not line):
         # Where it was seen in the middle of a line, that is the line, whatever this round came to.
-        return replace(made, path=lines.refine(made.path, wanted))
+        return made
+    if line:
+        return replace(made, path=lines.refine(made.path, wanted), lasti=-1)
+    if made.identities:
+        # It came before the line that it was seen in, and in the same function.
+        return made
     if not is_own(made.path[-1].file) and _has_own(made.path[:-1]):
         # Which line of a library it is matters less than which line calls it.
         return replace(made, path=made.path[:-1])

@@ -121,8 +121,9 @@ def _is_name_of(text: Any, name: str) -> bool:
 
 
 def _name_of_semaphore(one: Any) -> str:
-    """As it is called in /dev/shm; empty for anything else."""
-    return f"sem.{one.name.lstrip('/')}" if type(one).__module__ == "_multiprocessing" and hasattr(one, "name") else ""
+    """As it is called in /dev/shm; empty for anything else, and for one without a name."""
+    name = getattr(one, "name", None) if type(one).__module__ == "_multiprocessing" else None
+    return f"sem.{name.lstrip('/')}" if name else ""
 
 
 def _descriptor(one: Any) -> int:
