@@ -49,7 +49,8 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
     for fingerprint, group in groups.items():
         first = group[0]
         others = len({finding.test for finding in group}) - 1
-        tests = f"{first.test} and {others} more" if others else first.test
+        times = f" ({len(group)} times)" if len(group) > 1 else ""
+        tests = first.test + (f" and {others} more" if others else times)
         line = f"{fingerprint}  {headline(first, glyphs)}"
         yield first.colour, line if len(line) <= WIDTH else line[: WIDTH - 1] + glyphs.dots
         yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
