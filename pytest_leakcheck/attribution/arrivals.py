@@ -86,7 +86,7 @@ class Arrivals(Generic[Key]):
 
     def _on_event(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
         now = self._count()
-        changed = event == "end" or now != self._last or self._held
+        changed = event in ("end", "cut") or now != self._last or self._held
         # Listing lets other threads run, of which one may come back with what this one sees.
         if changed and self._lock.acquire(timeout=_PATIENCE):
             try:
@@ -115,7 +115,8 @@ class Arrivals(Generic[Key]):
                 self._held += fresh
                 self._handover.hold(thread)
                 exact = False
-        if not fresh:
+        if not fresh or event == "cut":
+            # Where it came from was not looked at, if any has.
             return
         # When a function is entered, what has come came before: in its caller.
         at: FrameType | None = frame.f_back if event == "call" else frame

@@ -201,8 +201,8 @@ class _Thread:
         elif event in ("return", "c_return"):
             self._leave(event, frame)
         else:
-            if event == "begin":
-                # What it grew by since the last iteration is nobody's.
+            if event in ("begin", "cut"):
+                # What it grew by since the last iteration, or since this one was looked at, is nobody's.
                 tree.last = tree.read()
             self._resynchronise(event, frame)
         if tree.handover.many:

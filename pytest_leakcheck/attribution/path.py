@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -81,14 +84,22 @@ def read_path(path: Sequence[Site]) -> Where | None:
 
 
 def is_harness(file: str) -> bool:
-    """Whether it is of pytest, of a plugin of it by its name, or of this package."""
+    """Whether it is of pytest, of a plugin of it, or of this package."""
     if file.startswith(_HARNESS):
         return True
     parts = PurePath(file).parts
     if _INSTALLED.isdisjoint(parts):
         return False
-    of_plugin = (folder in _INSTALLED and name.startswith("pytest_") for folder, name in pairwise(parts))
-    return parts[-1] == "pytest_plugin.py" or any(of_plugin)
+    named_so = (folder in _INSTALLED and name.startswith("pytest_") for folder, name in pairwise(parts))
+    return file in _plugins() or any(named_so)
+
+
+@cache
+def _plugins() -> frozenset[str]:
+    """The files of the plugins that are installed and loaded; a library that brings one is no plugin itself."""
+    names = {entry.module for entry in entry_points(group="pytest11")}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
+    return frozenset(file for file in files if file)
 
 
 def is_standard(file: str) -> bool:

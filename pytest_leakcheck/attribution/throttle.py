@@ -35,12 +35,13 @@ class Throttle:
     Attributes:
         limit: Events of frames deeper than this, counted from the iteration's outer frame, are not reported.
         coarse: Whether anything was left out so far.
+        cut: Whether the rest of this iteration is not looked at.
         turn: Counts events, so that one can be told from the next.
     """
 
     def __init__(self, plain_seconds: float) -> None:
         self.limit = self._depth = UNLIMITED
-        self.coarse = False
+        self.coarse = self.cut = False
         self.turn = 0
         self._plain = max(plain_seconds, _LEAST)
         # Numbers in place: a float kept per depth would be a block that the tracer leaks.
@@ -50,6 +51,7 @@ class Throttle:
     def begin(self) -> None:
         """Before an iteration: the depth stays as low as it was found to have to be."""
         self.limit = self._depth
+        self.cut = False
         self._forget()
         self._spent = 0.0
         self._allowed = _AT_FIRST * self._plain
@@ -67,11 +69,12 @@ class Throttle:
         if self._spent <= self._allowed:
             return False
         self._allowed = self._spent + _AFTERWARDS * self._plain
-        if self.limit > 0:
+        if self.limit > self._shallowest():
             self._lower()
             self.limit = self._depth
         else:
             self.stop()
+            self.cut = True
         self.coarse = True
         return True
 
@@ -79,11 +82,11 @@ class Throttle:
         """Whether this iteration has taken so long that nothing more is looked at in it."""
         if perf_counter() <= self._stop_at:
             return False
-        if self.limit > 0 and self._spent > _AFTERWARDS * self._plain:
+        if self.limit > self._shallowest() and self._spent > _AFTERWARDS * self._plain:
             # The next one is to get further.
             self._lower()
         self.stop()
-        self.coarse = True
+        self.coarse = self.cut = True
         return True
 
     def stop(self) -> None:
@@ -105,8 +108,12 @@ class Throttle:
             if below > wanted:
                 break
             depth += 1
-        self._depth = max(depth - 1, 0)
+        self._depth = max(depth - 1, self._shallowest())
         self._forget()
+
+    def _shallowest(self) -> int:
+        """The least depth that anything was reported of: below it are frames that are of no interest at all."""
+        return next((depth for depth in range(_DEPTHS) if self._by_depth[depth]), 0)
 
     def _forget(self) -> None:
         for depth in range(_DEPTHS):

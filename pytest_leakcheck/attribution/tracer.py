@@ -18,8 +18,9 @@ from typing import Any, Final, Literal, Protocol
 from pytest_leakcheck.attribution.path import is_harness, is_standard
 from pytest_leakcheck.attribution.throttle import Throttle
 
-# "begin" and "end" come once, before and after all others, with the iteration's outer frame.
-Event = Literal["begin", "call", "return", "c_call", "c_return", "end"]
+# "begin" and "end" come once, before and after all others, with the iteration's outer frame; "cut" in place of "end" where
+# the last part of the iteration was not looked at.
+Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
 # The event, the frame (entered, left, or calling) and, where C is called or returns, what is called.
 Handler = Callable[[Event, FrameType, Any], None]
 
@@ -79,10 +80,10 @@ QUIET: Final = _Quiet()
 
 
 class _Standard(dict[str, bool]):
-    """Whether a file is of the standard library, by its name."""
+    """Whether a file is of the standard library, or code is made up by it (that of a dataclass), by its name."""
 
     def __missing__(self, file: str) -> bool:
-        standard = self[file] = is_standard(file)
+        standard = self[file] = is_standard(file) or file.startswith("<")
         return standard
 
 
@@ -148,7 +149,7 @@ class Tracer:
         why = self._backend.remove()
         self.interrupted = self.interrupted or why
         assert self._handler is not None
-        self._tell(self._handler, "end", outer_frame(sys._getframe(1)), None)
+        self._tell(self._handler, "cut" if self.throttle.cut else "end", outer_frame(sys._getframe(1)), None)
 
     def close(self) -> None:
         """Give back what the interpreter has lent."""
