@@ -24,6 +24,7 @@ from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.objects import container_kind, length
 from pytest_leakcheck.attribution.ownership import Sought, search
+from pytest_leakcheck.attribution.path import plugin_files
 from pytest_leakcheck.attribution.roots import is_ours
 from pytest_leakcheck.attribution.rounds import (
     MOST,
@@ -37,6 +38,7 @@ from pytest_leakcheck.attribution.rounds import (
 from pytest_leakcheck.attribution.source import text_of
 from pytest_leakcheck.attribution.things import things_of
 from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.verdict import Verdict
 
 # Memory that Python's allocators may have handed out.
@@ -111,6 +113,8 @@ class Investigation:
         if slope <= 0:
             self._why = dict.fromkeys(("site", "owner"), _ONCE)
             return
+        # What the search itself loads, and keeps, comes before anything is counted.
+        plugin_files()
         earlier = newcomers()
         gc.unfreeze()
         before = Census(values=self._verdict.resource in _OF_PYTHON)
@@ -171,7 +175,7 @@ class Investigation:
     def _sought(self, made: Made) -> Sought:
         name, slope = self._verdict.resource, self._verdict.slope
         iterations = max(1, self._schedule.used)
-        if made.identities:
+        if find_resource(name).scarce:
             return Sought(iterations, slope, identities=made.identities)
         if name == "object":
             return Sought(iterations, slope, in_python=True)

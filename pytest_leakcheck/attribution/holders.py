@@ -99,7 +99,7 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
         return Holders((), "not resolved: no container and no value has grown at that rate")
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
-        (_owner(one, path, iterations), one.holder, is_runners(path[0]))
+        (_owner(one, path, iterations), one.holder, is_runners(path))
         for one, path in zip(fit, paths, strict=True)
         if path
     ]
@@ -134,7 +134,7 @@ def _owners_of(
             gained = growing[id(hold.holder)].gained / iterations if id(hold.holder) in growing else 0.0
             text = describe_many(some, len(hold.reached), array_types())
             owner = Owner(name, describe_holder(path[0]), steps, text, gained)
-            found.append((owner, hold.holder, is_runners(path[0])))
+            found.append((owner, hold.holder, is_runners(path)))
     if not found:
         what = describe_holder(holds[0].holder)
         return Holders((), f"not resolved: they are held by a {what}, and that is held outside Python objects (C)")

@@ -32,14 +32,14 @@ class Sought:
         iterations: In how many it came.
         rate: Per iteration, where it is countable.
         size: Bytes per iteration, where that is known.
-        identities: Of the things that came and are still there, where they have identities.
+        identities: Of the things that came and are still there; None where what is retained has no identity.
         in_python: Python's own allocators handed it out.
     """
 
     iterations: int
     rate: float | None = None
     size: float | None = None
-    identities: Collection[Hashable] = ()
+    identities: Collection[Hashable] | None = None
     in_python: bool = False
 
 
@@ -99,14 +99,14 @@ def _is_builtin(kind: Sequence[object]) -> bool:
 
 
 def _may_be_kind(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
-    if sought.identities:
+    if sought.identities is not None:
         return len(kind) <= _MOST * wanted + 1 and stand_for(kind[-_SHOWN:], sought.identities)
     return sought.in_python or is_of_extension(type(kind[0]))
 
 
 def _may_be(sought: Sought, one: Growing) -> bool:
     """Whether the entries that a container gained can be what is sought."""
-    if sought.identities:
+    if sought.identities is not None:
         entries = [part for pair in last_entries(one.holder, min(one.gained, _SHOWN)) for part in pair]
         return not one.is_value and stand_for(entries, sought.identities)
     if sought.in_python or sought.size is None:

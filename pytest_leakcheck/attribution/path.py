@@ -91,11 +91,11 @@ def is_harness(file: str) -> bool:
     if _INSTALLED.isdisjoint(parts):
         return False
     named_so = (folder in _INSTALLED and name.startswith("pytest_") for folder, name in pairwise(parts))
-    return file in _plugins() or any(named_so)
+    return file in plugin_files() or any(named_so)
 
 
 @cache
-def _plugins() -> frozenset[str]:
+def plugin_files() -> frozenset[str]:
     """The files of the plugins that are installed and loaded; a library that brings one is no plugin itself."""
     names = {entry.module for entry in entry_points(group="pytest11")}
     files = (getattr(sys.modules.get(name), "__file__", None) for name in names)

@@ -121,9 +121,12 @@ def _rank(one: object, running: dict[int, FrameType]) -> int | None:
     return _RUNNING if id(one) in running else None
 
 
-def is_runners(root: object) -> bool:
-    """Whether a path begins with the test runner: what it holds is of the test's own making only at second hand."""
-    return _rank(root, {}) == _RUNNER or (type(root) is FrameType and _module_of(root) in RUNNERS)
+def is_runners(path: Sequence[object]) -> bool:
+    """Whether a path leads through the test runner: what that holds is of the test's own making only at second hand."""
+    root = path[0]
+    if _rank(root, {}) == _RUNNER or (type(root) is FrameType and _module_of(root) in RUNNERS):
+        return True
+    return any(module_of_type(type(one)).partition(".")[0] in RUNNERS and not is_fixture(one) for one in path)
 
 
 def is_ours(one: object) -> bool:
