@@ -22,6 +22,7 @@ from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.cycles import name_cycles, save_garbage
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.attribution.kinds import kinds_of
 from pytest_leakcheck.attribution.objects import container_kind, length
 from pytest_leakcheck.attribution.ownership import Sought, search
 from pytest_leakcheck.attribution.path import plugin_files
@@ -53,7 +54,11 @@ _ONCE: Final = "it came once, and was not seen to come again"
 
 
 class Investigation:
-    """Runs inside the repetition: `iteration_done` after each iteration, as long as it wants another."""
+    """Runs inside the repetition: `iteration_done` after each iteration, as long as it wants another.
+
+    Attributes:
+        kinds: Of memory and objects, what came in these iterations and is still there.
+    """
 
     def __init__(self, panel: Panel, verdict: Verdict, plain_seconds: float, deadline: float) -> None:
         """
@@ -69,6 +74,7 @@ class Investigation:
         self._culprit = Culprit(verdict.resource)
         self._made = Made()
         self._kept = Made()
+        self.kinds: tuple[Held, ...] = ()
         self._why: dict[str, str] = {}
         self._steps = self._investigate()
 
@@ -79,10 +85,13 @@ class Investigation:
         except StopIteration:
             return False
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in here must not cost the verdict
-            failed = f"the search itself failed, please report it: {type(error).__name__}: {error}"
-            self._why |= dict.fromkeys(("site", "owner"), failed)
+            self._failed(error)
             return False
         return True
+
+    def _failed(self, error: Exception) -> None:
+        failed = f"the search itself failed, please report it: {type(error).__name__}: {error}"
+        self._why |= dict.fromkeys(("site", "owner"), failed)
 
     def end(self, held: Sequence[Held]) -> Culprit:
         """Give everything back, and say what was found.
@@ -90,17 +99,21 @@ class Investigation:
         Args:
             held: The survivors of this resource.
         """
-        self._steps.close()
-        where, kept = self._made.resolve(), self._kept.resolve()
-        found = replace(self._culprit, where=where, kept=kept.site if kept else None)
+        found = self._culprit
+        try:
+            self._steps.close()
+            where, kept = self._made.resolve(), self._kept.resolve()
+            source = text_of(where.site) if where else ""
+            found = replace(found, where=where, kept=kept.site if kept else None, source=source)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(error)
         missing = {"site": found.where is None, "owner": found.owner is None and not found.cycle}
         unresolved = {
             part: self._why.get(part, "no time was left to look for it")
             for part, is_missing in missing.items()
             if is_missing
         }
-        source = text_of(found.where.site) if found.where else ""
-        found = replace(found, source=source, unresolved=unresolved, iterations=self._schedule.used)
+        found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
         return replace(found, hint=hint_for(found, held))
 
     def _collect(self) -> None:
@@ -152,6 +165,8 @@ class Investigation:
             sought = self._sought(made)
             ours = {id(came), id(sought), *_of_the_search()}
             holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
+            if name in _OF_PYTHON:
+                self.kinds = kinds_of(came, self._schedule.used, _EACH * min(1.0, self._rate))
             if holders.is_cycle:
                 ours |= {id(one) for one in came if is_ours(one)}
                 garbage = [one for one in came if id(one) not in ours]
@@ -177,9 +192,9 @@ class Investigation:
         iterations = max(1, self._schedule.used)
         if find_resource(name).scarce:
             return Sought(iterations, slope, identities=made.identities)
-        if name == "object":
-            return Sought(iterations, slope, in_python=True)
         rate = self._rate if self._rate < _EACH else None
+        if name == "object":
+            return Sought(iterations, rate, in_python=True)
         return Sought(iterations, rate, made.size or slope, in_python=made.size is not None)
 
     @property
@@ -198,7 +213,7 @@ class Investigation:
         def entries() -> int:
             return length(container)
 
-        gained = self._culprit.owner.gained if self._culprit.owner else 1.0
+        gained = (self._culprit.owner.gained if self._culprit.owner else 0.0) or 1.0
         kept = yield from charge(entries, gained, gained, self._schedule)
         kept = yield from find_line(kept, entries, gained, self._schedule)
         if kept.path and kept.line != self._made.line:

@@ -257,6 +257,8 @@ class Repetition:
         # Their entries are others' too, so they are named only where they are the finding.
         red = {verdict.resource for verdict in self._verdicts.values() if verdict.outcome in RED}
         held |= {name: group(panel.folders[name].kinds()) for name in red & panel.folders.keys()}
+        if self._investigation is not None and self._investigation.kinds:
+            held |= dict.fromkeys(red, self._investigation.kinds)
         if panel.watch.released_names:
             held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
         return held

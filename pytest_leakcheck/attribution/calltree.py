@@ -16,6 +16,9 @@ from pytest_leakcheck.attribution.tracer import OWN, Event, Handler
 # A call explains a growth if it keeps this part of it. More than that is taken here and given back elsewhere.
 LEAST: Final = 0.9
 MOST: Final = 1.5
+# Where calls beside it take or give back so much of what it keeps, it must be that more exactly.
+_BESIDE: Final = 0.5
+_EXACT: Final = 0.03
 _FLOWS_SHOWN: Final = 4
 
 
@@ -143,6 +146,11 @@ class CallTree:
             kept = {key: self._sum(group) for key, group in calls.items()}
             nearest = min(kept, key=lambda key: abs(kept[key] - total), default=None)
             if nearest is None or not LEAST * total <= kept[nearest] <= MOST * total:
+                break
+            beside = any(abs(amount) > _BESIDE * total for call, amount in kept.items() if call != nearest)
+            if beside and abs(kept[nearest] - total) > _EXACT * total:
+                # Others take and give back as much: that one of them comes near may be chance.
+                name = ""
                 break
             nodes = calls[nearest]
             line, name = nearest

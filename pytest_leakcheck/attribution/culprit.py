@@ -41,7 +41,8 @@ class Culprit:
 
     @property
     def site(self) -> Site | None:
-        return self.where.site if self.where else None
+        """The line to change: that which makes it, or if that is not resolved, that which keeps it."""
+        return self.where.site if self.where else self.kept
 
     @property
     def frames(self) -> tuple[Site, ...]:

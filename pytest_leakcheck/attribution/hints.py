@@ -83,7 +83,7 @@ SHAPES: Final = (
         "or give it a path",
     ),
     Shape(
-        _holds(r"Tensor.*\bgraph\b"),
+        _any(_holds(r"Tensor.*\bgraph\b"), _held(r"Tensor.*with its graph")),
         "a tensor with its history keeps the whole graph: keep loss.item(), or loss.detach()",
     ),
     Shape(

@@ -120,15 +120,19 @@ def _owners_of(
     counted = frozenset(map(id, survivors))
     new = counted | later
     growing = {id(one.holder): one for one in candidates if not one.is_value}
-    holds = _enough([hold for one in growing.values() for hold in _hold(one.holder, new, counted)], len(counted))
-    if not holds:
-        holds = _enough(list(_boundary(new, counted, skipped)), len(counted))
-    if not holds:
+    holds = [hold for one in growing.values() for hold in _hold(one.holder, new, counted)]
+    if not _enough(holds, len(counted)):
+        holds = list(_boundary(new, counted, skipped))
+    largest = sorted(holds, key=lambda one: -len(one.reached))[:_OWNERS]
+    if not _enough(largest, len(counted)):
         return _unheld(survivors, new, skipped)
     found = []
-    paths = find_paths([hold.holder for hold in holds], skipped)
-    for hold, path in zip(holds, paths, strict=True):
-        if path:
+    paths = find_paths([hold.holder for hold in largest], skipped)
+    path_to = {id(hold): path for hold, path in zip(largest, paths, strict=True)}
+    # What cannot be reached from anywhere holds for a moment, or for C.
+    lasting = _enough([hold for hold in largest if path_to[id(hold)]], len(counted))
+    for hold in lasting:
+        if path := path_to[id(hold)]:
             steps, name = steps_of((*path, *_entry(hold, new)), hold.holder)
             some = [one for one in survivors if id(one) in hold.reached][-_SHOWN:]
             gained = growing[id(hold.holder)].gained / iterations if id(hold.holder) in growing else 0.0
@@ -136,7 +140,7 @@ def _owners_of(
             owner = Owner(name, describe_holder(path[0]), steps, text, gained)
             found.append((owner, hold.holder, is_runners(path)))
     if not found:
-        what = describe_holder(holds[0].holder)
+        what = describe_holder(largest[0].holder)
         return Holders((), f"not resolved: they are held by a {what}, and that is held outside Python objects (C)")
     return _without_runners(found)
 

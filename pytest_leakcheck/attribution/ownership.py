@@ -12,6 +12,7 @@ from typing import Final
 
 from pytest_leakcheck.attribution.census import Growing, bytes_gained
 from pytest_leakcheck.attribution.holders import Holders, find_owners
+from pytest_leakcheck.attribution.kinds import kind_of
 from pytest_leakcheck.attribution.objects import last_entries, module_of_type
 from pytest_leakcheck.attribution.roots import is_ours
 from pytest_leakcheck.attribution.things import is_of_extension, stand_for
@@ -81,12 +82,12 @@ def search(
 
 def _kinds(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
     """The objects that came, by type, where they come often enough: of the program's own types, and of builtin ones."""
-    by_type: dict[type, list[object]] = defaultdict(list)
+    by_kind: dict[str, list[object]] = defaultdict(list)
     for one in came:
         if type(one) not in _MEANS and not is_ours(one):
-            by_type[type(one)].append(one)
+            by_kind[f"{module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
-    often = [kind for kind in by_type.values() if max(2.0, _LEAST * wanted) <= len(kind)]
+    often = [kind for kind in by_kind.values() if max(2.0, _LEAST * wanted) <= len(kind)]
     often = [kind for kind in often if _may_be_kind(sought, kind, wanted)]
     often.sort(key=lambda kind: abs(len(kind) - wanted))
     own = [kind for kind in often if not _is_builtin(kind)]

@@ -29,6 +29,9 @@ _VALUES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
 _MADE_BY_CLASS: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
 _namespace = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
+_module = type.__dict__["__module__"].__get__
+_flags = type.__dict__["__flags__"].__get__
+_HEAP_TYPE: Final = 1 << 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,7 @@ def _descriptor(one: Any) -> int:
 def _is_opaque(kind: type) -> bool:
     """Whether it is written in C, in an extension module that may keep such a thing."""
     # Past a metaclass, which may answer anything.
-    module = str(_namespace(kind).get("__module__", "builtins"))
-    top = module.partition(".")[0]
+    top = str(_module(kind)).partition(".")[0]
     if top in sys.stdlib_module_names or top in _VALUES:
         return False
     # The parts of what a `class` statement made are looked at instead.
@@ -154,10 +156,10 @@ def _is_opaque(kind: type) -> bool:
 
 def is_of_extension(kind: type) -> bool:
     """Whether any of its bases is written in C, in an extension module: what it keeps need not be a Python object."""
-    tops = {str(_namespace(base).get("__module__", "builtins")).partition(".")[0] for base in _mro(kind) if _is_c(base)}
+    tops = {str(_module(base)).partition(".")[0] for base in _mro(kind) if _is_c(base)}
     return not tops <= {"builtins", *sys.stdlib_module_names}
 
 
 def _is_c(kind: type) -> bool:
-    # A `class` statement leaves one of these.
-    return _MADE_BY_CLASS.isdisjoint(_namespace(kind))
+    # A `class` statement makes a type on the heap (Py_TPFLAGS_HEAPTYPE), and leaves one of these names in it.
+    return not _flags(kind) & _HEAP_TYPE or _MADE_BY_CLASS.isdisjoint(_namespace(kind))

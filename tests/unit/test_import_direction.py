@@ -46,6 +46,7 @@ LAYERS = (
         "attribution.hints",
         "attribution.holders",
         "attribution.identity",
+        "attribution.kinds",
         "attribution.lines",
         "attribution.monitored",
         "attribution.objects",
