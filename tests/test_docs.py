@@ -31,6 +31,8 @@ SHORTENED = {
     "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",
     "python ci/bench/inert.py": ".venv/bin/python ci/bench/inert.py --help",
     "python ci/bench/peers.py": ".venv/bin/python ci/bench/peers.py --help",
+    "python ci/bench/tracing.py": ".venv/bin/python ci/bench/tracing.py --help",
+    "python ci/bench/holders.py": ".venv/bin/python ci/bench/holders.py --help",
     "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
 }
 
