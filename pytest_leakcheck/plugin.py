@@ -69,9 +69,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SETTINGS] = settings
     if not settings.active:
         return
+    _leave_asserts_alone(config)
     from pytest_leakcheck.protocol import register
 
     register(config, settings)
+
+
+def _leave_asserts_alone(config: pytest.Config) -> None:
+    """Load the rest of this package as it was compiled: pytest would compile all of it anew to rewrite its asserts.
+
+    Where bytecode is not kept, as in many a CI, that is 0.1 s in each session. pytest has no way to ask for it.
+    """
+    hook = config.pluginmanager.rewrite_hook
+    # Neither is there with --assert=plain.
+    getattr(hook, "_must_rewrite", set()).discard("pytest_leakcheck")
+    getattr(hook, "_marked_for_rewrite_cache", {}).clear()
 
 
 def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe]]) -> None:

@@ -11,11 +11,10 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.identity import Held, Identities, describe_target, group, survivors, take_identities
-from pytest_leakcheck.investigation import Investigation
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes import Unavailable
@@ -26,6 +25,9 @@ from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.series import Recording, Stopped
 from pytest_leakcheck.suspicion import Suspicion
 from pytest_leakcheck.verdict import Context, Verdict, judge, ran_out
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.investigation import Investigation
 
 # Read in every repetition, judged or not: cheap, and worth a line beside a red ("seen, not judged").
 _WITNESSES: Final = ("object", "heap")
@@ -207,6 +209,9 @@ class Repetition:
         if red.outcome == "unclosed" and red.resource == "fd":
             # What the collector gives back is gone by then: only in the next iterations can be seen what it is.
             panel.watch.name_released(True)
+        # Loaded only here: it is a third of the package, and most tests are green.
+        from pytest_leakcheck.investigation import Investigation
+
         self._identities_at_red = take_identities()
         plain = panel.seconds_per_iteration()
         # A test that has taken all of its time gets a little more.

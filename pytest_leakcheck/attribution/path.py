@@ -8,10 +8,10 @@ import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path, PurePath
+from types import ModuleType
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution.site import Site
@@ -25,6 +25,19 @@ _PHASES: Final[dict[str, Phase]] = {
     "pytest_runtest_teardown": "teardown",
 }
 _FIXTURES: Final = frozenset({"call_fixture_func", "_teardown_yield_fixture"})
+# Hooks of pytest that hardly a plugin does without.
+_HOOKS: Final = frozenset(
+    {
+        "pytest_addoption",
+        "pytest_collection_modifyitems",
+        "pytest_configure",
+        "pytest_fixture_setup",
+        "pytest_pyfunc_call",
+        "pytest_runtest_call",
+        "pytest_runtest_protocol",
+        "pytest_runtest_setup",
+    }
+)
 # Where what is installed lives, apart from the standard library.
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _STANDARD: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
@@ -94,12 +107,17 @@ def is_harness(file: str) -> bool:
     return file in plugin_files() or any(named_so)
 
 
+def tells_phase(file: str) -> bool:
+    """Whether functions of this file of pytest say which phase runs, and which fixture."""
+    return PurePath(file).name in ("runner.py", "fixtures.py")
+
+
 @cache
 def plugin_files() -> frozenset[str]:
-    """The files of the plugins that are installed and loaded; a library that brings one is no plugin itself."""
-    names = {entry.module for entry in entry_points(group="pytest11")}
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in names)
-    return frozenset(file for file in files if file)
+    """The files of installed plugins that are loaded: modules with hooks. A library that brings one is no plugin itself."""
+    modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
+    files = (getattr(module, "__file__", None) for module in modules if not _HOOKS.isdisjoint(vars(module)))
+    return frozenset(file for file in files if file and not _INSTALLED.isdisjoint(PurePath(file).parts))
 
 
 def is_standard(file: str) -> bool:

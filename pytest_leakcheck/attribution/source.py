@@ -12,6 +12,7 @@ from itertools import islice
 from types import CodeType
 from typing import Final
 
+from pytest_leakcheck.attribution.path import is_harness, tells_phase
 from pytest_leakcheck.attribution.site import Site
 
 _DOTTED: Final = re.compile(r"[A-Za-z_][\w.]*$")
@@ -48,9 +49,15 @@ def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
     """
     if not path:
         return ()
-    named = [replace(site, function=site.function or function_at(site.file, site.line)) for site in path]
+    named = [site if site.function else replace(site, function=_function_of(site)) for site in path]
     called = [f"{below.function}()" for below in named[1:]]
     return tuple(replace(site, call=call) for site, call in zip(named, [*called, named[-1].call], strict=True))
+
+
+def _function_of(site: Site) -> str:
+    # Of the harness only what tells phases and fixtures is read: to parse all of pytest takes longer than anything else.
+    told = not is_harness(site.file) or tells_phase(site.file)
+    return function_at(site.file, site.line) if told else "?"
 
 
 def function_at(file: str, line: int) -> str:
