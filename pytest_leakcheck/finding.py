@@ -11,7 +11,7 @@ from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.path import touches
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import find_resource
-from pytest_leakcheck.runner import Result
+from pytest_leakcheck.runner import RED, Result
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
 
@@ -113,8 +113,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     culprit, third_party = result.culprit, ""
     if blame and not touches(culprit.frames if culprit else (), blame):
         third_party = f"no frame that is under suspicion is of {', '.join(blame)}"
-        grown = ("leak", "over_budget", "unclosed")
-        colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in grown}
+        colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in RED}
     order = ("red", "yellow", "green")
     worst = min(verdicts, key=lambda verdict: (order.index(colours[verdict]), _RANK.index(verdict.outcome)))
     judged = {verdict.resource for verdict in verdicts}
@@ -130,7 +129,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
         recording=result.recording,
         reasons={budget.resource: budget.reason for budget in result.plan.budgets if budget.reason},
         culprit=culprit if culprit is not None and culprit.resource == worst.resource else None,
-        third_party=third_party if worst.outcome in ("leak", "over_budget", "unclosed") else "",
+        third_party=third_party if worst.outcome in RED else "",
     )
 
 

@@ -127,7 +127,8 @@ class Repetition:
         if stopped is None and panel.n == 0:
             self._judge_nothing()
         held = self._held(panel)
-        culprit = self._investigation.end(self._named(held)) if self._investigation else None
+        red = self._red
+        culprit = self._investigation.end(held.get(red.resource, ())) if self._investigation and red else None
         recording = self._recording(panel, stopped or self._stopped(panel))
         panel.close()
         self._panel = None
@@ -203,7 +204,7 @@ class Repetition:
 
     def _investigate(self, panel: Panel) -> bool:
         """Whether a few iterations more are wanted, to name the culprit of a red."""
-        red = next((verdict for verdict in self._verdicts.values() if verdict.outcome in RED), None)
+        red = self._red
         if red is None:
             return False
         if red.outcome == "unclosed" and red.resource == "fd":
@@ -256,20 +257,23 @@ class Repetition:
             )
 
     def _held(self, panel: Panel) -> dict[str, tuple[Held, ...]]:
-        if panel.n < 1 or not any(verdict.outcome in RED for verdict in self._verdicts.values()):
+        red = self._red
+        if panel.n < 1 or red is None:
             return {}
         held = survivors(self._identities, self._identities_at_red or take_identities())
         # Their entries are others' too, so they are named only where they are the finding.
-        red = {verdict.resource for verdict in self._verdicts.values() if verdict.outcome in RED}
-        held |= {name: group(panel.folders[name].kinds()) for name in red & panel.folders.keys()}
+        if red.resource in panel.folders:
+            held[red.resource] = group(panel.folders[red.resource].kinds())
         if self._investigation is not None and self._investigation.kinds:
-            held |= dict.fromkeys(red, self._investigation.kinds)
+            held[red.resource] = self._investigation.kinds
         if panel.watch.released_names:
             held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
         return held
 
-    def _named(self, held: Mapping[str, tuple[Held, ...]]) -> tuple[Held, ...]:
-        return next((held.get(v.resource, ()) for v in self._verdicts.values() if v.outcome in RED), ())
+    @property
+    def _red(self) -> Verdict | None:
+        """The one that ended the judging: after it nothing else is judged."""
+        return next((verdict for verdict in self._verdicts.values() if verdict.outcome in RED), None)
 
     def _stopped(self, panel: Panel) -> Stopped:
         if self._out_of_time:

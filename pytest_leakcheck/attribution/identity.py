@@ -75,15 +75,11 @@ def live_children() -> dict[int, str]:
     return {pid: _command(pid) for pid in descendants(os.getpid())} if sys.platform.startswith("linux") else {}
 
 
-def alive_tasks() -> dict[int, str]:
-    """The asyncio tasks that `probes.libraries.Tasks` counts, by identity, named by their coroutine."""
+def alive_tasks() -> frozenset[int]:
+    """The asyncio tasks that `probes.libraries.Tasks` counts, by identity."""
     tasks: Any = sys.modules.get("asyncio.tasks")
-    found: dict[int, str] = {}
-    for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"):
-        for task in list(getattr(tasks, name, None) or ()):
-            coroutine = task.get_coro()
-            found[id(task)] = f"task of {getattr(coroutine, '__qualname__', type(coroutine).__name__)}()"
-    return found
+    sets = (getattr(tasks, name, None) or () for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"))
+    return frozenset(id(task) for some in sets for task in list(some))
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:

@@ -46,7 +46,7 @@ class Made:
         why: Why not.
         code: The function of the last line, where that is known.
         lasti: The instruction in it that made it; -1 where it is not known.
-        in_line: The last line is only known to be one of that function.
+        in_line: The last line is known; if not, it is one of that function.
         size: Bytes per iteration that Python allocated there, where that is known.
         identities: Of the things that were seen to be made and are still there.
     """
