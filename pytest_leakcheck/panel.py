@@ -18,7 +18,8 @@ from pytest_leakcheck.rows import Rows
 
 _TREE: Final = ("fd", "thread", "process")
 # Threads, processes and tasks that end by themselves a little later (executors and resolvers take up to 2 s) are waited
-# for, only where something looks wrong. A descriptor or a file alone has nobody who would see to it, so it gets less.
+# for, only where something looks wrong. A descriptor or a file alone has hardly anybody who would see to it, so it gets
+# less; a descriptor in a process of one thread, without children, has nobody at all.
 _ENDS_BY_ITSELF: Final = frozenset({"thread", "process", "task"})
 _SETTLE: Final = 2.0
 _SETTLE_ALONE: Final = 0.25
@@ -176,7 +177,7 @@ class Panel(Rows):
         while not self._waited_in_vain:
             standing = [name for name in scarce if self.above_start(name) > 0]
             patience = _SETTLE if fell or not _ENDS_BY_ITSELF.isdisjoint(standing) else _SETTLE_ALONE
-            if not standing or waited >= patience:
+            if not standing or waited >= patience or (standing == ["fd"] and self._is_alone()):
                 break
             self._sleep(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
@@ -187,6 +188,11 @@ class Panel(Rows):
                     self._columns[name][self.n], fell = value, True
         self._waited_in_vain |= not fell and waited > 0
         return fell
+
+    def _is_alone(self) -> bool:
+        """Whether nothing else runs in this process, or under it, that could close a descriptor."""
+        _fds, threads, processes = self._tree.read()
+        return threads == 1 and processes == 0
 
     def rest(self, seconds: float, resource: str) -> int:
         """Let the test rest, and see how far a counter rises meanwhile.

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from pytest_leakcheck.probes.collector import FROZEN_BY_PYTHON
+
 _LRU: Final = type(functools.lru_cache(lambda: None))
 _KINDS: Final = (_LRU, deque, ThreadPoolExecutor)
 # Values that hold nothing but themselves; an int may be a descriptor.
@@ -33,7 +35,7 @@ class BoundedOwners:
     def __init__(self) -> None:
         self._start: list[tuple[weakref.ref[Any], int]] = []
         # A program may have frozen its own: what holds its caches is then listed only while it is not.
-        frozen = gc.get_freeze_count() > 0
+        frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
         if frozen:
             # What is garbage by now must not be frozen with the rest.
             gc.collect()

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, filterfalse
+from types import FunctionType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.objects import (
@@ -32,7 +33,7 @@ from pytest_leakcheck.attribution.objects import (
 # Referents come for many objects at once, in C; so many that the list of them stays in the cache.
 _CHUNK: Final = 1024
 # Objects among which a large value is then looked for one by one.
-_FEW: Final = 64
+_FEW: Final = 16
 # Smaller values are not followed: most strings are names, and one that has grown for a while is longer.
 _LARGE: Final = 160
 # How many times the rate a container may gain, or a part of it: an entry may hold several things, or half of one.
@@ -46,6 +47,7 @@ _APART: Final = 4.0
 _CONTAINERS: Final = frozenset(map(id, CONTAINERS))
 _DICT: Final = frozenset((id(dict),))
 _TEXT: Final = frozenset((id(str),))
+_FUNCTION: Final = frozenset((id(FunctionType),))
 _VALUES: Final = frozenset(id(kind) for kind in PAYLOAD if kind is not str)
 
 
@@ -246,7 +248,7 @@ def _walk(*, values: bool) -> _Found:
     derived = set(map(id, _deriving(CONTAINERS)))
     arrays = array_types()
     untracked: dict[int, dict[Any, Any]] = {}
-    crowded = []
+    crowded: list[tuple[Sequence[object], list[object]]] = []
     # All that is asked of an object is asked at once: to fetch it from memory takes longer than to ask.
     for some in _chunks(objects):
         # By identity: to hash a class runs code of its metaclass.
@@ -260,16 +262,16 @@ def _walk(*, values: bool) -> _Found:
         kinds = list(map(id, map(type, referents)))
         loose = filterfalse(gc.is_tracked, compress(referents, map(_DICT.__contains__, kinds)))
         untracked.update((id(one), one) for one in loose)
-        if values and _large(referents, kinds, arrays):
-            crowded.append(some)
+        if values and (large := _large(referents, kinds, arrays)):
+            crowded.append((some, large))
     # In Python 3.10 a frame is among them, which would outlive its function and hold these.
     del objects, some, referents
     dicts = list(untracked.values())
     found.untracked = len(dicts)
     found.add(dicts, map(len, dicts))
     if values:
-        crowded += [some for some in _chunks(dicts) if _large_of(some, arrays)]
-        found.holders = [holder for some in crowded for holder in _holders(some, arrays)]
+        crowded += [(some, large) for some in _chunks(dicts) if (large := _large_of(some, arrays))]
+        found.holders = [holder for some, large in crowded for holder in _holders(some, large, arrays)]
     crowded.clear()
     return found
 
@@ -305,12 +307,18 @@ def _large_of(some: list[object], arrays: dict[int, str]) -> list[object]:
     return _large(referents, list(map(id, map(type, referents))), arrays)
 
 
-def _holders(some: list[object], arrays: dict[int, str]) -> Iterator[tuple[object, list[object]]]:
-    for few in _chunks(some, _FEW):
-        large = {id(value): None for value in _large_of(few, arrays)}
-        if large:
+def _holders(
+    some: Sequence[object], large: list[object], arrays: dict[int, str]
+) -> Iterator[tuple[object, list[object]]]:
+    """Which of these hold the large values that were found in them."""
+    wanted = frozenset(map(id, large))
+    # A function's text is its documentation, and what a file in memory holds is the file's own.
+    passed_over = _FUNCTION | arrays.keys()
+    kinds = map(id, map(type, some))
+    others = list(compress(some, map(operator.not_, map(passed_over.__contains__, kinds))))
+    for few in _chunks(others, _FEW):
+        if not wanted.isdisjoint(map(id, gc.get_referents(*few))):
             for one in few:
-                referents = gc.get_referents(one)
-                # What a file in memory holds is the file's own.
-                if id(type(one)) not in arrays and not large.keys().isdisjoint(map(id, referents)):
-                    yield one, [value for value in referents if id(value) in large]
+                values = [value for value in gc.get_referents(one) if id(value) in wanted]
+                if values:
+                    yield one, values

@@ -18,7 +18,7 @@ from typing import Any, Final
 # A finalizer may drop the last reference to another cycle; three rounds end all but chains made to last.
 ROUNDS: Final = 3
 # Python 3.12 starts with a few hundred objects frozen; more than that is the program's doing.
-_FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
+FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 
 
 class BusyError(RuntimeError):
@@ -65,7 +65,7 @@ class CollectorWatch:
                 "and measure(), and do not run them in two threads"
             )
         CollectorWatch._under_way = True
-        self._had_frozen = gc.get_freeze_count() > _FROZEN_BY_PYTHON
+        self._had_frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
         self.collect()
         gc.freeze()
         gc.callbacks.append(self._callback)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -130,3 +132,38 @@ def test_a_level_is_whole_in_a_row_in_which_its_counter_was_not_read(panel: Pane
         panel.read(False)
         assert panel.level("heap") == first
         assert panel.above_start("heap") == 0
+
+
+def test_nobody_is_waited_for_where_nobody_could_close_it(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    if panel._tree.read()[1:] != (1, 0):
+        pytest.skip("other threads run in this process")
+    panel.start()
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    panel.read()
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "sleep", lambda _seconds: pytest.fail("waited"))
+        assert not panel.settle()
+    assert panel.above_start("fd") == 1
+    os.close(descriptor)
+
+
+def test_another_thread_is_given_the_time_to_close_it(panel: Panel) -> None:
+    may_close = threading.Event()
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor)
+    panel.start()
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+
+    def close_later() -> None:
+        may_close.wait()
+        time.sleep(0.02)
+        os.close(descriptor)
+
+    thread = threading.Thread(target=close_later)
+    thread.start()
+    panel.read()
+    assert (panel.above_start("fd"), panel.above_start("thread")) == (1, 1)
+    may_close.set()
+    assert panel.settle()
+    assert (panel.above_start("fd"), panel.above_start("thread")) == (0, 0)
+    thread.join()
