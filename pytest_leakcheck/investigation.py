@@ -23,6 +23,7 @@ from pytest_leakcheck.attribution.cycles import name_cycles, save_garbage
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.kinds import kinds_of
+from pytest_leakcheck.attribution.native import FOR_NATIVE, trace_natively
 from pytest_leakcheck.attribution.objects import container_kind, length
 from pytest_leakcheck.attribution.ownership import Sought, search
 from pytest_leakcheck.attribution.path import plugin_files
@@ -104,7 +105,8 @@ class Investigation:
             self._steps.close()
             where, kept = self._made.resolve(), self._kept.resolve()
             source = text_of(where.site) if where else ""
-            found = replace(found, where=where, kept=kept.site if kept else None, source=source)
+            native = self._made.native
+            found = replace(found, where=where, kept=kept.site if kept else None, source=source, native=native)
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(error)
         missing = {"site": found.where is None, "owner": found.owner is None and not found.cycle}
@@ -139,6 +141,13 @@ class Investigation:
             yield from self._find_cycle()
             return
         yield from self._find_owner(before, made, earlier)
+        if self._wants_native(made):
+            # Last, since what memray itself loads and keeps would be counted with the rest.
+            self._made = yield from trace_natively(made, slope, self._rate, self._schedule)
+            self._why["site"] = self._made.why
+
+    def _wants_native(self, made: Made) -> bool:
+        return not made.path and self._verdict.resource in _OF_BYTES
 
     def _find_site(self) -> Generator[None, None, Made]:
         panel, name, slope = self._panel, self._verdict.resource, self._verdict.slope
@@ -184,7 +193,8 @@ class Investigation:
             return
         self._culprit = replace(self._culprit, owner=holders.owners[0])
         container = holders.objects[0]
-        if container_kind(container) is not None and MOST - self._schedule.used >= _TO_WATCH:
+        left = MOST - self._schedule.used - (FOR_NATIVE if self._wants_native(made) else 0)
+        if container_kind(container) is not None and left >= _TO_WATCH:
             yield from self._find_keeper(container)
 
     def _sought(self, made: Made) -> Sought:

@@ -261,7 +261,9 @@ class Repetition:
         if panel.n < 1 or red is None:
             return {}
         held = survivors(self._identities, self._identities_at_red or take_identities())
-        # Their entries are others' too, so they are named only where they are the finding.
+        # Libraries map memory too, and entries of a folder are others' as well: named only where they are the finding.
+        if red.resource != "mmap":
+            del held["mmap"]
         if red.resource in panel.folders:
             held[red.resource] = group(panel.folders[red.resource].kinds())
         if self._investigation is not None and self._investigation.kinds:

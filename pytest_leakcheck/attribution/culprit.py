@@ -27,6 +27,7 @@ class Culprit:
         hint: Advice, where it has a known shape.
         iterations: How many were run to find this out.
         source: The text of the site's line.
+        native: The functions of C that allocated it, innermost first, where they were asked for.
     """
 
     resource: str
@@ -38,6 +39,7 @@ class Culprit:
     hint: str = ""
     iterations: int = 0
     source: str = ""
+    native: tuple[str, ...] = ()
 
     @property
     def site(self) -> Site | None:
@@ -66,6 +68,7 @@ class Culprit:
             kept=kept and Site(**kept),
             owner=owner and Owner(**{**owner, "steps": tuple(Step(**one) for one in owner["steps"])}),
             cycle=tuple(data["cycle"]),
+            native=tuple(data["native"]),
         )
 
 

@@ -1,26 +1,30 @@
-"""Which descriptors, threads, children and tasks there are, so that those that are new can be told and named.
+"""Which descriptors, threads, children, tasks and mappings there are, so that those that are new can be told and named.
 
 Listing is kept apart from naming: what is listed at each change is cheap to read, and only survivors are described.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, thread_ids
+from pytest_leakcheck.units import format_amount
 
 _NUMBERED: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
 _ANONYMOUS: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
 _COUNTER: Final = re.compile(r"\d+")
+# Of what was mapped, a smaller part is not told.
+_TOLD: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +51,24 @@ class Identities:
         threads: Names by the kernel's number.
         children: Command lines by pid.
         of_children: What the descriptors of live children point to, by pid and number.
+        tasks: What asyncio tasks run, by identity.
+        mappings: What is mapped, by address: the file or "" and the number of bytes.
     """
 
     fds: Mapping[int, str]
     threads: Mapping[int, str]
     children: Mapping[int, str]
     of_children: Mapping[tuple[int, int], str]
+    tasks: Mapping[int, str] = field(default_factory=dict)
+    mappings: Mapping[int, tuple[str, int]] = field(default_factory=dict)
 
 
 def take_identities() -> Identities:
     """Read them now. Without /proc, threads are Python's, and there are no descriptors and children."""
     children = live_children()
     of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
-    return Identities(open_targets(), running_threads(), children, of_children)
+    tasks = {id(task): _coroutine(task) for task in _tasks()}
+    return Identities(open_targets(), running_threads(), children, of_children, tasks, _mappings())
 
 
 def running_threads() -> dict[int, str]:
@@ -77,9 +86,13 @@ def live_children() -> dict[int, str]:
 
 def alive_tasks() -> frozenset[int]:
     """The asyncio tasks that `probes.libraries.Tasks` counts, by identity."""
+    return frozenset(map(id, _tasks()))
+
+
+def _tasks() -> Iterator[Any]:
     tasks: Any = sys.modules.get("asyncio.tasks")
     sets = (getattr(tasks, name, None) or () for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"))
-    return frozenset(id(task) for some in sets for task in list(some))
+    return (task for some in sets for task in list(some))
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
@@ -95,6 +108,8 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
         "fd": group(fds),
         "thread": group(_COUNTER.sub("N", name) for name in threads),
         "process": _with_age(new),
+        "task": group(what for task, what in after.tasks.items() if task not in before.tasks),
+        "mmap": _by_file(before.mappings, after.mappings),
     }
 
 
@@ -176,6 +191,40 @@ def _with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     return tuple(
         Held(one.what, one.count, f"the oldest for {time.time() - began[one.what]:.1f} s")
         for one in group(children.values())
+    )
+
+
+def _coroutine(task: Any) -> str:
+    return f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()"
+
+
+def _mappings() -> dict[int, tuple[str, int]]:
+    """By their first address. The kernel joins neighbours without a file into one."""
+    found: dict[int, tuple[str, int]] = {}
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            addresses, _rights, _offset, _device, _inode, *path = line.split(maxsplit=5)
+            first, last = (int(number, 16) for number in addresses.split("-"))
+            found[first] = (path[0].rstrip() if path else "", last - first)
+    return found
+
+
+def _by_file(before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[str, int]]) -> tuple[Held, ...]:
+    """What has come, also by growing, under a file's name; without what is but a small part of it."""
+    gained: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for at, (file, size) in after.items():
+        earlier, size_then = before.get(at, ("", 0))
+        more = size - size_then if earlier == file else size
+        if more > 0:
+            name = file or "memory without a file"
+            gained[name] += more
+            count[name] += 1
+    least = _TOLD * gained.total()
+    return tuple(
+        Held(name, count[name], f"{format_amount(size, 'bytes')} in all")
+        for name, size in gained.most_common()
+        if size >= least
     )
 
 

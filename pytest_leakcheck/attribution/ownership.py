@@ -21,6 +21,7 @@ from pytest_leakcheck.attribution.things import is_of_extension, stand_for
 _LEAST: Final = 0.5
 _MOST: Final = 2.0
 _SHOWN: Final = 24
+_NEWEST: Final = 2
 # They come with other things, and are not what is retained.
 _MEANS: Final = (BuiltinFunctionType, CellType, FunctionType, MethodType, weakref.ReferenceType)
 
@@ -112,5 +113,6 @@ def _may_be(sought: Sought, one: Growing) -> bool:
         return not one.is_value and stand_for(entries, sought.identities)
     if sought.in_python or sought.size is None:
         return True
-    # What C allocated is not an entry's own, unless it comes to as much.
-    return bytes_gained(one) >= _LEAST * sought.size * sought.iterations
+    # What C allocated is not an entry's own, unless it comes to as much, or has a part that Python does not see.
+    parts_in_c = (is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST) for part in pair)
+    return bytes_gained(one) >= _LEAST * sought.size * sought.iterations or any(parts_in_c)

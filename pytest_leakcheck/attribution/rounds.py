@@ -49,6 +49,7 @@ class Made:
         in_line: The last line is known; if not, it is one of that function.
         size: Bytes per iteration that Python allocated there, where that is known.
         identities: Of the things that were seen to be made and are still there.
+        native: The functions of C that allocated it, innermost first, where they are known.
     """
 
     path: tuple[Site, ...] = ()
@@ -58,6 +59,7 @@ class Made:
     in_line: bool = True
     size: float | None = None
     identities: frozenset[Hashable] = frozenset()
+    native: tuple[str, ...] = ()
 
     @property
     def line(self) -> tuple[str, int]:

@@ -32,6 +32,11 @@ _mro = type.__dict__["__mro__"].__get__
 _module = type.__dict__["__module__"].__get__
 _flags = type.__dict__["__flags__"].__get__
 _HEAP_TYPE: Final = 1 << 9
+# Of the standard library's types in C, those of these modules keep memory that is no object's.
+_WITH_MEMORY: Final = frozenset(
+    {"_bz2", "_ctypes", "_hashlib", "_lzma", "_ssl", "_zstd", "mmap", "pyexpat", "sqlite3", "zlib"}
+)
+_OBJECTS_ONLY: Final = frozenset({"builtins", *sys.stdlib_module_names}) - _WITH_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,9 @@ def _identities_in(one: object, numbers: frozenset[int], names: frozenset[str]) 
             if depth <= _NEAR and (_is_opaque(kind) or kind is mmap.mmap):
                 # A mapping has a copy of the descriptor that it was made from, whose number it does not tell.
                 return None
-            if kind is int and part in numbers:
+            if id(part) in numbers:
+                found.add(id(part))
+            elif kind is int and part in numbers:
                 found.add(part)
             elif kind is str:
                 found |= {name for name in names if _is_name_of(part, name)}
@@ -157,7 +164,7 @@ def _is_opaque(kind: type) -> bool:
 def is_of_extension(kind: type) -> bool:
     """Whether any of its bases is written in C, in an extension module: what it keeps need not be a Python object."""
     tops = {str(_module(base)).partition(".")[0] for base in _mro(kind) if _is_c(base)}
-    return not tops <= {"builtins", *sys.stdlib_module_names}
+    return not tops <= _OBJECTS_ONLY
 
 
 def _is_c(kind: type) -> bool:

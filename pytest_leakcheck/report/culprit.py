@@ -37,6 +37,8 @@ def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, st
         yield from _where(culprit.where, culprit.source, made, width, glyphs)
     elif "site" in culprit.unresolved:
         yield made, f"not resolved: {culprit.unresolved['site']}"
+    if culprit.native:
+        yield "in C", f" {glyphs.arrow} ".join(reversed(culprit.native))
     if culprit.kept is not None:
         yield "kept", f"{place(culprit.kept)} in {_function(culprit.kept)}"
     if culprit.cycle:

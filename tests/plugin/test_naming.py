@@ -12,7 +12,7 @@ from projects import Outcome, Project
 
 # Each test leaks in the line that ends in LEAK, or is kept in the one that ends in KEPT; its docstring names the owner.
 LEAKS = """
-    import asyncio, ctypes, functools, itertools, logging, os, socket, subprocess, sys, tempfile, threading
+    import asyncio, ctypes, functools, itertools, logging, mmap, os, socket, subprocess, sys, tempfile, threading
     import pytest
     from multiprocessing.shared_memory import SharedMemory
 
@@ -38,6 +38,7 @@ LEAKS = """
         yield
         for one in KEPT:
             one() if callable(one) else None
+        loop.close()
 
     @pytest.mark.fd_budget(0)
     def test_file():
@@ -167,6 +168,23 @@ LEAKS = """
         if not LEAKY:
             log.removeHandler(handler)
 
+    @pytest.mark.mmap_budget()
+    def test_mapping():
+        '''test_leaks.KEPT'''
+        memory = mmap.mmap(-1, 1 << 16)  # of test_mapping LEAK
+        KEPT.append(memory) if LEAKY else memory.close()
+
+    loop = asyncio.new_event_loop()
+
+    @pytest.mark.task_budget(0)
+    def test_task():
+        '''test_leaks.KEPT'''
+        async def begin():
+            task = asyncio.create_task(asyncio.Event().wait())  # of test_task LEAK
+            await asyncio.sleep(0)
+            KEPT.append(task) if LEAKY else task.cancel()
+        loop.run_until_complete(begin())
+
     libc.free.argtypes = [ctypes.c_void_p]
 
     @pytest.mark.heap_budget()
@@ -217,6 +235,41 @@ def test_the_line_and_the_owner_are_named(ran: tuple[Outcome, Outcome, str], nam
         assert culprit["kept"]["line"] == kept
     assert culprit["iterations"] <= 25
     assert not [one for one in mended.findings if one["test"].endswith(name) and one["colour"] != "green"]
+
+
+PAIRED = """
+    import sqlite3
+    import pytest
+
+    opened = []
+
+    def acquire():
+        for _ in range(2 if LEAKY else 1):
+            opened.append(sqlite3.connect(":memory:"))
+            opened[-1].execute("create table frames (number)")  # of test_paired LEAK
+
+    def release():
+        opened.pop(0).close()
+
+    @pytest.mark.heap_budget()
+    def test_paired():
+        acquire()
+        release()
+"""
+
+
+def test_memory_that_one_call_takes_and_another_gives_back_is_followed_into_c(project: Project) -> None:
+    pytest.importorskip("memray")
+    project.write("test_it.py", "LEAKY = False" + PAIRED.replace("\n    ", "\n"))
+    assert project.run().last_line == "1 passed"
+    path = project.write("test_it.py", "LEAKY = True" + PAIRED.replace("\n    ", "\n"))
+    leaky = project.run()
+    found = leaky.finding("test_paired", "heap")
+    assert found["site"]["line"] == line_of("test_paired LEAK", path.read_text())
+    assert "sqlite3" in " ".join(found["culprit"]["native"])
+    assert re.search(r"^  in C +sqlite3\w+", leaky.text, re.MULTILINE)
+    assert found["owner"]["name"] == "test_it.opened"
+    assert found["culprit"]["iterations"] <= 25
 
 
 FIXTURES = """

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
@@ -57,8 +58,35 @@ def test_survivors_are_what_is_new() -> None:
         "fd": (Held("socket", 2), Held("/clip.mp4 in child old", 2)),
         "thread": (Held("Thread-N (work)", 2),),
         "process": (Held("sleep 60", 1, "the oldest for 0.0 s"),),
+        "task": (),
+        "mmap": (),
     }
-    assert survivors(after, after) == {"fd": (), "thread": (), "process": ()}
+    assert survivors(after, after) == dict.fromkeys(("fd", "thread", "process", "task", "mmap"), ())
+
+
+def test_mappings_are_told_by_file_with_what_they_have_gained() -> None:
+    before = Identities({}, {}, {}, {}, mappings={0: ("[heap]", 1 << 20), 5: ("", 1 << 16), 7: ("/a", 4096)})
+    after = Identities(
+        {}, {}, {}, {}, mappings={0: ("[heap]", 3 << 20), 5: ("", 1 << 16), 7: ("/b", 1 << 20), 8: ("/c", 4096)}
+    )
+    assert survivors(before, after)["mmap"] == (Held("[heap]", 1, "2.0 MiB in all"), Held("/b", 1, "1.0 MiB in all"))
+
+
+def test_tasks_are_told_by_their_coroutine() -> None:
+    async def fetch() -> None:
+        await asyncio.sleep(60)
+
+    async def begin() -> tuple[Held, ...]:
+        before = take_identities()
+        tasks = [asyncio.create_task(fetch()) for _ in range(2)]
+        await asyncio.sleep(0)
+        held = survivors(before, take_identities())["task"]
+        for task in tasks:
+            task.cancel()
+        return held
+
+    name = "test_tasks_are_told_by_their_coroutine.<locals>.fetch"
+    assert asyncio.run(begin()) == (Held(f"task of {name}()", 2),)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -85,7 +113,8 @@ def test_what_is_kept_survives_and_what_is_given_back_does_not() -> None:
     # A thread that has been joined is the kernel's for a moment more.
     while Path(f"/proc/self/task/{thread.native_id}").exists():
         time.sleep(0.001)
-    assert survivors(before, take_identities()) == {"fd": (), "thread": (), "process": ()}
+    held = survivors(before, take_identities())
+    assert (held["fd"], held["thread"], held["process"]) == ((), (), ())
 
 
 def test_a_socket_says_whom_it_talks_to() -> None:

@@ -49,6 +49,7 @@ LAYERS = (
         "attribution.kinds",
         "attribution.lines",
         "attribution.monitored",
+        "attribution.native",
         "attribution.objects",
         "attribution.owner",
         "attribution.ownership",
