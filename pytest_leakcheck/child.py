@@ -9,7 +9,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import sys
 import warnings
 from collections.abc import Generator
 from dataclasses import dataclass, replace
@@ -20,6 +19,8 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck import fresh
+from pytest_leakcheck.plugin import SIZE
+from pytest_leakcheck.points import Sizing
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.protocol import PLAN, PROCESS
 from pytest_leakcheck.session import ENCODING
@@ -43,7 +44,6 @@ _OUT_OF_FORCE: Final[dict[str, Any]] = {
 }
 # They would overwrite what the session remembers of the last run.
 _BLOCKED: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,24 @@ class Task:
     Attributes:
         test: The node id, as it is collected here.
         file: Where it is collected from, from the folder that pytest was started in.
-        reports: Where reports go, a line of JSON each.
-        folder: What both processes share.
+        folder: What both processes share; reports go there, a line of JSON each.
         basetemp: The folder of ``tmp_path``; None leaves it to pytest.
         encoding: That of the session's terminal.
         color: Whether that shows colours: ``yes`` or ``no``.
         parent: The process to die with; 0 for none.
         worker: What an xdist controller told the worker; None outside of one.
+        sizing: To be run once, at this size (`points.Sizing`); None repeats it.
     """
 
     test: str
     file: str
-    reports: str
     folder: str
     basetemp: str | None
     encoding: str
     color: str
     parent: int
     worker: dict[str, Any] | None
+    sizing: dict[str, Any] | None = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -81,9 +81,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     """Before anything is configured."""
     task = Task(**fresh.from_line(Path(config.option.leakcheck_task).read_text(encoding="utf-8")))
-    _die_with(task.parent)
+    sizing = Sizing(**{**task.sizing, "resources": tuple(task.sizing["resources"])}) if task.sizing else None
+    fresh.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
     # Where it hangs is told when it is ended for that; standard error as it is before it is captured.
-    faulthandler.register(signal.SIGTERM, os.fdopen(os.dup(2), "w"), all_threads=True, chain=True)
+    stack = fresh.stack_of(Path(task.folder), _rank(sizing)).open("w") if sizing else os.fdopen(os.dup(2), "w")
+    faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
     changes = {**_OUT_OF_FORCE, "color": task.color, "basetemp": task.basetemp}
     for name, value in changes.items():
         if hasattr(config.option, name):
@@ -95,16 +97,32 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         config.workerinput, config.workeroutput = task.worker, {}  # type: ignore[attr-defined]
     for name in _BLOCKED:
         config.pluginmanager.set_blocked(name)
-    config.pluginmanager.register(Child(task), "leakcheck-child")
+    child = Child(task, _rank(sizing))
+    config.pluginmanager.register(child, "leakcheck-child")
+    if sizing is not None:
+        from pytest_leakcheck.sized import SizedProtocol
+
+        config.stash[SIZE] = sizing.size
+        config.pluginmanager.register(SizedProtocol(sizing, child.board, child.write), "leakcheck-sized")
     return (yield)
+
+
+def _rank(sizing: Sizing | None) -> int:
+    return int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
 
 
 class Child:
     """The hooks that keep one item, count its iterations and write its reports."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, rank: int) -> None:
+        """
+        Args:
+            task: What is to be done.
+            rank: Which of the processes this is.
+        """
         self._task = task
-        self._board = fresh.Board(fresh.board_of(Path(task.folder)))
+        self._reports = fresh.reports_of(Path(task.folder), rank)
+        self.board = fresh.Board(fresh.board_of(Path(task.folder)))
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -125,23 +143,23 @@ class Child:
             if PLAN in item.stash:
                 item.stash[PLAN] = replace(item.stash[PLAN], process=config.stash[PROCESS])
         if not items:
-            self._write("missing", self._task.test)
+            self.write("missing", self._task.test)
         return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        self._board.iteration += 1
+        self.board.iteration += 1
 
     # After those who still change the report: a test with failed subtests is made to fail as it is shown.
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not getattr(report, "leakcheck_silent", False):
             hook = self._config.hook
-            self._write("report", hook.pytest_report_to_serializable(config=self._config, report=report))
+            self.write("report", hook.pytest_report_to_serializable(config=self._config, report=report))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._write("not collected", report.longreprtext)
+            self.write("not collected", report.longreprtext)
 
     def pytest_warning_recorded(
         self,
@@ -153,7 +171,7 @@ class Child:
         # The session has had its own of collection and configuration.
         if when == "runtest":
             category = warning_message.category
-            self._write(
+            self.write(
                 "warning",
                 {
                     "text": str(warning_message.message),
@@ -167,25 +185,18 @@ class Child:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        self._board.finish()
+        self.write("done", None)
+        # Of several ranks none knows when all have finished: their launcher ends then.
+        if self._task.sizing is None or self._task.sizing["engine"] not in ("process", "gloo"):
+            self.board.finish()
 
-    def _write(self, kind: str, value: Any) -> None:
+    def write(self, kind: str, value: Any) -> None:
+        """Send a pair to the near side."""
         # Opened each time: a descriptor that is kept might be closed by the test, and its number be another file by then.
-        with Path(self._task.reports).open("a", encoding="utf-8") as file:
+        with self._reports.open("a", encoding="utf-8") as file:
             file.write(fresh.to_line([kind, value]) + "\n")
 
 
 def _describe_allocator() -> str:
     """What the start has come to: tunables are glibc's alone, and the user's own win."""
     return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator could not be made quiet"
-
-
-def _die_with(parent: int) -> None:
-    """Linux: be killed when the process that waits for this one is, so that nobody is left to run for ever."""
-    if not parent or not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)

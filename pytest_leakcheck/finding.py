@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.path import touches
+from pytest_leakcheck.law import Law
+from pytest_leakcheck.points import Scaled
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.runner import RED, Result
@@ -47,6 +49,8 @@ class Finding:
         reasons: The reasons that budgets give, by resource.
         culprit: What is known of the cause of the worst verdict.
         third_party: Why a red is none of those who are to blame (``--leakcheck-blame``); empty where that was not asked.
+        scaled: What it came to at each size, where it was run over an axis.
+        laws: The law that each verdict is about, in the order of the verdicts; None for one about something else.
     """
 
     test: str
@@ -61,6 +65,13 @@ class Finding:
     reasons: Mapping[str, str]
     culprit: Culprit | None = None
     third_party: str = ""
+    scaled: Scaled | None = None
+    laws: tuple[Law | None, ...] = ()
+
+    @property
+    def law(self) -> Law | None:
+        """That of the worst verdict."""
+        return self.laws[self.verdicts.index(self.verdict)] if self.laws else None
 
     @property
     def fingerprint(self) -> str:
@@ -71,6 +82,7 @@ class Finding:
         """Plain JSON types; `from_json` gives the finding back equal."""
         data = asdict(self)
         data["recording"] = self.recording.to_json()
+        data["scaled"] = self.scaled and self.scaled.to_json()
         return data
 
     @classmethod
@@ -88,6 +100,8 @@ class Finding:
             reasons=dict(data["reasons"]),
             culprit=data["culprit"] and Culprit.from_json(data["culprit"]),
             third_party=data["third_party"],
+            scaled=data["scaled"] and Scaled.from_json(data["scaled"]),
+            laws=tuple(one and Law.from_json(one) for one in data["laws"]),
         )
 
 
@@ -114,8 +128,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     if blame and not touches(culprit.frames if culprit else (), blame):
         third_party = f"no frame that is under suspicion is of {', '.join(blame)}"
         colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in RED}
-    order = ("red", "yellow", "green")
-    worst = min(verdicts, key=lambda verdict: (order.index(colours[verdict]), _RANK.index(verdict.outcome)))
+    worst = _worst(colours)
     judged = {verdict.resource for verdict in verdicts}
     return Finding(
         test=result.plan.test,
@@ -131,6 +144,50 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
         culprit=culprit if culprit is not None and culprit.resource == worst.resource else None,
         third_party=third_party if worst.outcome in RED else "",
     )
+
+
+def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, and what is held against it
+    recording: Recording,
+    budgets: Mapping[str, str],
+    judged: Sequence[tuple[Verdict, Law | None]],
+    scaled: Scaled,
+    fail_on: tuple[str, ...],
+    missing: str = "skip",
+    reason: str = "",
+) -> Finding:
+    """Judge a test that was run over an axis.
+
+    Args:
+        recording: Of the test as a whole; those of its runs are in `scaled`.
+        budgets: What was allowed, as text, by resource.
+        judged: At least one verdict, with the law that it is about.
+        scaled: What it came to at each size.
+        fail_on: As in `conclude`.
+        missing: As in `conclude`.
+        reason: That of the budget.
+    """
+    verdicts = tuple(verdict for verdict, _law in judged)
+    colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
+    worst = _worst(colours)
+    return Finding(
+        test=recording.test,
+        colour=colours[worst],
+        verdict=worst,
+        verdicts=verdicts,
+        colours=tuple(colours[verdict] for verdict in verdicts),
+        budgets=budgets,
+        seen=(),
+        held={},
+        recording=recording,
+        reasons=dict.fromkeys(budgets, reason) if reason else {},
+        scaled=scaled,
+        laws=tuple(law for _verdict, law in judged),
+    )
+
+
+def _worst(colours: Mapping[Verdict, Colour]) -> Verdict:
+    order = ("red", "yellow", "green")
+    return min(colours, key=lambda verdict: (order.index(colours[verdict]), _RANK.index(verdict.outcome)))
 
 
 def _colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:

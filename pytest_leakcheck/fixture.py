@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import pytest
 
 from pytest_leakcheck.budget import Budget, BudgetError, parse_level
+from pytest_leakcheck.plugin import SIZE
 from pytest_leakcheck.resources import GAUGE_PREFIX, RESOURCES
 from pytest_leakcheck.settings import Settings
 
@@ -23,7 +24,14 @@ _OF_A_BLOCK: Final = ("fd", "thread", "process", "shm", "disk")
 
 
 class Leakcheck(Protocol):
-    """What a test sees of it, measuring or not."""
+    """What a test sees of it, measuring or not.
+
+    Attributes:
+        rank: Which rank of a world this is, from 0; 0 where there is none.
+    """
+
+    @property
+    def rank(self) -> int: ...
 
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
         """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
@@ -52,17 +60,29 @@ class Leakcheck(Protocol):
         ...
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        """Follow a counter of your own: in a loop it is read after each step, and must not keep growing."""
+        """Follow a counter of your own: in a loop it is read after each step, and must not keep growing.
+
+        In a test over an axis (``scaling_budget``) its highest reading counts, taken at each call and return; a number in
+        place of a function is one reading.
+        """
+        ...
+
+    def checkpoint(self, label: str) -> None:
+        """A phase of the test ends here: in a test over an axis the report tells its peaks apart from the next one's."""
         ...
 
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """The fixture's value: inert without ``--leakcheck``, and inside a test that is being repeated as a whole."""
     if not settings.active:
-        return _Inert()
+        return Inert()
+    if SIZE in node.config.stash:
+        from pytest_leakcheck.sized import Sized
+
+        return Sized(node.config)
     from pytest_leakcheck.protocol import PLAN
 
-    return _Inert() if PLAN in node.stash else _Measuring(node, settings)
+    return Inert() if PLAN in node.stash else _Measuring(node, settings)
 
 
 def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
@@ -88,7 +108,13 @@ def _check_steps(n: int | None) -> None:
         raise ValueError(f"leakcheck.steps({n!r}): not a number of steps of at least 1")
 
 
-class _Inert:
+class Inert:
+    """Nothing is measured: loops run one step, and what is followed is forgotten."""
+
+    @property
+    def rank(self) -> int:
+        return 0
+
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
         read_levels(levels)
         _check_steps(n)
@@ -101,8 +127,13 @@ class _Inert:
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         """Nothing is followed."""
 
+    def checkpoint(self, label: str) -> None:
+        """Nothing is measured."""
+
 
 class _Measuring:
+    rank = 0
+
     def __init__(self, node: pytest.Item, settings: Settings) -> None:
         self._node = node
         self._settings = settings
@@ -156,6 +187,9 @@ class _Measuring:
             )
         self._gauges[name] = read if callable(read) else partial(int, read)
         self._gauge_levels[name] = level
+
+    def checkpoint(self, label: str) -> None:
+        """Phases are told apart where a peak is taken."""
 
     def _gauge_budgets(self) -> tuple[Budget, ...]:
         return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())

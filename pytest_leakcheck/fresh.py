@@ -13,11 +13,12 @@ import mmap
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import psutil
 
@@ -31,7 +32,10 @@ _LEAVE: Final = 2.0
 # Between SIGTERM and SIGKILL.
 _TERMINATE: Final = 2.0
 _TAIL: Final = 30
-_MACHINERY: Final = ("/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
+# <sys/prctl.h>
+_PR_SET_PDEATHSIG: Final = 1
+PROGRAM: Final = "leakcheck_program.py"
+_MACHINERY: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +68,26 @@ class Ended:
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
         if self.hung:
             return f"hung: no verdict after {self.seconds:.0f} s; killed {where}"
-        if self.status < 0:
-            return f"died of {_signal_name(-self.status)} (signal {-self.status}) {where}"
-        return f"exited with status {self.status} {where}"
+        return f"{describe_exit(self.status)} {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a child may be silent, in seconds: until it begins, and from one step to the next."""
+
+    start_up: float
+    step: float
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words; below 0 it is a signal, as in `subprocess`."""
+    if status < 0:
+        return f"died of {_signal_name(-status)} (signal {-status})"
+    return f"exited with status {status}"
 
 
 class Board:
-    """Two numbers that both processes see: the iteration under way, and whether all is said."""
+    """Two numbers that both processes see: the iteration or the step under way, and whether all is said."""
 
     SIZE: Final = 16
 
@@ -130,13 +147,18 @@ class Start:
     show: bool = False
 
 
-def run(start: Start, folder: Path, patience: float) -> Ended:
+# Called with the number of the process, now and then while it lives.
+Watch: TypeAlias = Callable[[int, Board], None]
+
+
+def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = None) -> Ended:
     """Run a command to its end, or put an end to it; nothing of its process group is left.
 
     Args:
         start: What to run.
         folder: For the files that the two share; those that are called otherwise are the caller's.
-        patience: Seconds that may pass from its start to the first iteration, and from one to the next.
+        patience: How long it may take from its start to the first iteration, and from one to the next.
+        watch: Looks at it from outside.
     """
     path = board_of(folder)
     path.write_bytes(bytes(Board.SIZE))
@@ -155,7 +177,7 @@ def run(start: Start, folder: Path, patience: float) -> Ended:
                 start_new_session=True,
             )
             try:
-                hung = not _wait(process, board, patience)
+                hung = not _wait(process, board, patience, watch)
             finally:
                 _end(process)
             return Ended(
@@ -177,20 +199,32 @@ def board_of(folder: Path) -> Path:
     return folder / "board"
 
 
+def reports_of(folder: Path, rank: int) -> Path:
+    """Where a process writes what it has to say."""
+    return folder / f"reports-{rank}"
+
+
+def stack_of(folder: Path, rank: int) -> Path:
+    """Where a process that is ended from outside writes where it is."""
+    return folder / f"stack-{rank}"
+
+
 def excerpt(text: str) -> str:
     """The last lines, without those frames of a fatal error's traceback that are not the user's."""
     return "\n".join([line for line in text.splitlines() if not any(word in line for word in _MACHINERY)][-_TAIL:])
 
 
-def _wait(process: subprocess.Popen[bytes], board: Board, patience: float) -> bool:
+def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, watch: Watch | None) -> bool:
     """Wait for the end. Returns False if it must be ended from here, with something still to say."""
     seen, since = (0, False), time.monotonic()
     while not _has_ended(process):
         now, found = time.monotonic(), (board.iteration, board.finished)
         if found != seen:
             seen, since = found, now
-        elif now - since > (_LEAVE if board.finished else patience):
+        elif now - since > (_LEAVE if board.finished else patience.step if board.iteration else patience.start_up):
             return board.finished
+        if watch is not None:
+            watch(process.pid, board)
         time.sleep(_POLL)
     return True
 
@@ -254,3 +288,14 @@ def _packed(value: Any) -> Any:
         items = [_packed(one) for one in value]
         return {"$tuple": items} if isinstance(value, tuple) else items
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def die_with(parent: int) -> None:
+    """Linux: be killed when the process that waits for this one is, so that nobody is left to run for ever."""
+    if not parent or not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -11,6 +11,8 @@ from pytest_leakcheck.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.settings import Settings
 
+# The mark of a test that is run over an axis; `sweep` reads it.
+SCALING: Final = "scaling_budget"
 _BUDGET: Final = "_budget"
 _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMBERS: Final = ("iterations", "warmup", "max_time")
@@ -84,19 +86,19 @@ def _budget(mark: Mark) -> Budget:
     except BudgetError as error:
         unknown = next((name for name in mark.kwargs if name not in KEYWORDS), "")
         raise MarkError(
-            f"{_spelled(mark)}: {error}.{_did_you_mean(unknown, KEYWORDS)} Valid: {valid_form(mark.name)}"
+            f"{spelled(mark)}: {error}.{did_you_mean(unknown, KEYWORDS)} Valid: {valid_form(mark.name)}"
         ) from None
 
 
 def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
     def fail(what: str) -> MarkError:
-        return MarkError(f"{_spelled(mark)}: {what} Valid: leakcheck({', '.join(f'{name}=' for name in _EFFORT)})")
+        return MarkError(f"{spelled(mark)}: {what} Valid: leakcheck({', '.join(f'{name}=' for name in _EFFORT)})")
 
     if mark.args:
         raise fail("takes keywords only.")
     unknown = [name for name in mark.kwargs if name not in _EFFORT]
     if unknown:
-        raise fail(f"has no keyword {unknown[0]!r}.{_did_you_mean(unknown[0], _EFFORT)}")
+        raise fail(f"has no keyword {unknown[0]!r}.{did_you_mean(unknown[0], _EFFORT)}")
     resources = mark.kwargs.get("resources", ())
     if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
         raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
@@ -113,7 +115,8 @@ def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]
         raise fail(f"{error}.") from None
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A sentence with the known word that is nearest, or nothing."""
     # Imported here: only a wrong mark needs it, and plain runs must stay light.
     from difflib import get_close_matches
 
@@ -121,6 +124,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-def _spelled(mark: Mark) -> str:
+def spelled(mark: Mark) -> str:
+    """A mark as it was written."""
     words = [*map(repr, mark.args), *(f"{key}={value!r}" for key, value in mark.kwargs.items())]
     return f"{mark.name}({', '.join(words)})".replace("'", '"')

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from pytest_leakcheck.probes.user import Probe
 
 SETTINGS: Final = pytest.StashKey[Settings]()
+# In a process that was started for one size of an axis.
+SIZE: Final = pytest.StashKey[int]()
 
+_SCALING: Final = "scaling_budget"
 # Spelled out, so that a plain run registers them and imports nothing for it; a test compares with `markers`.
 _BUDGET: Final = (
     "{name}_budget({example}, *, per_iteration=0, over=N, unclosed='fail', reason=''): "
@@ -37,6 +40,8 @@ MARKERS: Final = (
     _BUDGET.format(name="arrow", example='"1 MiB"', plural="bytes in Arrow's pool"),
     _BUDGET.format(name="mmap", example='"1 MiB"', plural="mapped bytes"),
     _BUDGET.format(name="rss", example='"1 MiB"', plural="resident bytes"),
+    "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound peaks over the sizes "
+    "of an axis, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
     "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: repeat this test "
     "and judge all resources, or those named. For example leakcheck(iterations=50); the command line beats it.",
 )
@@ -109,6 +114,23 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
     from pytest_leakcheck.fixture import make_leakcheck
 
     return make_leakcheck(request.node, request.config.stash[SETTINGS])
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the argument of a ``scaling_budget`` its value: the smallest size, or the one that this process is for."""
+    mark = metafunc.definition.get_closest_marker(_SCALING)
+    if mark is None:
+        return
+    from pytest_leakcheck.markers import MarkError
+    from pytest_leakcheck.sweep import read_sweep
+
+    try:
+        sweep = read_sweep(metafunc.definition.iter_markers(), metafunc.fixturenames)
+    except MarkError as error:
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
+    size = metafunc.config.stash.get(SIZE, sweep.sizes[0])
+    # One node id, measured or not.
+    metafunc.parametrize(sweep.axis, [size], ids=[pytest.HIDDEN_PARAM])
 
 
 def _read_settings(config: pytest.Config) -> Settings:

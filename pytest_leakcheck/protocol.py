@@ -18,7 +18,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
-from pytest_leakcheck.markers import MarkError, read_marks
+from pytest_leakcheck.markers import SCALING, MarkError, read_marks
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.block import block
@@ -92,6 +92,9 @@ class RepeatingProtocol:
             if not isinstance(item, pytest.Item):
                 continue
             try:
+                if not once and item.get_closest_marker(SCALING) is not None:
+                    self._plan_sizes(item)
+                    continue
                 plan = read_marks(item.nodeid, item.iter_markers(), self._settings)
             except MarkError as error:
                 wrong.append(f"{item.nodeid}: {error}")
@@ -99,6 +102,16 @@ class RepeatingProtocol:
                 if plan is not None and not once:
                     item.stash[PLAN] = _within_timeout(item, plan)
         return wrong
+
+    def _plan_sizes(self, item: pytest.Item) -> None:
+        """Loaded only where a test is run over an axis, and not in the process that runs one size of it."""
+        if PROCESS in item.config.stash:
+            return
+        from pytest_leakcheck.scaled import ScaledProtocol, plan_sizes
+
+        plan_sizes(item)
+        if not item.config.pluginmanager.hasplugin("leakcheck-scaled"):
+            item.config.pluginmanager.register(ScaledProtocol(self._settings), "leakcheck-scaled")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:

@@ -26,6 +26,7 @@ class Resource:
             allocator make for themselves, once in a while.
         default: Judged when a test carries ``leakcheck`` and names no resources.
         scope: What the counter covers: this process, its whole tree, or the machine (a folder that others use too).
+        peak: It can be read at each call, so that a peak inside a test is seen.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Resource:
     slack: int = 0
     default: bool = True
     scope: str = "this process"
+    peak: bool = True
 
 
 # In the order in which they are shown and, but for children, judged: what is scarce kills a process first.
@@ -54,7 +56,7 @@ RESOURCES: Final[dict[str, Resource]] = {
         # torch, pandas and PyAV loops, 16 bytes per iteration bounded that wandering with no false alarm.
         # The interpreter itself makes a block of about a KiB once in a while (a function called for the 1,024th time).
         Resource("heap", "bytes", "bytes in use", tolerance=16.0, grain=32, slack=4096),
-        Resource("object", "count", "gc objects"),
+        Resource("object", "count", "gc objects", peak=False),
         # pandas and pyarrow creep by 0.15 to 0.25 blocks per iteration, small caches by less.
         Resource("block", "count", "Python blocks", tolerance=0.5, slack=64),
         Resource("arrow", "bytes", "bytes in Arrow's pool", grain=64),

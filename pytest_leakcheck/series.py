@@ -40,6 +40,21 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """What ended with ``leakcheck.checkpoint(label)``; of several with one label, the highest.
+
+    Attributes:
+        label: As it was given.
+        peaks: How far each counter stood above the start at its highest in this phase, in its unit.
+        count: How many there were.
+    """
+
+    label: str
+    peaks: Mapping[str, int]
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """All series of one test, with what is needed to judge and to compare them later.
 
@@ -53,6 +68,8 @@ class Recording:
         limits: For some resources, where this process would die: RLIMIT_NOFILE, memory of machine or cgroup, in bytes.
         unavailable: Why an instrument is absent, by resource.
         environment: Versions and machine, for the report.
+        peaks: How far each counter stood above the start at its highest while the test ran once, in its unit.
+        phases: The same for its parts, in the order in which they first ended.
     """
 
     test: str
@@ -64,6 +81,8 @@ class Recording:
     limits: Mapping[str, int] = field(default_factory=dict)
     unavailable: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    phases: tuple[Phase, ...] = ()
 
     def find(self, resource: str) -> Series | None:
         """The series of a resource, or None where it was not read."""
@@ -98,6 +117,8 @@ class Recording:
                 limits={str(key): int(value) for key, value in data["limits"].items()},
                 unavailable=dict(data["unavailable"]),
                 environment=dict(data["environment"]),
+                peaks={str(key): int(value) for key, value in data["peaks"].items()},
+                phases=tuple(Phase(**one) for one in data["phases"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RecordingError(f"not a recording: {type(error).__name__}: {error}") from error

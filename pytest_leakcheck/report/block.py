@@ -29,6 +29,10 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
     budget = finding.budgets.get(verdict.resource, "")
     if finding.recording.stopped == "lost":
         return _cut(verdict.reason, glyphs)
+    if finding.scaled is not None:
+        from pytest_leakcheck.report import law
+
+        return _cut(law.headline(finding, glyphs), glyphs)
     head = f"{verdict.resource} {_measure(verdict)}"
     if verdict.slope:
         head += f" {glyphs.times} {verdict.iterations}"
@@ -84,6 +88,11 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     shown = finding.verdicts if finding.recording.stopped != "lost" else ()
     # One line for all that is in order, where something is not: else that would be the last of a dozen.
     in_order = [one.resource for one in shown if one.outcome == "ok" and verdict.outcome != "ok"]
+    if finding.scaled is not None:
+        from pytest_leakcheck.report import law
+
+        yield from law.rows(finding, glyphs)
+        shown, in_order = (), []
     for one in shown:
         if one.resource not in in_order:
             yield one.resource, _course(finding, one, glyphs)
@@ -133,14 +142,23 @@ def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     return f"{course:<19} {sparkline(x, glyphs)}  {rate}  {note}".rstrip()
 
 
-def floor_text(verdict: Verdict) -> str:
-    """The detection floor in words: what this very run would have caught."""
+def floor_text(verdict: Verdict, per: str = "iter") -> str:
+    """The detection floor in words: what this very run would have caught, per iteration or per unit of an axis."""
     resource = find_resource(verdict.resource)
     if verdict.floor is None:
         return ""
-    if resource.scarce:
+    if resource.scarce and per == "iter":
         return f"1 in {round(1 / verdict.floor)} iter" if verdict.floor < 1 else f"{verdict.floor:.1f}/iter"
-    return f"{format_amount(verdict.floor, resource.unit)}/iter"
+    return f"{format_amount(verdict.floor, resource.unit)}/{per}"
+
+
+def per(finding: Finding) -> str:
+    """What its slopes and floors are for one of."""
+    if finding.scaled is None:
+        return "iter"
+    from pytest_leakcheck.bound import singular
+
+    return singular(finding.scaled.axis)
 
 
 def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:

@@ -34,11 +34,13 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
             for verdict, colour in zip(finding.verdicts, finding.colours, strict=True)
         ],
         "recordings": [finding.recording.to_json() for finding in findings],
+        "scaled": {finding.test: finding.scaled.to_json() for finding in findings if finding.scaled is not None},
     }
 
 
 def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]:
     worst = verdict == finding.verdict
+    law = finding.laws[finding.verdicts.index(verdict)] if finding.laws else None
     culprit = finding.culprit if worst else None
     known = culprit.to_json() if culprit else None
     return {
@@ -59,6 +61,13 @@ def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]
         ],
         "fingerprint": finding.fingerprint if worst else None,
         "reason": verdict.reason,
+        "law": law and law.to_json(),
+        "points": [
+            {"size": size, "peak": peak}
+            for size, peak in zip(finding.scaled.sizes, finding.scaled.peaks(verdict.resource, "total"), strict=True)
+        ]
+        if finding.scaled is not None
+        else [],
         "seen": [{"resource": s.resource, "slope": s.slope, "level": s.level} for s in finding.seen] if worst else [],
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pytest_leakcheck.finding import Finding
-from pytest_leakcheck.report.block import WIDTH, floor_text, headline
+from pytest_leakcheck.report.block import WIDTH, floor_text, headline, per
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
 from pytest_leakcheck.verdict import Verdict
 
@@ -78,13 +78,15 @@ def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Itera
 
 
 def _floors(findings: Sequence[Finding]) -> str:
-    """The weakest floor of each resource."""
-    weakest: dict[str, Verdict] = {}
-    for verdict in (verdict for finding in findings for verdict in finding.verdicts):
-        known = weakest.get(verdict.resource)
-        if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
-            weakest[verdict.resource] = verdict
-    return ", ".join(f"{resource} {floor_text(verdict)}" for resource, verdict in weakest.items())
+    """The weakest floor of each resource, per iteration or per unit of an axis."""
+    weakest: dict[tuple[str, str], Verdict] = {}
+    for finding in findings:
+        for verdict in finding.verdicts:
+            kind = (verdict.resource, per(finding))
+            known = weakest.get(kind)
+            if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
+                weakest[kind] = verdict
+    return ", ".join(f"{resource} {floor_text(verdict, one)}" for (resource, one), verdict in weakest.items())
 
 
 def _wrapped(text: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Outcome:
     text: str
     findings: list[dict[str, Any]]
     recordings: list[dict[str, Any]]
+    scaled: dict[str, Any] = field(default_factory=dict)
+    ended: float = 0.0
 
     @property
     def verdicts(self) -> dict[tuple[str, str], str]:
@@ -88,6 +91,5 @@ class Project:
             command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=limit
         )
         written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-        return Outcome(
-            done.returncode, done.stdout + done.stderr, written.get("findings", []), written.get("recordings", [])
-        )
+        parts = (written.get(name, empty) for name, empty in (("findings", []), ("recordings", []), ("scaled", {})))
+        return Outcome(done.returncode, done.stdout + done.stderr, *parts, ended=time.time())

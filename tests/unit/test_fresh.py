@@ -14,6 +14,7 @@ from processes_left import left_over
 from pytest_leakcheck.fresh import (
     Board,
     Ended,
+    Patience,
     Start,
     board_of,
     excerpt,
@@ -37,7 +38,7 @@ BEGIN = """
 
 def ran(folder: Path, program: str, patience: float = 30.0) -> Ended:
     command = [sys.executable, "-c", textwrap.dedent(BEGIN) + program, str(folder)]
-    return run(Start(command, folder, os.environ), folder, patience)
+    return run(Start(command, folder, os.environ), folder, Patience(patience, patience))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_one_that_dies(tmp_path: Path, number: int) -> None:
 
 
 def test_one_that_cannot_be_started(tmp_path: Path) -> None:
-    ended = run(Start(["/no/such/program"], tmp_path, os.environ), tmp_path, 1.0)
+    ended = run(Start(["/no/such/program"], tmp_path, os.environ), tmp_path, Patience(1.0, 1.0))
     assert ended.reason == "could not be started: No such file or directory"
 
 

@@ -1,0 +1,211 @@
+"""An item goes to a process of its own, or to several, and what they report comes back: `isolate` and `scaled` send it.
+
+The far side (`child`) parses the session's command line again, so it sees the plugins and options that this one does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck import fresh
+from pytest_leakcheck.child import Task
+from pytest_leakcheck.points import Sizing
+from pytest_leakcheck.session import encoding_of
+
+# The path first, so that the child imports what this process does, and nothing from the folder that it is started in.
+_PROGRAM: Final = """\
+import sys
+sys.path[:] = [path for path in sys.path if path]
+import json, os
+with open(sys.argv[1], encoding="utf-8") as file:
+    told = json.load(file)
+sys.path[:], sys.argv[:] = told["path"], told["argv"]
+if told["world"] and "RANK" not in os.environ:
+    from pytest_leakcheck.world import launch
+    sys.exit(launch(**told["world"]))
+import pytest
+sys.exit(pytest.main(told["arguments"]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back of one errand.
+
+    Attributes:
+        ended: What became of the process that was started here.
+        told: By rank, what each process wrote: pairs of a kind and a value.
+        stacks: By rank, where those were that had to be ended.
+        failures: By rank, the exit status of those that failed, as their launcher saw it.
+    """
+
+    ended: fresh.Ended
+    told: tuple[tuple[tuple[str, Any], ...], ...]
+    stacks: tuple[str, ...] = ()
+    failures: Mapping[int, int] = field(default_factory=dict)
+
+
+def send(
+    item: pytest.Item, patience: fresh.Patience, sizing: Sizing | None = None, watch: fresh.Watch | None = None
+) -> Answer:
+    """Run an item elsewhere.
+
+    Args:
+        item: What to run.
+        patience: How long it may be silent.
+        sizing: At which size of an axis, and in how many processes; None repeats it as it is.
+        watch: Looks at the process from outside, now and then.
+    """
+    if item.config.pluginmanager.hasplugin("timeout"):
+        # The child has a timer of its own, which starts with the test.
+        item.ihook.pytest_timeout_cancel_timer(item=item)
+    ranks = sizing.ranks if sizing else 1
+    with tempfile.TemporaryDirectory(prefix="leakcheck-") as name:
+        folder = Path(name)
+        start = fresh.Start(
+            _command(item, folder, sizing),
+            cwd=item.config.invocation_params.dir,
+            environment=fresh.quiet_environment(_environment()),
+            show=item.config.getoption("capture") == "no",
+        )
+        ended = fresh.run(start, folder, patience, watch)
+        told = tuple(tuple(_read(fresh.reports_of(folder, rank))) for rank in range(ranks))
+        stacks = tuple(_text(fresh.stack_of(folder, rank)) for rank in range(ranks))
+        failures = dict(_read(folder / "failures"))
+        return Answer(ended, told, stacks, failures)
+
+
+def _command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str]:
+    """Write what the far side is to know, and say how it is started."""
+    config = item.config
+    worker = getattr(config, "workerinput", None)
+    # The folder of the session's ``tmp_path``, as xdist does for its workers: kept and removed with it.
+    factory = getattr(config, "_tmp_path_factory", None)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    task = Task(
+        test=_own_id(item),
+        file=_relative(item.path, config.invocation_params.dir),
+        folder=str(folder),
+        basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
+        encoding=encoding_of(config),
+        color="yes" if _has_colors(config) else "no",
+        # The signal that tells a child of the end of its parent is sent at the end of the thread that started it.
+        parent=os.getpid() if in_main_thread else 0,
+        worker=worker,
+        sizing=asdict(sizing) if sizing else None,
+    )
+    Path(folder, "task").write_text(fresh.to_line(asdict(task)), encoding="utf-8")
+    arguments = ["-p", "pytest_leakcheck.child", f"--leakcheck-task={folder / 'task'}"]
+    if config.pluginmanager.hasplugin("pytest_cov"):
+        arguments.append("--no-cov")
+    arguments += [
+        word for name in config.invocation_params.plugins or () if isinstance(name, str) for word in ("-p", name)
+    ]
+    arguments += map(str, config.invocation_params.args)
+    program = folder / fresh.PROGRAM
+    program.write_text(_PROGRAM, encoding="utf-8")
+    command = [sys.executable, *_interpreter_flags(), str(program), str(folder / "start")]
+    told = {
+        "path": [str(path) for path in sys.path],
+        "argv": sys.argv,
+        "arguments": arguments,
+        "world": {
+            "engine": sizing.engine,
+            "ranks": sizing.ranks,
+            "command": command,
+            "folder": str(folder),
+            "parent": task.parent,
+        }
+        if sizing is not None and sizing.of_processes
+        else None,
+    }
+    Path(folder, "start").write_text(fresh.to_line(told), encoding="utf-8")
+    return command
+
+
+def _own_id(item: pytest.Item) -> str:
+    """The node id as a process without workers has it: ``--dist=loadgroup`` puts the names of groups behind it."""
+    marks = item.iter_markers("xdist_group")
+    groups = {str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks}
+    return item.nodeid.removesuffix(f"@{'_'.join(sorted(groups))}")
+
+
+def _relative(path: Path, folder: Path) -> str:
+    # Where it can be: pytest takes what follows a "[" for parameters, in the name of a folder above too.
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _has_colors(config: pytest.Config) -> bool:
+    return config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
+
+
+def _interpreter_flags() -> list[str]:
+    """``-W``, ``-X`` and others that this process was started with, as `multiprocessing` hands them on."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return flags
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+def _read(path: Path) -> Iterator[tuple[Any, Any]]:
+    """What was written there, up to a line that could not be finished."""
+    for line in _text(path).splitlines():
+        try:
+            kind, value = fresh.from_line(line)
+        except ValueError:
+            return
+        yield kind, value
+
+
+def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
+    data["nodeid"] = item.nodeid
+    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
+    assert isinstance(report, pytest.TestReport)
+    if isinstance(report, pytest.SubtestReport):
+        # They travel as text, which pytest quotes once more as it reads them.
+        report.context.kwargs.update(data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
+    return report
+
+
+def warn(item: pytest.Item, told: dict[str, Any]) -> None:
+    """Show a warning of the child's; a category that this process does not know is shown as a plain one."""
+    module, name = told["category"]
+    category = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(category, type) and issubclass(category, Warning)):
+        category = Warning
+    # Told by its text: the arguments of a warning may be anything.
+    message = warnings.WarningMessage(told["text"], category, told["filename"], told["lineno"])
+    item.ihook.pytest_warning_recorded.call_historic(
+        kwargs={
+            "warning_message": message,
+            "when": "runtest",
+            "nodeid": told["nodeid"],
+            "location": told["location"],
+        }
+    )
+
+
+def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:
+    """End what earlier tests left up for this one and those after it do not need."""
+    state = item.session._setupstate
+    call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
+    report = pytest.TestReport.from_item_and_call(item, call)
+    if log or report.failed:
+        item.ihook.pytest_runtest_logreport(report=report)

@@ -1,0 +1,215 @@
+"""Takes the peaks of one run: memory from the kernel's high-water mark, what can be counted at each call and return.
+
+Only in a process that was started for it: a tracer is on while the test runs, and the mark is set back.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from array import array
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any, Final
+
+from pytest_leakcheck.attribution.tracer import Event, Handler, Tracer
+from pytest_leakcheck.probes import CATALOG, Instrument, Unavailable, open_instruments
+from pytest_leakcheck.probes.changes import Changes, follow
+from pytest_leakcheck.probes.folders import watched_folders
+from pytest_leakcheck.probes.peak import PeakRss
+from pytest_leakcheck.probes.processes import Tree, process_tree
+from pytest_leakcheck.resources import GAUGE_PREFIX
+from pytest_leakcheck.series import Phase, Series
+
+_TREE: Final = ("fd", "thread", "process")
+# Events may cost four times this, in seconds, before the deep ones are left out.
+_PLAIN: Final = 1.0
+
+
+class Meter:
+    """Use once: `begin` just before, `checkpoint` meanwhile, `end` right after.
+
+    Attributes:
+        unavailable: Why there is no peak of a wanted resource.
+    """
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        """
+        Args:
+            wanted: Resources; gauges come by `gauge`.
+        """
+        names = set(wanted)
+        self.unavailable: dict[str, str] = {}
+        self._reads: dict[str, Callable[[], int]] = {}
+        self._closing: list[Callable[[], None]] = []
+        self._gauges: dict[str, Callable[[], int]] = {}
+        self._phases: dict[str, Phase] = {}
+        # Gauges follow a test at each call too, wherever any is registered.
+        self._traces = bool(names - {"rss"})
+        self._rss = self._open_rss() if "rss" in names else None
+        self._open_tree(names)
+        self._open_instruments(names)
+        self._open_folders(names)
+        self._peaks = dict.fromkeys([*self._reads, *(["rss"] if self._rss else [])], 0)
+        # Numbers in place: an int kept per event would be memory of ours in the peak.
+        self._starts = array("q", bytes(8 * len(self._reads)))
+        self._tops = array("q", bytes(8 * len(self._reads)))
+        self._rss_start = 0
+
+    def _open_rss(self) -> PeakRss | None:
+        mark = PeakRss()
+        try:
+            mark.open()
+        except Unavailable as error:
+            self.unavailable["rss"] = str(error)
+            return None
+        self._closing.append(mark.close)
+        return mark
+
+    def _open_tree(self, names: set[str]) -> None:
+        if names.isdisjoint(_TREE):
+            return
+        tree: Tree = process_tree()
+        tree.open()
+        self._closing.append(tree.close)
+        reads: tuple[Callable[[], int], ...] = (tree.own_fds, lambda: tree.own()[1], lambda: tree.read()[2])
+        self._reads |= {name: read for name, read in zip(_TREE, reads, strict=True) if name in names}
+
+    def _open_instruments(self, names: set[str]) -> None:
+        instruments: list[Instrument]
+        instruments, missing = open_instruments((names & CATALOG.keys()) - {"rss"})
+        self.unavailable |= {name: str(why) for name, why in missing.items()}
+        for instrument in instruments:
+            self._reads[instrument.resource] = instrument.read
+            self._closing.append(instrument.close)
+
+    def _open_folders(self, names: set[str]) -> None:
+        for folder in watched_folders():
+            if folder.resource in names:
+                try:
+                    entries = _Entries(folder.path)
+                except OSError as error:
+                    self.unavailable[folder.resource] = f"{folder.path}: {error.strerror}"
+                else:
+                    self._reads[folder.resource] = entries.read
+                    self._closing.append(entries.close)
+
+    def begin(self) -> None:
+        """From here on."""
+        gc.collect()
+        self._tracer = Tracer(_AtEachCall(self._look), _PLAIN) if self._traces else None
+        for at, read in enumerate(self._reads.values()):
+            self._starts[at] = self._tops[at] = read()
+        if self._rss is not None:
+            self._rss.trim()
+            self._rss_start = self._rss.reset()
+        if self._tracer is not None:
+            self._tracer.arm()
+
+    def end(self) -> tuple[tuple[Series, ...], dict[str, int], tuple[Phase, ...]]:
+        """Give everything back.
+
+        Returns:
+            Start and end of each counter, how far each stood above its start at its highest, and the same for phases.
+        """
+        if self._tracer is not None:
+            self._tracer.close()
+        self._look()
+        self._take_phase()
+        now = [read() for read in self._reads.values()]
+        series = tuple(
+            Series(name, (start, last)) for name, start, last in zip(self._reads, self._starts, now, strict=True)
+        )
+        if self._rss is not None:
+            series += (Series("rss", (self._rss_start, self._rss.reset())),)
+        for close in self._closing:
+            close()
+        return series, dict(self._peaks), tuple(self._phases.values())
+
+    def checkpoint(self, label: str) -> None:
+        """A phase of the test ends here."""
+        self._look()
+        found = self._take_phase()
+        known = self._phases.get(label)
+        highest = {name: max(peak, known.peaks.get(name, peak) if known else peak) for name, peak in found.items()}
+        self._phases[label] = Phase(label, highest, (known.count if known else 0) + 1)
+
+    def gauge(self, name: str, read: Callable[[], int] | int, rank: int | None = None) -> None:
+        """Follow a counter of the user's own; a number is one reading of it.
+
+        Args:
+            name: As it was given.
+            read: At each call and return, or the reading itself.
+            rank: Whose it is, where several ranks share a process.
+        """
+        key = f"{GAUGE_PREFIX}{name}" + ("" if rank is None else f"@{rank}")
+        self._peaks.setdefault(key, 0)
+        if callable(read):
+            self._gauges[key] = read
+        else:
+            self._peaks[key] = max(self._peaks[key], read)
+
+    def _take_phase(self) -> dict[str, int]:
+        """What the counters stood at at their highest since the last phase began; another begins."""
+        found = {}
+        for at, (name, read) in enumerate(self._reads.items()):
+            found[name] = self._tops[at] - self._starts[at]
+            self._tops[at] = read()
+        if self._rss is not None:
+            found["rss"] = max(0, self._rss.read() - self._rss_start)
+            self._rss.reset()
+        for name, peak in found.items():
+            self._peaks[name] = max(self._peaks[name], peak)
+        return found
+
+    def _look(self) -> None:
+        for at, read in enumerate(self._reads.values()):
+            value = read()
+            self._tops[at] = max(self._tops[at], value)
+        # Several threads may add to them meanwhile.
+        for name, gauge in list(self._gauges.items()):
+            value = gauge()
+            self._peaks[name] = max(self._peaks[name], value)
+
+
+class _AtEachCall:
+    """Listens to a tracer."""
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+
+    def begin(self) -> None:
+        """Nothing is remembered."""
+
+    def handler(self) -> Handler:
+        look = self._look
+
+        def on_event(event: Event, _frame: FrameType, _called: Any) -> None:
+            # What is only about to be called has changed nothing yet.
+            if event != "c_call":
+                look()
+
+        return on_event
+
+    def became_coarse(self) -> None:
+        """What comes and goes deep down is then seen only if it is still there further out."""
+
+
+class _Entries:
+    """How many entries a folder has: listed only when something has changed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._changes: Changes = follow([path])
+        self._count = self._list()
+
+    def read(self) -> int:
+        if self._changes.take():
+            self._count = self._list()
+        return self._count
+
+    def _list(self) -> int:
+        return len(os.listdir(self._path))  # noqa: PTH208 - at every change: a Path would make an object for each
+
+    def close(self) -> None:
+        self._changes.close()

@@ -1,0 +1,115 @@
+"""What a test came to at each size of an axis: a `Point` per size, measured in processes of its own, with a JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from pytest_leakcheck.series import Recording
+
+Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
+Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
+
+ENGINES: Final = ("thread", "process", "gloo")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """One size to be run.
+
+    Attributes:
+        axis: The argument of the test that takes the size.
+        size: Its value.
+        resources: Whose peaks are wanted.
+        engine: What starts the world; empty where the test itself does.
+    """
+
+    axis: str
+    size: int
+    resources: tuple[str, ...]
+    engine: Engine = ""
+
+    @property
+    def of_processes(self) -> bool:
+        """Whether each rank is a process of its own."""
+        return self.engine in ("process", "gloo")
+
+    @property
+    def ranks(self) -> int:
+        """How many processes there are."""
+        return self.size if self.of_processes else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The peaks at one size.
+
+    Attributes:
+        size: Of the axis.
+        recordings: One per rank; one in all where the test starts its own world or none.
+        children: Peak memory of child processes, in bytes, as it was seen from outside.
+        seconds: Wall time, with start-up.
+    """
+
+    size: int
+    recordings: tuple[Recording, ...]
+    children: int = 0
+    seconds: float = 0.0
+
+    def peak(self, resource: str, figure: Figure) -> int:
+        """How far it stood above the start at its highest: summed over the ranks, or of the highest one.
+
+        The ranks need not have been highest at the same moment, so a total is the most that it can have been.
+        """
+        peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
+        own = max(peaks) if figure == "per_rank" else sum(peaks)
+        return own + (self.children if resource == "rss" and figure != "per_rank" else 0)
+
+    def why_not(self, resource: str) -> str:
+        """Why there is no peak of this resource; empty where there is one."""
+        for recording in self.recordings:
+            if not peaks_of(recording, resource):
+                return recording.unavailable.get(resource, "it was not read")
+        return ""
+
+
+def peaks_of(recording: Recording, resource: str) -> tuple[int, ...]:
+    """Of one process; a gauge that several of its threads have has several."""
+    return tuple(peak for name, peak in recording.peaks.items() if name.partition("@")[0] == resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """All points of one test.
+
+    Attributes:
+        axis: What varies.
+        engine: What started the worlds.
+        points: By size, ascending.
+    """
+
+    axis: str
+    engine: Engine
+    points: tuple[Point, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(point.size for point in self.points)
+
+    def peaks(self, resource: str, figure: Figure) -> tuple[int, ...]:
+        return tuple(point.peak(resource, figure) for point in self.points)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; `from_json` gives it back equal."""
+        points = [{**asdict(one), "recordings": [own.to_json() for own in one.recordings]} for one in self.points]
+        return {"axis": self.axis, "engine": self.engine, "points": points}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Scaled:
+        points: Sequence[Mapping[str, Any]] = data["points"]
+        return cls(
+            data["axis"],
+            data["engine"],
+            tuple(Point(**{**one, "recordings": tuple(map(Recording.from_json, one["recordings"]))}) for one in points),
+        )

@@ -1,0 +1,82 @@
+"""Peak memory: the kernel's own high-water mark, which no sampling misses."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any, Final
+
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.processes import open_high
+
+# <proc(5)>: sets the mark back to what is resident now.
+_RESET: Final = b"5"
+
+
+class PeakRss:
+    """The highest number of resident bytes (VmHWM) since the last `reset`.
+
+    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: a few pages of the interpreter's.
+    Cost: 10 us, and a trim. Scope: this process. Pages of files that are touched for the first time count: a library
+    that is loaded meanwhile is a constant part of the peak. Fallback: none outside Linux.
+    """
+
+    resource = "rss"
+
+    def __init__(self) -> None:
+        self._status = self._clear = -1
+        self._trim: Any = None
+
+    def open(self) -> None:
+        """
+        Raises:
+            Unavailable: The mark cannot be set back here.
+        """
+        if not sys.platform.startswith("linux"):
+            raise Unavailable("the peak of resident memory is read from /proc, which only Linux has")
+        try:
+            self._status = open_high("/proc/self/status")
+            self._clear = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+            os.write(self._clear, _RESET)
+        except OSError as error:
+            self.close()
+            raise Unavailable(
+                f"the peak of resident memory cannot be set back: /proc/self/clear_refs: {error.strerror}"
+            ) from None
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+    def trim(self) -> None:
+        """Give back what the allocator keeps: it would take in the first growth unseen."""
+        if self._trim is not None:
+            self._trim(0)
+
+    def reset(self) -> int:
+        """Begin anew from what is resident now, and say how much that is."""
+        os.write(self._clear, _RESET)
+        return self._of(b"VmRSS:")
+
+    def read(self) -> int:
+        return self._of(b"VmHWM:")
+
+    def close(self) -> None:
+        for descriptor in (self._status, self._clear):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._status = self._clear = -1
+
+    def _of(self, name: bytes) -> int:
+        text = os.pread(self._status, 4096, 0)
+        at = text.index(name) + len(name)
+        return int(text[at : text.index(b"kB", at)]) * 1024
+
+
+def peak_of(pid: int) -> int:
+    """The same mark of another process, since it began; 0 where it is gone or may not be read."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            text = file.read()
+        at = text.index(b"VmHWM:") + 6
+        return int(text[at : text.index(b"kB", at)]) * 1024
+    except (OSError, ValueError):
+        return 0

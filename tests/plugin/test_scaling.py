@@ -1,0 +1,316 @@
+"""A test over an axis: each size in a fresh process, peaks judged as a law; leaky it is red, mended it is silent."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processes_left import left_over
+from projects import Outcome, Project
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
+
+SHARDS = """
+    import os, subprocess, sys, threading
+    import pytest
+
+    SHARD = 1 << 20
+
+    @pytest.mark.scaling_budget("shards", [8, 16, 32, 64, 128, 256], rss="O(1)")
+    def test_upload(shards):
+        parts = []
+        for number in range(shards):
+            part = bytearray(b"x") * SHARD
+            if LEAKY:
+                parts.append(part)
+
+    @pytest.mark.scaling_budget("shards", [8, 16, 32, 64], fd="<= 4", reason="the pool has four")
+    def test_files(shards, leakcheck):
+        opened = []
+        for number in range(shards):
+            if not LEAKY and len(opened) == 4:
+                os.close(opened.pop())
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        leakcheck.checkpoint("opened")
+        for file in opened:
+            os.close(file)
+        leakcheck.checkpoint("closed")
+        leakcheck.checkpoint("closed")
+
+    @pytest.mark.scaling_budget("jobs", [2, 4, 8], thread="2/job", waiting="<= jobs")
+    def test_threads(jobs, leakcheck):
+        end = threading.Event()
+        waiting = []
+        leakcheck.gauge("waiting", lambda: len(waiting))
+        for number in range(jobs * (3 if LEAKY else 1)):
+            thread = threading.Thread(target=end.wait)
+            thread.start()
+            waiting.append(thread)
+        end.set()
+        while waiting:
+            waiting.pop().join()
+
+    @pytest.mark.scaling_budget("workers", [1, 2, 4], rss="<= 40 MiB")
+    def test_children(workers):
+        work = "held = bytearray(b'x') * (24 << 20); print('full', flush=True); input()"
+        started = []
+        for number in range(workers if LEAKY else 1):
+            child = subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            child.stdout.readline()
+            started.append(child)
+        threading.Event().wait(0.2)
+        for child in started:
+            child.communicate(b"end")
+"""
+# What stands still, and a law that is kept.
+CLEAN = {"test_upload": "ok", "test_files": "ok", "test_threads": "ok", "test_children": "ok"}
+
+
+def write(project: Project, text: str, *, leaky: bool) -> Path:
+    return project.write("test_it.py", f"LEAKY = {leaky}\n" + text.replace("\n    ", "\n"))
+
+
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("leaky"))
+    write(project, SHARDS, leaky=True)
+    return project.run("-v")
+
+
+@pytest.fixture(scope="module")
+def mended(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("mended"))
+    write(project, SHARDS, leaky=False)
+    return project.run("-v")
+
+
+def test_a_peak_that_grows_with_size_is_red_with_its_slope(leaky: Outcome) -> None:
+    found = leaky.finding("test_upload", "rss")
+    assert (found["verdict"], found["law"]["order"]) == ("over_budget", "O(n)")
+    assert 0.9 * (1 << 20) <= found["slope"] <= 1.1 * (1 << 20)
+    assert [point["size"] for point in found["points"]] == [8, 16, 32, 64, 128, 256]
+    assert "rss O(n): +1.0 MiB per shard, O(1) allowed" in leaky.text
+    # A bar per size, the largest as wide as it gets.
+    assert re.search(r"^ +256 +2\d\d MiB  █{24}$", leaky.text, re.MULTILINE)
+
+
+def test_mended_they_are_silent(mended: Outcome) -> None:
+    assert {name: mended.verdicts[name, resource] for name, resource in mended.verdicts} == CLEAN
+    assert mended.last_line == "4 passed"
+    # The floor, per unit of the axis.
+    assert re.search(r"would have seen rss [\d.]+ KiB/shard", mended.text)
+    assert not [one for one in mended.findings if one["colour"] != "green"]
+
+
+def test_descriptors_are_counted_at_their_highest(leaky: Outcome) -> None:
+    found = leaky.finding("test_files")
+    assert [point["peak"] for point in found["points"]] == [8, 16, 32, 64]
+    assert "fd at shards 8: 8, at most 4 allowed" in leaky.text
+    assert "<= 4: the pool has four" in leaky.text
+
+
+def test_phases_are_told_apart(leaky: Outcome) -> None:
+    recording = json.loads(json.dumps(scaled_of(leaky, "test_files")))["points"][-1]["recordings"][0]
+    assert recording["phases"] == [
+        {"label": "opened", "peaks": {"fd": 64}, "count": 1},
+        {"label": "closed", "peaks": {"fd": 64}, "count": 2},
+    ]
+    assert "closed: fd 64 at most, 2 times" in leaky.text
+
+
+def scaled_of(outcome: Outcome, test: str) -> dict[str, Any]:
+    return next(found for name, found in outcome.scaled.items() if name.endswith(test))
+
+
+def test_threads_and_a_gauge_of_the_users_own(leaky: Outcome) -> None:
+    found = leaky.finding("test_threads", "thread")
+    assert (found["verdict"], found["slope"]) == ("over_budget", 3.0)
+    assert leaky.finding("test_threads", "gauge:waiting")["points"][-1] == {"size": 8, "peak": 24}
+    assert leaky.verdicts["test_threads", "gauge:waiting"] == "over_budget"
+
+
+def test_the_memory_of_children_counts(leaky: Outcome) -> None:
+    points = [point["peak"] for point in leaky.finding("test_children", "rss")["points"]]
+    # Each has 24 MiB and an interpreter.
+    assert 24 << 20 < points[0] < 60 << 20
+    assert points[2] > 4 * 24 << 20
+    assert re.search(r"^ +4 .* MiB of it in children$", leaky.text, re.MULTILINE)
+
+
+def test_plain_pytest_runs_the_smallest_size_under_the_same_id(project: Project) -> None:
+    write(project, SHARDS, leaky=True)
+    project.write("conftest.py", "def pytest_runtest_call(item): print('SIZE', item.callspec.params)\n")
+    plain = project.run("-v", "-s", leakcheck=False)
+    assert plain.last_line == "4 passed"
+    assert re.findall(r"(\w+)': (\d+)", plain.text) == [
+        ("shards", "8"),
+        ("shards", "8"),
+        ("jobs", "2"),
+        ("workers", "1"),
+    ]
+    assert "test_it.py::test_upload PASSED" in re.sub(r"::test_upload .*\n", "::test_upload PASSED\n", plain.text)
+
+
+def test_it_composes_with_parameters_of_the_users_own(project: Project) -> None:
+    write(
+        project,
+        """
+    import os, pytest
+    @pytest.mark.parametrize("mode", ["read", "write"])
+    @pytest.mark.scaling_budget("files", [1, 2, 4], fd="<= 1")
+    def test_modes(files, mode, tmp_path):
+        opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(files if mode == "write" else 1)]
+        for file in opened:
+            os.close(file)
+    """,
+        leaky=True,
+    )
+    ran = project.run("-v", "-n2", "--dist=loadgroup")
+    assert ran.verdicts == {("test_modes[read]", "fd"): "ok", ("test_modes[write]", "fd"): "over_budget"}
+    assert ran.last_line == "1 failed, 1 passed"
+
+
+FAILS = """
+    import os, time
+    import pytest
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+    def test_it(n):
+        with open("pids", "a") as file:
+            file.write(f"{{os.getpid()}} ")
+        print("size", n)
+        if n == 2:
+            {act}
+"""
+
+
+def fails(project: Project, act: str, *arguments: str) -> Outcome:
+    project.write("test_it.py", FAILS.format(act=act) + "\n    def test_after(): pass\n")
+    ran = project.run(*arguments)
+    assert not left_over(project.folder)
+    return ran
+
+
+def test_a_test_that_fails_at_a_size_fails_as_itself(project: Project) -> None:
+    ran = fails(project, 'raise ValueError("broken at two")')
+    assert ran.last_line == "1 failed, 1 passed"
+    assert ran.findings == []
+    assert "E           ValueError: broken at two" in ran.text
+    assert "failed in a process of its own at n=2" in ran.text
+    assert "size 2" in ran.text
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", "died of SIGKILL (signal 9) at n=2, before the end of the test"),
+        ("os._exit(0)", "exited with status 0 at n=2, before the end of the test"),
+    ],
+)
+def test_a_process_that_ends_too_early_is_a_verdict(project: Project, act: str, said: str) -> None:
+    ran = fails(project, act)
+    assert ran.last_line == "1 failed, 1 passed"
+    assert ran.finding("test_it", "rss")["reason"] == said
+
+
+def test_a_process_that_hangs_is_ended_and_says_where(project: Project) -> None:
+    ran = fails(project, "time.sleep(1000)", "--leakcheck-max-time=1")
+    assert ran.finding("test_it", "rss")["reason"] == "hung at n=2: no answer for 1 s"
+    assert re.search(r"where it was.*test_it.py\", line \d+ in test_it", ran.text, re.DOTALL)
+    assert "--leakcheck-max-time=4" in ran.text
+
+
+def test_a_skip_at_a_size_is_a_skip(project: Project) -> None:
+    assert fails(project, 'pytest.skip("no such size")').last_line == "1 passed, 1 skipped"
+
+
+def test_a_gauge_that_is_never_called_is_no_pass(project: Project) -> None:
+    write(
+        project,
+        """
+    import pytest
+    @pytest.mark.scaling_budget("n", [1, 2, 4], open_shards="O(1)")
+    def test_it(n, leakcheck):
+        pass
+    """,
+        leaky=True,
+    )
+    ran = project.run("-rs")
+    assert ran.last_line == "1 skipped"
+    assert "the test never called leakcheck.gauge('open_shards', ...)" in ran.text.replace("\n", " ")
+    assert project.run("--leakcheck-missing=fail").last_line == "1 failed"
+
+
+WRONG = [
+    ('"n", [8, 16, 20, 64], rss="O(1)"', "rises by the factors 2, 1.25, 3.2, not by one"),
+    ('"n", [8, 16], rss="O(1)"', "has 2 of the 3 or more sizes"),
+    ('"n", [64, 32, 16], rss="O(1)"', "falls from 64 to 32"),
+    ('"n", [8, 16, 16], rss="O(1)"', "has 16 twice"),
+    ('"n", [8, 16, 32], rsss="O(1)"', "no such resource. Did you mean 'rss'?"),
+    ('"n", [8, 16, 32], in_flight="O(1)"', "leakcheck.gauge('in_flight', read)"),
+    ('"n", [8, 16, 32], object="O(1)"', "has no peak that can be followed"),
+    ('"n", [8, 16, 32], rss="O(m)"', "is none of the laws"),
+    ('"n", [8, 16, 32], rss="<= open(n)"', "has the name 'open'"),
+    ('"n", [8, 16, 32], rss="1 MiB/m"', "is per 'm', and the axis is 'n'"),
+    ('"m", [8, 16, 32], rss="O(1)"', "the test takes no argument 'm': write def test_it(m)"),
+    ('"n m", [8, 16, 32], rss="O(1)"', "is not the name of an argument"),
+    ('"n", [8, 16, 32]', "names no resource"),
+    ('"n"', "takes the name of an axis and a list of sizes"),
+    ('"n", [8, 16, 32], engine="ray", rss="O(1)"', "engine='ray' is not one of 'thread', 'process', 'gloo'"),
+    ('"n", [8, 16, 32], reason=3, rss="O(1)"', "reason=3 is not a text"),
+    ('"n", [8, 16, 32], rss={"per_rank": "<= 1 MiB"}', "'per_rank' needs ranks: name an engine"),
+    ('"n", [8, 16, 32], engine="thread", rss={"per_rank": "<= 1 MiB"}', "threads share their process's memory"),
+    ('"n", [8, 16, 32], rss={"sum": "O(1)"}', "is not a choice of 'total', 'per_rank', 'at_least'"),
+]
+
+
+@pytest.mark.parametrize("measuring", [True, False])
+def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project: Project, measuring: bool) -> None:
+    for number, (arguments, _wrong) in enumerate(WRONG):
+        project.write(
+            f"test_{number}.py",
+            f"import pytest\n@pytest.mark.scaling_budget({arguments})\ndef test_it(n): pass\n",
+        )
+    ran = project.run(leakcheck=measuring)
+    assert ran.status == 2
+    text = re.sub(r"\s+", " ", ran.text)
+    for arguments, wrong in WRONG:
+        assert wrong in text, arguments
+    assert text.count('Valid: scaling_budget("shards", [8, 16, 32, 64, 128, 256]') == len(WRONG)
+    assert ran.last_line == f"{len(WRONG)} errors"
+
+
+def test_what_repeats_a_test_does_not_stand_beside_it(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        pytestmark = pytest.mark.leakcheck
+        @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+        def test_it(n): pass
+        """,
+    )
+    ran = project.run()
+    assert ran.status == 2
+    assert "stands beside leakcheck, which repeats one size: make it two tests" in ran.text
+
+
+def test_a_method_that_takes_no_arguments_cannot_be_scaled(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import unittest
+        import pytest
+        class TestIt(unittest.TestCase):
+            @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+            def test_it(self): pass
+        """,
+    )
+    ran = project.run()
+    assert ran.status == 2
+    assert "only a function can take the size of an axis as an argument" in ran.text

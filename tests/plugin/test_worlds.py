@@ -1,0 +1,191 @@
+"""A world of ranks at each size: totals and single ranks are judged, and one that does not come to its end says why."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from processes_left import left_over
+from projects import Outcome, Project
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
+# So long each step of a world may take, in seconds; and so long it may take to say so.
+STEP = 4
+REPORTED = 10
+
+# Each rank holds what it may; 64 are allowed in all, and no fewer than are lost by rounding down.
+EXECUTOR = """
+    import os
+    import pytest
+
+    CAP = 64
+
+    @pytest.mark.scaling_budget(
+        "world_size", [1, 2, 4], engine={engine!r},
+        in_flight={{"total": "<= max(64, world_size)", "at_least": "64 - (world_size - 1)"}},
+        rss={memory},
+    )
+    def test_rollouts(world_size, leakcheck):
+        {join}
+        cap = CAP if LEAKY else max(1, CAP // world_size)
+        held = [bytearray(b"x") * (1 << 20) for _ in range(cap)]
+        leakcheck.gauge("in_flight", lambda: len(held))
+        assert 0 <= leakcheck.rank < world_size
+        {leave}
+"""
+MEMORY = '{"total": "<= 64 MiB + 8 MiB * world_size", "per_rank": "<= 80 MiB"}'
+ENGINES = {
+    "thread": {"memory": '"<= 72 MiB"', "join": "", "leave": "import time; time.sleep(0.3)"},
+    "process": {"memory": MEMORY, "join": "", "leave": ""},
+    "gloo": {
+        "memory": MEMORY,
+        "join": "import torch.distributed as dist; assert dist.get_world_size() == world_size",
+        "leave": "dist.barrier(); assert dist.get_rank() == leakcheck.rank == int(os.environ['RANK'])",
+    },
+}
+
+
+def executor(project: Project, engine: str, *, leaky: bool) -> Outcome:
+    text = EXECUTOR.format(engine=engine, **ENGINES[engine]).replace("\n    ", "\n")
+    project.write("test_it.py", f"LEAKY = {leaky}\n" + text)
+    before = set(Path("/dev/shm").iterdir())
+    ran = project.run()
+    # Others may come and go there; of torch's and Python's own, none is left.
+    left = [one.name for one in set(Path("/dev/shm").iterdir()) - before]
+    assert not [name for name in left if name.startswith(("torch", "psm", "gloo", "sem."))]
+    return ran
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_cap_per_rank_that_was_meant_for_all_is_red(project: Project, engine: str) -> None:
+    ran = executor(project, engine, leaky=True)
+    found = ran.finding("test_rollouts", "gauge:in_flight")
+    assert [point["peak"] for point in found["points"]] == [64, 128, 256]
+    assert found["verdict"] == "over_budget"
+    assert "in_flight at world_size 2: 128, at most 64 allowed" in ran.text
+    assert re.search(r"^ +4 +256 +█{24}  64 \+ 64 \+ 64 \+ 64$", ran.text, re.MULTILINE)
+    peaks = [point["peak"] for point in ran.finding("test_rollouts", "rss")["points"]]
+    assert 3.9 < peaks[2] / peaks[0] < 4.1
+    # The sum and, where each has its own, the highest: that is as it was.
+    of_memory = [one["verdict"] for one in ran.findings if one["resource"] == "rss"]
+    assert of_memory == (["over_budget"] if engine == "thread" else ["over_budget", "ok"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_cap_that_is_shared_is_silent(project: Project, engine: str) -> None:
+    ran = executor(project, engine, leaky=False)
+    assert ran.last_line == "1 passed", ran.text
+    found = ran.finding("test_rollouts", "gauge:in_flight")
+    peaks = {point["size"]: point["peak"] for point in found["points"]}
+    assert all(64 - (size - 1) <= peak <= max(64, size) for size, peak in peaks.items())
+    recordings = [point["recordings"] for point in next(iter(ran.scaled.values()))["points"]]
+    assert [len(ranks) for ranks in recordings] == ([1, 1, 1] if engine == "thread" else [1, 2, 4])
+
+
+def test_one_that_throttles_itself_is_red(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="thread",
+                                    in_flight={"at_least": "64 - (world_size - 1)"})
+        def test_it(world_size, leakcheck):
+            leakcheck.gauge("in_flight", 64 // world_size ** 2)
+        """,
+    )
+    ran = project.run()
+    assert "in_flight at world_size 2: 32, at least 63 wanted" in ran.text
+
+
+LOST = """
+    import os, time
+    import pytest
+
+    @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine={engine!r}, rss="<= 200 MiB")
+    def test_world(world_size, leakcheck):
+        with open("pids", "a") as file:
+            file.write(f"{{os.getpid()}} ")
+        if world_size == 2 and leakcheck.rank == 1:
+            {act}
+        if world_size == 2:
+            {wait}
+"""
+WAIT = {"process": "time.sleep(60)", "gloo": "import torch.distributed as dist; dist.barrier()"}
+
+
+def lost(project: Project, engine: str, act: str) -> Outcome:
+    project.write("test_it.py", LOST.format(engine=engine, act=act, wait=WAIT[engine]))
+    ran = project.run(f"--leakcheck-max-time={STEP}", "-p", "no:hypothesispytest")
+    assert ran.last_line == "1 failed", ran.text
+    assert not left_over(project.folder)
+    return ran
+
+
+@pytest.mark.parametrize("engine", WAIT)
+def test_a_rank_that_raises_fails_the_test_with_its_own_traceback(project: Project, engine: str) -> None:
+    ran = lost(project, engine, 'raise ValueError("rank one is broken")')
+    assert "E           ValueError: rank one is broken" in ran.text
+    assert "failed in a process of its own at world_size=2, rank 1 of 2" in ran.text
+    assert ran.findings == []
+
+
+@pytest.mark.parametrize("engine", WAIT)
+def test_a_rank_that_is_killed_is_named(project: Project, engine: str) -> None:
+    ran = lost(project, engine, "os.kill(os.getpid(), 9)")
+    reason = "rank 1 of 2 died of SIGKILL (signal 9) at world_size=2, before the end of the test"
+    assert ran.finding("test_world", "rss")["reason"] == reason
+
+
+@pytest.mark.parametrize("engine", WAIT)
+def test_a_rank_that_never_answers_is_told_from_those_that_wait_for_it(project: Project, engine: str) -> None:
+    began = time.monotonic()
+    ran = lost(project, engine, "time.sleep(1000)")
+    reason = ran.finding("test_world", "rss")["reason"]
+    if engine == "gloo":
+        assert reason == f"hung at world_size=2: rank 1 of 2 no answer for {STEP} s"
+        assert re.search(r"where rank 0 was.*in barrier.*where rank 1 was.*line 9 in test_world", ran.text, re.DOTALL)
+    else:
+        # Nothing tells one sleep from another.
+        assert reason == f"hung at world_size=2: rank 0, 1 of 2 no answer for {STEP} s"
+    assert re.search(r"where rank 1 was.*line 9 in test_world", ran.text, re.DOTALL)
+    spent = ran.recordings[0]["seconds"]
+    assert spent <= time.monotonic() - began
+    assert reported_after(ran, project.folder) < STEP + REPORTED
+
+
+@pytest.mark.parametrize("engine", WAIT)
+def test_a_rank_that_exits_too_early_is_named(project: Project, engine: str) -> None:
+    # Of processes that are not joined nobody notices; the test then takes its time.
+    ran = lost(project, engine, "os._exit(0)")
+    reason = ran.finding("test_world", "rss")["reason"]
+    assert reason.endswith("at world_size=2, before the end of the test") or engine == "process"
+    assert "rank 1 of 2 exited with status 0" in reason or engine == "process"
+
+
+def reported_after(ran: Outcome, folder: Path) -> float:
+    """Seconds from when the last process of the world began its body to the end of the run."""
+    return ran.ended - (folder / "pids").stat().st_mtime
+
+
+def test_worlds_of_several_workers_keep_apart(project: Project) -> None:
+    body = """
+        @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="process", rss="<= 64 MiB")
+        def test_{name}(world_size, worker_id):
+            began = time.monotonic()
+            time.sleep(0.2)
+            with open("spans", "a") as file:
+                file.write(f"{name}{{world_size}} {{worker_id}} {{began}} {{time.monotonic()}}\\n")
+    """
+    tests = "".join(body.format(name=name).replace("\n        ", "\n") for name in "ab")
+    project.write("test_it.py", f"import time\nimport pytest\n{tests}")
+    ran = project.run("-n2")
+    assert ran.last_line == "2 passed", ran.text
+    spans = [line.split() for line in (project.folder / "spans").read_text().splitlines()]
+    assert len({worker for _world, worker, _began, _ended in spans}) == 2
+    for world, _worker, began, ended in spans:
+        others = [(float(one[2]), float(one[3])) for one in spans if one[0] != world]
+        assert all(float(ended) <= start or end <= float(began) for start, end in others)
