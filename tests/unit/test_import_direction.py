@@ -67,7 +67,7 @@ LAYERS = (
         "settings",
     },
     {"rows"},
-    {"plan"},
+    {"plan", "scaling"},
     {
         "verdict",
         "floor",
@@ -86,7 +86,7 @@ LAYERS = (
         "probes.rss",
         "probes.user",
     },
-    {"series", "budget", "ratchet"},
+    {"series", "budget", "ratchet", "law", "bound", "formula"},
     {"resources"},
     {"units"},
 )
