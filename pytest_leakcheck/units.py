@@ -24,7 +24,7 @@ _AMOUNT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 # Longest first, so that a number is shown in the largest unit in which it is at least 1.
 _SHOWN: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 # Beyond this a budget is a slip of the pen (2**63 bytes is 8 EiB), and would not fit the readings' 64-bit arrays.
-_LARGEST: Final = 2**63 - 1
+LARGEST: Final = 2**63 - 1
 
 
 class AmountError(ValueError):
@@ -72,7 +72,7 @@ def _parse(value: object, unit: Unit, *, whole: bool) -> float:
         raise AmountError(f"{value!r} is not {'a number' if unit == 'count' else 'a size'}: write {valid}")
     if number < 0:
         raise AmountError(f"{value!r} is negative: a budget is 0 or more")
-    if number > _LARGEST:
+    if number > LARGEST:
         raise AmountError(f"{value!r} is too large: at most 2**63 - 1")
     return number
 

@@ -33,6 +33,7 @@ SHORTENED = {
     "python ci/bench/peers.py": ".venv/bin/python ci/bench/peers.py --help",
     "python ci/bench/tracing.py": ".venv/bin/python ci/bench/tracing.py --help",
     "python ci/bench/holders.py": ".venv/bin/python ci/bench/holders.py --help",
+    "python ci/bench/laws.py": ".venv/bin/python ci/bench/laws.py --help",
     "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
 }
 

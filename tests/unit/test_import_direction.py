@@ -73,8 +73,8 @@ LAYERS = (
         "sweep",
         "world",
     },
-    {"rows", "scaling"},
-    {"plan"},
+    {"rows"},
+    {"plan", "scaling"},
     {
         "verdict",
         "floor",
@@ -95,8 +95,7 @@ LAYERS = (
         "probes.user",
     },
     {"points"},
-    {"bound", "series", "budget", "ratchet"},
-    {"formula", "law"},
+    {"series", "budget", "ratchet", "law", "bound", "formula"},
     {"resources"},
     {"units"},
 )

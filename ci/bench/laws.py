@@ -1,0 +1,202 @@
+"""Does a law come out as it was put in? In: trials of each workload. Out: a markdown table, exit 1 below 99 %.
+
+A trial runs one workload at six sizes, each in a fresh child, and fits a law to the six peaks. The child collects,
+trims the heap, reads its resident size, resets its high-water mark, works, and reads the mark. What is kept comes as one
+large block, as many small objects, or as both, over a constant of up to 64 MiB: chosen at random for each trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import math
+import os
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pytest_leakcheck.bound import parse_bound
+from pytest_leakcheck.law import BORDER, Law
+from pytest_leakcheck.scaling import judge_points
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+SIZES: Final = (8, 16, 32, 64, 128, 256)
+# What the advice on six sizes says to add.
+MORE: Final = (512, 1024)
+NEEDED: Final = 0.99
+BELOW: Final = {"O(log n)": "O(1)", "O(sqrt n)": "O(log n)", "O(n)": "O(sqrt n)"}
+STYLES: Final = ("block", "objects", "both")
+# What every unit of work takes and gives back, so that the peak of a constant workload is not its first allocation.
+BUFFER: Final = 64 * KIB
+TRIM: Final = ctypes.CDLL(None).malloc_trim
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is kept after so many units of work.
+
+    Attributes:
+        name: As the table shows it.
+        order: The law that its peaks follow.
+        exponent: Of that law; None for a constant.
+        per: Bytes per unit of the law: of work, of its root, of its doublings.
+    """
+
+    name: str
+    order: str
+    exponent: float | None
+    per: int
+
+    def kept(self, size: int) -> int:
+        """Bytes that are kept once `size` units are done."""
+        if self.exponent is None:
+            return self.per
+        return round(self.per * (math.log2(size) if self.exponent == 0 else size**self.exponent))
+
+
+WORKLOADS: Final = (
+    Workload("constant 32 MiB", "O(1)", None, 32 * MIB),
+    Workload("constant 200 KiB", "O(1)", None, 200 * KIB),
+    Workload("4 MiB per doubling", "O(log n)", 0.0, 4 * MIB),
+    Workload("128 KiB per doubling", "O(log n)", 0.0, 128 * KIB),
+    Workload("4 MiB times the root", "O(sqrt n)", 0.5, 4 * MIB),
+    Workload("64 KiB times the root", "O(sqrt n)", 0.5, 64 * KIB),
+    Workload("1 MiB per unit", "O(n)", 1.0, MIB),
+    Workload("4 KiB per unit", "O(n)", 1.0, 4 * KIB),
+)
+
+
+def work(workload: Workload, size: int, style: str, constant: int, dice: random.Random) -> int:
+    """Do `size` units of work, keeping what the workload says; the number of things that were kept."""
+    kept: list[object] = [bytearray(constant)]
+    share = {"block": 1.0, "objects": 0.0, "both": 0.5}[style]
+    small = 0
+    for unit in range(1, size + 1):
+        buffer = bytearray(BUFFER)
+        due = round(workload.kept(unit) * (1 - share))
+        while small < due:
+            one = bytes(dice.randrange(33, 2000)) if due - small > 2000 else bytes(max(1, due - small - 33))
+            kept.append(one)
+            small += len(one) + 33
+        del buffer
+    kept.append(bytearray(round(workload.kept(size) * share)))
+    return len(kept)
+
+
+def peak(run: Callable[[], object]) -> int:
+    """How far the resident size of a fresh child rises above its start, in bytes.
+
+    Raises:
+        RuntimeError: The child died.
+    """
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, str(_rise(run)).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as answers:
+        answer = answers.read()
+    os.waitpid(child, 0)
+    if not answer:
+        raise RuntimeError("a child died before it could answer")
+    return int(answer)
+
+
+def _rise(run: Callable[[], object]) -> int:
+    gc.collect()
+    TRIM(0)
+    before = _status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    run()
+    return _status("VmHWM") - before
+
+
+def _status(field: str) -> int:
+    text = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(text.partition(f"{field}:")[2].split()[0]) * KIB
+
+
+def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[int]:
+    """The peaks of one workload, with a payload and a constant that the seed decides."""
+    dice = random.Random(seed)  # noqa: S311 - sizes of payloads
+    style, constant = dice.choice(STYLES), dice.randrange(0, 64 * MIB)
+    return [peak(lambda size=size: work(workload, size, style, constant, dice)) for size in sizes]  # type: ignore[misc]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What came of the trials of one workload: counts of trials, and the worst errors."""
+
+    trials: int
+    right: int
+    wrong: int
+    unsure: int
+    still_unsure: int
+    exponent_error: float
+    slope_error: float
+
+    def row(self, workload: Workload) -> str:
+        exponent = "" if workload.exponent is None else f"{self.exponent_error:.2f}"
+        slope = f"{self.slope_error:.1%}".replace("%", " %") if workload.exponent == 1 else ""
+        found = f"{self.right}/{self.trials} | {self.wrong} | {self.unsure} | {self.still_unsure}"
+        return f"| {workload.name} | {workload.order} | {found} | {exponent} | {slope} |"
+
+
+def tally(workload: Workload, trials: int) -> Tally:
+    laws, wrong, unsure, still = [], 0, 0, 0
+    for seed in range(trials):
+        peaks = trial(workload, seed, SIZES)
+        own, law = judge(workload.order, SIZES, peaks)
+        below = BELOW.get(workload.order)
+        lower = judge(below, SIZES, peaks)[0] if below else "over_budget"
+        wrong += own == "over_budget" or lower == "ok"
+        if own == "inconclusive":
+            unsure += 1
+            more = [*peaks, *trial(workload, seed, MORE)]
+            still += judge(workload.order, (*SIZES, *MORE), more)[0] == "inconclusive"
+        laws.append(law)
+    errors = [abs((law.exponent or 0.0) - (workload.exponent or 0.0)) for law in laws]
+    slopes = [abs(law.slope / workload.per - 1) for law in laws]
+    right = sum(order(law) == workload.order for law in laws)
+    return Tally(trials, right, wrong, unsure, still, max(errors), max(slopes))
+
+
+def judge(text: str, sizes: Sequence[int], peaks: Sequence[int]) -> tuple[str, Law]:
+    verdict, law = judge_points("rss", "units", sizes, peaks, parse_bound(text, "units", "bytes"))
+    return verdict.outcome, law
+
+
+def order(law: Law) -> str:
+    """The law as a budget would name it: between the logarithm and the line lies the root."""
+    return "O(sqrt n)" if law.exponent is not None and BORDER <= law.exponent < 1 - BORDER else law.order
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Laws that are put in, and the laws that come out.")
+    parser.add_argument("--trials", type=int, default=50, help="of each workload (default: 50)")
+    trials: int = parser.parse_args().trials
+    print("| kept | law | right | wrong verdict | not sure | with 2 sizes more | exponent off by | slope off by |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
+    tallies = []
+    for workload in WORKLOADS:
+        tallies.append(tally(workload, trials))
+        print(tallies[-1].row(workload), flush=True)
+    large = [one for one, workload in zip(tallies, WORKLOADS, strict=True) if workload.per >= MIB]
+    right = sum(one.right for one in large) / sum(one.trials for one in large)
+    sound = 1 - sum(one.wrong for one in tallies) / sum(one.trials for one in tallies)
+    print(
+        f"\n{right:.1%} right where a MiB or more is added, {sound:.1%} of all verdicts not wrong; 99 % needed of each"
+    )
+    return int(min(right, sound) < NEEDED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
