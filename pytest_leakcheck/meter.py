@@ -24,6 +24,8 @@ from pytest_leakcheck.series import Phase, Series
 _TREE: Final = ("fd", "thread", "process")
 # Events may cost four times this, in seconds, before the deep ones are left out.
 _PLAIN: Final = 1.0
+# How far the kernel's mark and an exact reading may lie apart: two batches of 32 pages.
+_COARSE: Final = 1 << 18
 
 
 class Meter:
@@ -31,6 +33,7 @@ class Meter:
 
     Attributes:
         unavailable: Why there is no peak of a wanted resource.
+        exact: The peak of memory is that of one moment between two calls; if not, it is the kernel's own mark.
     """
 
     def __init__(self, wanted: Iterable[str]) -> None:
@@ -44,8 +47,6 @@ class Meter:
         self._closing: list[Callable[[], None]] = []
         self._gauges: dict[str, Callable[[], int]] = {}
         self._phases: dict[str, Phase] = {}
-        # Gauges follow a test at each call too, wherever any is registered.
-        self._traces = bool(names - {"rss"})
         self._rss = self._open_rss() if "rss" in names else None
         self._open_tree(names)
         self._open_instruments(names)
@@ -54,7 +55,8 @@ class Meter:
         # Numbers in place: an int kept per event would be memory of ours in the peak.
         self._starts = array("q", bytes(8 * len(self._reads)))
         self._tops = array("q", bytes(8 * len(self._reads)))
-        self._rss_start = 0
+        self._rss_start = self._rss_top = 0
+        self.exact = True
 
     def _open_rss(self) -> PeakRss | None:
         mark = PeakRss()
@@ -97,14 +99,13 @@ class Meter:
     def begin(self) -> None:
         """From here on."""
         gc.collect()
-        self._tracer = Tracer(_AtEachCall(self._look), _PLAIN) if self._traces else None
+        self._tracer = Tracer(_AtEachCall(self._look), _PLAIN)
         for at, read in enumerate(self._reads.values()):
             self._starts[at] = self._tops[at] = read()
         if self._rss is not None:
             self._rss.trim()
-            self._rss_start = self._rss.reset()
-        if self._tracer is not None:
-            self._tracer.arm()
+            self._rss_start = self._rss_top = self._rss.reset()
+        self._tracer.arm()
 
     def end(self) -> tuple[tuple[Series, ...], dict[str, int], tuple[Phase, ...]]:
         """Give everything back.
@@ -112,8 +113,7 @@ class Meter:
         Returns:
             Start and end of each counter, how far each stood above its start at its highest, and the same for phases.
         """
-        if self._tracer is not None:
-            self._tracer.close()
+        self._tracer.close()
         self._look()
         self._take_phase()
         now = [read() for read in self._reads.values()]
@@ -156,13 +156,21 @@ class Meter:
             found[name] = self._tops[at] - self._starts[at]
             self._tops[at] = read()
         if self._rss is not None:
-            found["rss"] = max(0, self._rss.read() - self._rss_start)
-            self._rss.reset()
+            # The mark is coarse and misses nothing; what was read at each call is exact, and misses what comes and goes in
+            # one call of C. Where the two agree, the exact one counts.
+            mark = self._rss.read()
+            if mark - self._rss_top > _COARSE:
+                self._rss_top, self.exact = mark, False
+            found["rss"] = self._rss_top - self._rss_start
+            self._rss_top = self._rss.reset()
         for name, peak in found.items():
             self._peaks[name] = max(self._peaks[name], peak)
         return found
 
     def _look(self) -> None:
+        if self._rss is not None:
+            resident = self._rss.now()
+            self._rss_top = max(self._rss_top, resident)
         for at, read in enumerate(self._reads.values()):
             value = read()
             self._tops[at] = max(self._tops[at], value)

@@ -8,19 +8,18 @@ large block, as many small objects, or as both, over a constant of up to 64 MiB:
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
+import json
 import math
 import os
 import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.bound import parse_bound
 from pytest_leakcheck.law import BORDER, Law
+from pytest_leakcheck.meter import Meter
 from pytest_leakcheck.scaling import judge_points
 
 KIB: Final = 1 << 10
@@ -33,7 +32,6 @@ BELOW: Final = {"O(log n)": "O(1)", "O(sqrt n)": "O(log n)", "O(n)": "O(sqrt n)"
 STYLES: Final = ("block", "objects", "both")
 # What every unit of work takes and gives back, so that the peak of a constant workload is not its first allocation.
 BUFFER: Final = 64 * KIB
-TRIM: Final = ctypes.CDLL(None).malloc_trim
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,8 @@ def work(workload: Workload, size: int, style: str, constant: int, dice: random.
     return len(kept)
 
 
-def peak(run: Callable[[], object]) -> int:
-    """How far the resident size of a fresh child rises above its start, in bytes.
+def peak(run: Callable[[], object]) -> tuple[int, bool]:
+    """How far the resident size of a fresh child rises above its start, in bytes, and whether that is exact.
 
     Raises:
         RuntimeError: The child died.
@@ -98,7 +96,7 @@ def peak(run: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         try:
-            os.write(write, str(_rise(run)).encode())
+            os.write(write, json.dumps(_rise(run)).encode())
         finally:
             os._exit(0)
     os.close(write)
@@ -107,24 +105,19 @@ def peak(run: Callable[[], object]) -> int:
     os.waitpid(child, 0)
     if not answer:
         raise RuntimeError("a child died before it could answer")
-    return int(answer)
+    rise, exact = json.loads(answer)
+    return rise, exact
 
 
-def _rise(run: Callable[[], object]) -> int:
-    gc.collect()
-    TRIM(0)
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+def _rise(run: Callable[[], object]) -> tuple[int, bool]:
+    meter = Meter(["rss"])
+    meter.begin()
     run()
-    return _status("VmHWM") - before
+    _series, peaks, _phases = meter.end()
+    return peaks["rss"], meter.exact
 
 
-def _status(field: str) -> int:
-    text = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(text.partition(f"{field}:")[2].split()[0]) * KIB
-
-
-def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[int]:
+def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[tuple[int, bool]]:
     """The peaks of one workload, with a payload and a constant that the seed decides."""
     dice = random.Random(seed)  # noqa: S311 - sizes of payloads
     style, constant = dice.choice(STYLES), dice.randrange(0, 64 * MIB)
@@ -169,8 +162,9 @@ def tally(workload: Workload, trials: int) -> Tally:
     return Tally(trials, right, wrong, unsure, still, max(errors), max(slopes))
 
 
-def judge(text: str, sizes: Sequence[int], peaks: Sequence[int]) -> tuple[str, Law]:
-    verdict, law = judge_points("rss", "units", sizes, peaks, parse_bound(text, "units", "bytes"))
+def judge(text: str, sizes: Sequence[int], points: Sequence[tuple[int, bool]]) -> tuple[str, Law]:
+    peaks, exact = [peak for peak, _exact in points], all(exact for _peak, exact in points)
+    verdict, law = judge_points("rss", "units", sizes, peaks, parse_bound(text, "units", "bytes"), exact=exact)
     return verdict.outcome, law
 
 

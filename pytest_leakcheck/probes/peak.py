@@ -12,20 +12,22 @@ from pytest_leakcheck.probes.processes import open_high
 
 # <proc(5)>: sets the mark back to what is resident now.
 _RESET: Final = b"5"
+_PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
 
 
 class PeakRss:
     """The highest number of resident bytes (VmHWM) since the last `reset`.
 
-    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: a few pages of the interpreter's.
-    Cost: 10 us, and a trim. Scope: this process. Pages of files that are touched for the first time count: a library
+    Resolution: 128 KiB per CPU that the process runs on, since the kernel keeps the mark by counters that each adds to in
+    batches of 32 pages; `now` is exact from kernel 6.17 on, and off by as much before.
+    Cost: 10 us, and a trim; `now` 1.2 us. Scope: this process. Pages of files that are touched for the first time count: a library
     that is loaded meanwhile is a constant part of the peak. Fallback: none outside Linux.
     """
 
     resource = "rss"
 
     def __init__(self) -> None:
-        self._status = self._clear = -1
+        self._status = self._clear = self._statm = -1
         self._trim: Any = None
 
     def open(self) -> None:
@@ -37,6 +39,7 @@ class PeakRss:
             raise Unavailable("the peak of resident memory is read from /proc, which only Linux has")
         try:
             self._status = open_high("/proc/self/status")
+            self._statm = open_high("/proc/self/statm")
             self._clear = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
             os.write(self._clear, _RESET)
         except OSError as error:
@@ -59,11 +62,15 @@ class PeakRss:
     def read(self) -> int:
         return self._of(b"VmHWM:")
 
+    def now(self) -> int:
+        """What is resident at this moment."""
+        return int(os.pread(self._statm, 64, 0).split(None, 2)[1]) * _PAGE
+
     def close(self) -> None:
-        for descriptor in (self._status, self._clear):
+        for descriptor in (self._status, self._clear, self._statm):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._status = self._clear = -1
+        self._status = self._clear = self._statm = -1
 
     def _of(self, name: bytes) -> int:
         text = os.pread(self._status, 4096, 0)
