@@ -11,6 +11,8 @@ from pytest_leakcheck.series import Recording
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 
+# In the environment of a recording whose peak of memory was read at that moment, and is not the kernel's coarser mark.
+EXACT: Final = "memory peak"
 ENGINES: Final = ("thread", "process", "gloo")
 
 
@@ -99,6 +101,13 @@ class Scaled:
 
     def peaks(self, resource: str, figure: Figure) -> tuple[int, ...]:
         return tuple(point.peak(resource, figure) for point in self.points)
+
+    def is_exact(self, resource: str) -> bool:
+        """Whether the peaks are known to a page, at every size."""
+        if resource != "rss":
+            return True
+        read = (EXACT in recording.environment for point in self.points for recording in point.recordings)
+        return all(read) and not any(point.children for point in self.points)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` gives it back equal."""

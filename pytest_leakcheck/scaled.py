@@ -173,7 +173,8 @@ def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
             missing = f"the test never called leakcheck.gauge({aim.resource.removeprefix('gauge:')!r}, ...)"
         return Verdict(aim.resource, "unavailable", reason=missing), None
     peaks = scaled.peaks(aim.resource, aim.figure)
-    return judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=aim.figure == "at_least")
+    lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
+    return judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact)
 
 
 def _recording(told: Sequence[tuple[str, Any]]) -> Recording | None:

@@ -13,7 +13,7 @@ import pytest
 from pytest_leakcheck.fixture import Inert
 from pytest_leakcheck.fresh import Board
 from pytest_leakcheck.meter import Meter
-from pytest_leakcheck.points import Sizing
+from pytest_leakcheck.points import EXACT, Sizing
 from pytest_leakcheck.runner import describe_environment
 from pytest_leakcheck.series import Recording
 
@@ -58,7 +58,7 @@ class SizedProtocol:
             series,
             stopped="iterations",
             unavailable=meter.unavailable,
-            environment=describe_environment(),
+            environment={**describe_environment(), **({EXACT: "between two calls"} if meter.exact else {})},
             peaks=peaks,
             phases=phases,
         )

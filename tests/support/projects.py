@@ -91,5 +91,6 @@ class Project:
             command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=limit
         )
         written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-        parts = (written.get(name, empty) for name, empty in (("findings", []), ("recordings", []), ("scaled", {})))
-        return Outcome(done.returncode, done.stdout + done.stderr, *parts, ended=time.time())
+        found, readings = written.get("findings", []), written.get("recordings", [])
+        scaled = written.get("scaled", {})
+        return Outcome(done.returncode, done.stdout + done.stderr, found, readings, scaled, time.time())
