@@ -154,6 +154,7 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
     fail_on: tuple[str, ...],
     missing: str = "skip",
     reason: str = "",
+    culprits: Sequence[Culprit] = (),
 ) -> Finding:
     """Judge a test that was run over an axis.
 
@@ -165,6 +166,7 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
         fail_on: As in `conclude`.
         missing: As in `conclude`.
         reason: That of the budget.
+        culprits: What is known of causes, one per resource at most.
     """
     verdicts = tuple(verdict for verdict, _law in judged)
     colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
@@ -180,6 +182,7 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
         held={},
         recording=recording,
         reasons=dict.fromkeys(budgets, reason) if reason else {},
+        culprit=next((one for one in culprits if one.resource == worst.resource and worst.outcome in RED), None),
         scaled=scaled,
         laws=tuple(law for _verdict, law in judged),
     )

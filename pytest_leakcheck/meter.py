@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.called import name_of_called
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.peak import Composition, highest_at
+from pytest_leakcheck.attribution.site import Site, path_to
 from pytest_leakcheck.attribution.tracer import Event, Handler, Tracer
 from pytest_leakcheck.probes import CATALOG, Instrument, Unavailable, open_instruments
 from pytest_leakcheck.probes.changes import Changes, follow
@@ -36,10 +40,11 @@ class Meter:
         exact: The peak of memory is that of one moment between two calls; if not, it is the kernel's own mark.
     """
 
-    def __init__(self, wanted: Iterable[str]) -> None:
+    def __init__(self, wanted: Iterable[str], naming: int = 0) -> None:
         """
         Args:
             wanted: Resources; gauges come by `gauge`.
+            naming: Bytes of memory above the start at which to look what it is made of; 0 for never.
         """
         names = set(wanted)
         self.unavailable: dict[str, str] = {}
@@ -51,6 +56,8 @@ class Meter:
         self._open_tree(names)
         self._open_instruments(names)
         self._open_folders(names)
+        self._composition = Composition("rss", naming) if naming else None
+        self._paths: dict[str, tuple[Site, ...]] = {}
         self._peaks = dict.fromkeys([*self._reads, *(["rss"] if self._rss else [])], 0)
         # Numbers in place: an int kept per event would be memory of ours in the peak.
         self._starts = array("q", bytes(8 * len(self._reads)))
@@ -149,6 +156,17 @@ class Meter:
         else:
             self._peaks[key] = max(self._peaks[key], read)
 
+    def _look_into(self, risen: int, frame: FrameType | None) -> None:
+        composition = self._composition
+        if composition is not None and frame is not None and not composition.done and risen >= composition.wanted:
+            composition.look(frame, risen)
+
+    def culprits(self) -> list[Culprit]:
+        """After the end: where each counter was highest, and what memory was made of."""
+        found = [highest_at(name, path) for name, path in self._paths.items()]
+        named = [self._composition.culprit()] if self._composition else []
+        return [*(one for one in found if one is not None), *named]
+
     def _take_phase(self) -> dict[str, int]:
         """What the counters stood at at their highest since the last phase began; another begins."""
         found = {}
@@ -167,13 +185,18 @@ class Meter:
             self._peaks[name] = max(self._peaks[name], peak)
         return found
 
-    def _look(self) -> None:
+    def _look(self, frame: FrameType | None = None, called: Any = None) -> None:
         if self._rss is not None:
             resident = self._rss.now()
-            self._rss_top = max(self._rss_top, resident)
-        for at, read in enumerate(self._reads.values()):
+            if resident > self._rss_top:
+                self._rss_top = resident
+                self._look_into(resident - self._rss_start, frame)
+        for at, (name, read) in enumerate(self._reads.items()):
             value = read()
-            self._tops[at] = max(self._tops[at], value)
+            if value > self._tops[at]:
+                self._tops[at] = value
+                if frame is not None and value - self._starts[at] > self._peaks[name]:
+                    self._paths[name] = path_to(frame, f"{name_of_called(called)}()" if called is not None else "")
         # Several threads may add to them meanwhile.
         for name, gauge in list(self._gauges.items()):
             value = gauge()
@@ -183,7 +206,7 @@ class Meter:
 class _AtEachCall:
     """Listens to a tracer."""
 
-    def __init__(self, look: Callable[[], None]) -> None:
+    def __init__(self, look: Callable[[FrameType, Any], None]) -> None:
         self._look = look
 
     def begin(self) -> None:
@@ -192,10 +215,10 @@ class _AtEachCall:
     def handler(self) -> Handler:
         look = self._look
 
-        def on_event(event: Event, _frame: FrameType, _called: Any) -> None:
+        def on_event(event: Event, frame: FrameType, called: Any) -> None:
             # What is only about to be called has changed nothing yet.
             if event != "c_call":
-                look()
+                look(frame, called)
 
         return on_event
 

@@ -25,12 +25,14 @@ class Sizing:
         size: Its value.
         resources: Whose peaks are wanted.
         engine: What starts the world; empty where the test itself does.
+        naming: Bytes above the start at which to look what memory is made of; 0 takes the peak alone.
     """
 
     axis: str
     size: int
     resources: tuple[str, ...]
     engine: Engine = ""
+    naming: int = 0
 
     @property
     def of_processes(self) -> bool:

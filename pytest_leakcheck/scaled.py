@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_leakcheck import fresh
+from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.children import ChildrenPeak
 from pytest_leakcheck.errand import Answer, report_of, send, tear_down, warn
 from pytest_leakcheck.failure import LeakError
@@ -26,7 +27,7 @@ from pytest_leakcheck.markers import SCALING, MarkError
 from pytest_leakcheck.points import Point, Scaled, Sizing
 from pytest_leakcheck.protocol import keep_first_line
 from pytest_leakcheck.report.block import block
-from pytest_leakcheck.runner import describe_environment
+from pytest_leakcheck.runner import RED, describe_environment
 from pytest_leakcheck.scaling import judge_points
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.session import glyphs_of
@@ -40,6 +41,9 @@ SWEEP: Final = pytest.StashKey[Sweep]()
 # asked for, xdist is told as well, so that no worker waits for another.
 _GROUP: Final = "leakcheck-worlds"
 # In the stack of a rank that waits in a collective operation.
+# A run is repeated to look into it if it took at most so many seconds; and it is looked into near its peak.
+_QUICK: Final = 5.0
+_NEAR: Final = 0.9
 _COLLECTIVES: Final = "/torch/distributed/distributed_c10d.py"
 
 
@@ -86,14 +90,15 @@ class _Run:
         self._settings = settings
         self._sweep = item.stash[SWEEP]
         self._points: list[Point] = []
+        self._culprits: list[Culprit] = []
         self._began = time.monotonic()
 
     def reports(self) -> list[pytest.TestReport]:
         """Run it. Returns what is to be logged in place of a run of its own."""
         why_not = fresh.unsupported() or _missing_engine(self._sweep)
         if why_not:
-            judged = [(Verdict(aim.resource, "unavailable", reason=why_not), None) for aim in self._sweep.aims]
-            return [_report(self._item, self._conclude(judged))]
+            missing = [Verdict(aim.resource, "unavailable", reason=why_not) for aim in self._sweep.aims]
+            return [_report(self._item, self._conclude([(verdict, None) for verdict in missing]))]
         last: list[pytest.TestReport] = []
         for size in self._sweep.sizes:
             answer, children = self._send(size)
@@ -106,12 +111,24 @@ class _Run:
             if _lost(answer) or len(recordings) < len(answer.told):
                 return [self._report_lost(size, answer)]
             self._points.append(Point(size, tuple(recordings), children, round(answer.ended.seconds, 3)))
+            self._culprits = _culprits(answer)
             last = [report_of(self._item, value) for kind, value in answer.told[0] if kind == "report"]
-        finding = self._conclude([_judge(self._scaled(), aim) for aim in self._sweep.aims])
+        judged = [_judge(self._scaled(), aim) for aim in self._sweep.aims]
+        if any(verdict.resource == "rss" and verdict.outcome in RED for verdict, _law in judged):
+            self._culprits += self._look_into_memory()
+        finding = self._conclude(judged)
         return [_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
 
-    def _send(self, size: int) -> tuple[Answer, int]:
-        sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine)
+    def _look_into_memory(self) -> list[Culprit]:
+        """Once more, at the largest size that was quick, to see what its peak is made of."""
+        point = next((one for one in reversed(self._points) if one.seconds <= _QUICK), self._points[0])
+        own = max(recording.peaks["rss"] for recording in point.recordings)
+        if own <= 0:
+            return []
+        return [one for one in _culprits(self._send(point.size, naming=round(_NEAR * own))[0]) if one.resource == "rss"]
+
+    def _send(self, size: int, naming: int = 0) -> tuple[Answer, int]:
+        sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
         children = ChildrenPeak()
         watch = children.look if "rss" in sizing.resources and not sizing.of_processes else None
         with _alone(self._item.config) if sizing.of_processes else nullcontext():
@@ -143,7 +160,7 @@ class _Run:
             budgets[aim.resource] = ", ".join(filter(None, (budgets.get(aim.resource), str(aim))))
         fail_on = (*self._settings.fail_on, *(("inconclusive",) if lost else ()))
         missing, reason = self._settings.missing, self._sweep.reason
-        return conclude_sizes(recording, budgets, judged, self._scaled(), fail_on, missing, reason)
+        return conclude_sizes(recording, budgets, judged, self._scaled(), fail_on, missing, reason, self._culprits)
 
 
 @contextmanager
@@ -175,6 +192,12 @@ def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
     return judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact)
+
+
+def _culprits(answer: Answer) -> list[Culprit]:
+    """Of the first rank that has any: they all run the same body."""
+    found = ([Culprit.from_json(value) for kind, value in told if kind == "culprit"] for told in answer.told)
+    return next(filter(None, found), [])
 
 
 def _recording(told: Sequence[tuple[str, Any]]) -> Recording | None:

@@ -42,7 +42,7 @@ class SizedProtocol:
     # The innermost of all, so that no other plugin's work is in between.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-        meter = pyfuncitem.config.stash[METER] = Meter(self._sizing.resources)
+        meter = pyfuncitem.config.stash[METER] = Meter(self._sizing.resources, self._sizing.naming)
         if self._sizing.engine == "thread":
             pyfuncitem.obj = _in_threads(pyfuncitem.obj, self._sizing.size)
         self._board.iteration += 1
@@ -63,6 +63,8 @@ class SizedProtocol:
             phases=phases,
         )
         self._write("recording", recording.to_json())
+        for culprit in meter.culprits():
+            self._write("culprit", culprit.to_json())
         return result
 
 

@@ -83,6 +83,11 @@ class Allocations:
         return _difference(self._before, after, self.counted)
 
 
+def kept_now() -> tuple[Kept, ...]:
+    """All that was allocated since the trace began and is there at this moment, as of one iteration."""
+    return _difference({}, _by_stack(0), 1)
+
+
 def _by_stack(least: int) -> dict[_Stack, tuple[int, int]]:
     found: dict[_Stack, tuple[int, int]] = {}
     for _domain, size, frames, *_total in tracemalloc.take_snapshot().traces._traces:  # type: ignore[attr-defined]
