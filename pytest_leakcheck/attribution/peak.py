@@ -102,10 +102,10 @@ def _holder(frame: FrameType, wanted: int) -> Owner | None:
 
 
 def _ways(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    """A variable, and the attributes of what it refers to."""
-    yield (name,), value
+    """The attributes of what a variable refers to, which say more, and the variable itself."""
     for attribute, held in list((instance_dict(value) or {}).items()):
         yield (name, f".{attribute}"), held
+    yield (name,), value
 
 
 def _owner(function: str, names: tuple[str, ...], held: Any) -> Owner:

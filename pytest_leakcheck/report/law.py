@@ -74,7 +74,8 @@ def _parts(point: Point, resource: str) -> str:
         texts = [format_amount(peak, unit) for peak in ranks]
         if len(" + ".join(texts)) <= _ROOM:
             return f"  {' + '.join(texts)}"
-        return f"  {format_amount(min(ranks), unit)} to {format_amount(max(ranks), unit)} each"
+        low, high = format_amount(min(ranks), unit), format_amount(max(ranks), unit)
+        return f"  {low} to {high} each" if low != high else f"  {low} each"
     if resource == _OF_MEMORY and point.children:
         return f"  {format_amount(point.children, unit)} of it in children"
     return ""
@@ -116,7 +117,7 @@ def _how(scaled: Scaled, resources: set[str]) -> str:
         children = (
             "children of ranks left out" if scaled.engine in ("process", "gloo") else "children seen from outside"
         )
-        parts.append(f"memory by the kernel's high-water mark, {children}")
+        parts.append(f"memory between calls and by the kernel's mark, {children}")
     if resources - {_OF_MEMORY}:
         parts.append("counters at each call and return, so not inside one call of C")
     return "; ".join(parts)
