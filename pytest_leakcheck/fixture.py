@@ -16,7 +16,8 @@ from pytest_leakcheck.resources import GAUGE_PREFIX, RESOURCES
 from pytest_leakcheck.settings import Settings
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.runner import Result
+    from pytest_leakcheck.protocol import Iteration
+    from pytest_leakcheck.runner import Repetition, Result
 
 Level = int | str | None
 
@@ -60,15 +61,20 @@ class Leakcheck(Protocol):
         ...
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        """Follow a counter of your own: in a loop it is read after each step, and must not keep growing.
+        """Follow a counter of your own: it must not keep growing.
 
+        It is read after each step of a loop; in a test that is repeated as a whole, at the end of its body, so call it
+        there in each iteration.
         In a test over an axis (``scaling_budget``) its highest reading counts, taken at each call and return; a number in
         place of a function is one reading.
         """
         ...
 
     def checkpoint(self, label: str) -> None:
-        """A phase of the test ends here: in a test over an axis the report tells its peaks apart from the next one's."""
+        """A phase of the test ends here, and the report tells it apart from the next one.
+
+        In a repeated test or loop by what it adds to the counters; in a test over an axis by its peaks.
+        """
         ...
 
 
@@ -80,8 +86,10 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
         from pytest_leakcheck.sized import Sized
 
         return Sized(node.config)
-    from pytest_leakcheck.protocol import PLAN
+    from pytest_leakcheck.protocol import PLAN, REPEATING
 
+    if REPEATING in node.stash:
+        return _Repeated(node.stash[REPEATING])
     return Inert() if PLAN in node.stash else _Measuring(node, settings)
 
 
@@ -131,6 +139,19 @@ class Inert:
         """Nothing is measured."""
 
 
+class _Repeated(Inert):
+    """In a test that is repeated as a whole: its loops run one step, its gauges are read at the end of each iteration."""
+
+    def __init__(self, iteration: Iteration) -> None:
+        self._iteration = iteration
+
+    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
+        self._iteration.gauges.follow(name, read, level)
+
+    def checkpoint(self, label: str) -> None:
+        self._iteration.repetition.checkpoint(label)
+
+
 class _Measuring:
     rank = 0
 
@@ -140,6 +161,7 @@ class _Measuring:
         self._gauges: dict[str, Callable[[], int]] = {}
         self._gauge_levels: dict[str, int | None] = {}
         self._looping = False
+        self._repetition: Repetition | None = None
 
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
         from pytest_leakcheck.markers import effort_of
@@ -153,7 +175,7 @@ class _Measuring:
             effort = replace(effort, iterations=n)
         budgets = (*self._gauge_budgets(), *read_levels(levels))
         process = self._node.config.stash.get(PROCESS, {})
-        repetition = Repetition(Plan(self._node.nodeid, budgets, effort, process), self._gauges)
+        repetition = self._repetition = Repetition(Plan(self._node.nodeid, budgets, effort, process), self._gauges)
         step, wanted = 0, True
         repetition.begin()
         self._looping = True
@@ -167,7 +189,7 @@ class _Measuring:
             repetition.end("interrupted")
             raise
         finally:
-            self._looping = False
+            self._looping, self._repetition = False, None
         self._report(repetition.end())
 
     @contextlib.contextmanager
@@ -189,7 +211,8 @@ class _Measuring:
         self._gauge_levels[name] = level
 
     def checkpoint(self, label: str) -> None:
-        """Phases are told apart where a peak is taken."""
+        if self._repetition is not None:
+            self._repetition.checkpoint(label)
 
     def _gauge_budgets(self) -> tuple[Budget, ...]:
         return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())

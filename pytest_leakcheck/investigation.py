@@ -40,7 +40,7 @@ from pytest_leakcheck.attribution.rounds import (
 from pytest_leakcheck.attribution.source import text_of
 from pytest_leakcheck.attribution.things import things_of
 from pytest_leakcheck.panel import Panel
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.verdict import Verdict
 
 # Memory that Python's allocators may have handed out.
@@ -200,6 +200,9 @@ class Investigation:
     def _sought(self, made: Made) -> Sought:
         name, slope = self._verdict.resource, self._verdict.slope
         iterations = max(1, self._schedule.used)
+        if name.startswith(GAUGE_PREFIX):
+            # What a counter of the user's own counts may be anything.
+            return Sought(iterations, slope, in_python=True)
         if find_resource(name).scarce:
             return Sought(iterations, slope, identities=made.identities)
         rate = self._rate if self._rate < _EACH else None

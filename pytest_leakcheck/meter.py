@@ -148,7 +148,7 @@ class Meter:
         self._look()
         found = self._take_phase()
         known = self._phases.get(label)
-        highest = {name: max(peak, known.peaks.get(name, peak) if known else peak) for name, peak in found.items()}
+        highest = {name: max(peak, known.amounts.get(name, peak) if known else peak) for name, peak in found.items()}
         self._phases[label] = Phase(label, highest, (known.count if known else 0) + 1)
 
     def gauge(self, name: str, read: Callable[[], int] | int, rank: int | None = None) -> None:

@@ -17,6 +17,8 @@ from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.rows import Rows
 
 _TREE: Final = ("fd", "thread", "process")
+# What can be read at any moment of an iteration.
+CHEAP: Final = frozenset({*_TREE, "task", "heap", "arrow", "mmap"})
 # Threads, processes and tasks that end by themselves a little later (executors and resolvers take up to 2 s) are waited
 # for, only where something looks wrong. A descriptor or a file alone has hardly anybody who would see to it, so it gets
 # less; a descriptor in a process of one thread, without children, has nobody at all.

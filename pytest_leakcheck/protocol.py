@@ -18,6 +18,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
+from pytest_leakcheck.gauges import Gauges
 from pytest_leakcheck.markers import SCALING, MarkError, read_marks
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.processes import thread_ids
@@ -35,14 +36,16 @@ PLAN: Final = pytest.StashKey[Plan]()
 FINDINGS: Final = pytest.StashKey[list[Finding]]()
 # On the config of a process that was started for one test: what the report should say of it.
 PROCESS: Final = pytest.StashKey[Mapping[str, str]]()
-REPEATING: Final = pytest.StashKey["_Iteration"]()
+REPEATING: Final = pytest.StashKey["Iteration"]()
 
 
-class _Iteration:
+class Iteration:
     """What is known of the inner run under way."""
 
-    def __init__(self, residue: Residue) -> None:
+    def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:
         self.residue = residue
+        self.repetition = repetition
+        self.gauges = gauges
         self.count = 0
         self.error: BaseException | None = None
 
@@ -160,6 +163,7 @@ class RepeatingProtocol:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         if REPEATING in item.stash:
+            item.stash[REPEATING].gauges.read()
             item.stash[REPEATING].residue.before_teardown()
 
     @pytest.hookimpl(wrapper=True)
@@ -193,7 +197,7 @@ class RepeatingProtocol:
         """
         residue = Residue(item)
         repetition = Repetition(plan, left=self._left)
-        iteration = item.stash[REPEATING] = _Iteration(residue)
+        iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
         try:
             repetition.begin()
             while True:
@@ -206,6 +210,8 @@ class RepeatingProtocol:
                     repetition.end("failed")
                     return None, [*self._subtests, *reports]
                 residue.put_back()
+                if iteration.count == 1:
+                    repetition.follow(*iteration.gauges.seal())
                 if failed:
                     return _does_not_repeat(repetition.end("failed", error), iteration.count, error), None
                 del reports

@@ -6,20 +6,21 @@
 
 from __future__ import annotations
 
-import errno
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.identity import Held, Identities, describe_target, group, survivors, take_identities
-from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.gauges import Phases
+from pytest_leakcheck.panel import CHEAP, Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.heap import is_quiet
-from pytest_leakcheck.probes.limits import read_limits
+from pytest_leakcheck.probes.limits import is_exhaustion, read_limits
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.series import Recording, Stopped
@@ -72,6 +73,7 @@ class Repetition:
         """
         self._plan = plan
         self._gauges = gauges if gauges is not None else {}
+        self._phases = Phases()
         self._ran = 0
         self._began = self._last_ended = time.perf_counter()
         self._deadline = self._began + plan.effort.max_time
@@ -82,6 +84,16 @@ class Repetition:
         self._identities_at_red: Identities | None = None
         self._out_of_time = False
         self._panel: Panel | None = None
+
+    def follow(self, gauges: Mapping[str, Callable[[], int]], budgets: tuple[Budget, ...]) -> None:
+        """More gauges, with what they are held to; only before the start is read."""
+        self._gauges = {**self._gauges, **gauges}
+        self._plan = replace(self._plan, budgets=(*budgets, *self._plan.budgets))
+
+    def checkpoint(self, label: str) -> None:
+        """A phase of the iteration under way ends here."""
+        if self._investigation is None:
+            self._phases.end(label)
 
     def begin(self) -> None:
         """Before the first iteration."""
@@ -101,6 +113,7 @@ class Repetition:
         if panel is None or panel.n < 0:
             return self._warm_up()
         panel.read(panel.n + 1 >= self._next_look)
+        self._phases.begin()
         now = time.perf_counter()
         # The next iteration will take about as long as this one did.
         self._out_of_time = 2 * now - self._last_ended > self._deadline
@@ -122,7 +135,7 @@ class Repetition:
         panel = self._panel
         if panel is None:
             return Result(self._plan, self._recording(None, stopped or "time"), (), {})
-        if error is not None and _is_exhaustion(error) and panel.n > 0:
+        if error is not None and is_exhaustion(error) and panel.n > 0:
             self._judge_exhaustion(panel, error)
         if stopped is None and panel.n == 0:
             self._judge_nothing()
@@ -159,7 +172,14 @@ class Repetition:
         self._identities = take_identities()
         self._looks = looks(self._plan.effort.most)
         self._next_look = next(self._looks)
+        self._open_phases(self._panel)
         self._panel.start()
+        self._phases.begin()
+
+    def _open_phases(self, panel: Panel) -> None:
+        # In a frame of its own: what is made on the way is gone when the start is read.
+        names = [budget.resource for budget in self._plan.budgets if budget.resource in CHEAP]
+        self._phases.open({name: panel.counter(name) for name in names if panel.has(name)})
 
     def _look(self, panel: Panel, *, final: bool) -> bool:
         self._next_look = next(self._looks, self._plan.effort.most)
@@ -293,6 +313,7 @@ class Repetition:
             limits=self._limits if panel else {},
             unavailable=panel.reasons() if panel else {},
             environment={**describe_environment(), **self._plan.process},
+            phases=self._phases.take(),
         )
 
 
@@ -312,19 +333,3 @@ def describe_environment() -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "libc": " ".join(platform.libc_ver()),
     }
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _is_exhaustion(error: BaseException) -> bool:
-    return any(
-        isinstance(cause, MemoryError)
-        or (isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-        for cause in _causes(error)
-    )

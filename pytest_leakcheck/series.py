@@ -41,16 +41,17 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What ended with ``leakcheck.checkpoint(label)``; of several with one label, the highest.
+    """What ended with ``leakcheck.checkpoint(label)``.
 
     Attributes:
         label: As it was given.
-        peaks: How far each counter stood above the start at its highest in this phase, in its unit.
-        count: How many there were.
+        amounts: By resource, in its unit. In a repeated test, what the phase added in the last iteration; where a test
+            ran once for its peaks, how far it stood above the start at its highest, of several with one label the most.
+        count: How many there were in one run.
     """
 
     label: str
-    peaks: Mapping[str, int]
+    amounts: Mapping[str, int]
     count: int = 1
 
 

@@ -102,6 +102,7 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         unit = find_resource(seen.resource).unit
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
         yield label, f"{seen.resource} {grew}; not judged"
+    yield from _phases(finding)
     yield from _held(finding, glyphs)
     if finding.culprit is not None:
         yield from culprit.rows(finding.culprit, _TEXT, glyphs)
@@ -159,6 +160,17 @@ def per(finding: Finding) -> str:
     from pytest_leakcheck.bound import singular
 
     return singular(finding.scaled.axis)
+
+
+def _phases(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Which part of an iteration adds to what is judged."""
+    if finding.verdict.outcome == "ok":
+        return
+    resource = finding.verdict.resource
+    parts = [(phase.label, phase.amounts[resource]) for phase in finding.recording.phases if resource in phase.amounts]
+    for label, (name, amount) in zip(chain(["phases"], repeat("")), parts, strict=False):
+        sign = "+" if amount >= 0 else ""
+        yield label, f"{name}: {resource} {sign}{format_amount(amount, find_resource(resource).unit)}"
 
 
 def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:

@@ -99,7 +99,7 @@ def _phases(scaled: Scaled) -> Iterator[tuple[str, str]]:
     label = "phases"
     for phase in recording.phases:
         amounts = ", ".join(
-            f"{name} {format_amount(peak, find_resource(name).unit)}" for name, peak in phase.peaks.items()
+            f"{name} {format_amount(peak, find_resource(name).unit)}" for name, peak in phase.amounts.items()
         )
         yield label, f"{phase.label}: {amounts}" + (f" at most, {phase.count} times" if phase.count > 1 else "")
         label = ""

@@ -117,8 +117,8 @@ def test_descriptors_are_counted_at_their_highest(leaky: Outcome) -> None:
 def test_phases_are_told_apart(leaky: Outcome) -> None:
     recording = json.loads(json.dumps(scaled_of(leaky, "test_files")))["points"][-1]["recordings"][0]
     assert recording["phases"] == [
-        {"label": "opened", "peaks": {"fd": 64}, "count": 1},
-        {"label": "closed", "peaks": {"fd": 64}, "count": 2},
+        {"label": "opened", "amounts": {"fd": 64}, "count": 1},
+        {"label": "closed", "amounts": {"fd": 64}, "count": 2},
     ]
     assert "closed: fd 64 at most, 2 times" in leaky.text
 

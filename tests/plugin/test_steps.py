@@ -180,3 +180,87 @@ def test_one_measurement_at_a_time(project: Project) -> None:
         """,
     )
     assert project.run().last_line == "5 passed"
+
+
+QUEUES = """
+    import os
+    import pytest
+
+    rows, kept = [], []
+
+    @pytest.mark.fd_budget(0)
+    def test_marked(leakcheck):
+        waiting = rows if LEAKY else []
+        waiting.append(1)
+        leakcheck.gauge("waiting", lambda: len(waiting))
+
+    @pytest.mark.fd_budget(0)
+    def test_phases(leakcheck):
+        os.close(os.open(os.devnull, os.O_RDONLY))
+        leakcheck.checkpoint("probed")
+        file = os.open(os.devnull, os.O_RDONLY)
+        kept.append(file) if LEAKY else os.close(file)
+        leakcheck.checkpoint("loaded")
+
+    def test_phases_of_a_loop(leakcheck):
+        for step in leakcheck.steps(fd=0):
+            leakcheck.checkpoint("probed")
+            file = os.open(os.devnull, os.O_RDONLY)
+            kept.append(file) if LEAKY else os.close(file)
+            leakcheck.checkpoint("loaded")
+"""
+
+
+def test_gauges_and_phases_of_a_repeated_test(project: Project) -> None:
+    body = QUEUES.replace("\n    ", "\n")
+    project.write("test_it.py", f"LEAKY = True\n{body}")
+    leaky = project.run()
+    found = leaky.finding("test_marked", "gauge:waiting")
+    assert (found["verdict"], found["slope"]) == ("leak", 1.0)
+    assert found["owner"]["name"] == "test_it.rows"
+    assert leaky.verdicts["test_marked", "fd"] == "ok"
+    # The part of an iteration in which it grows.
+    assert leaky.text.count("  phases       probed: fd +0\n               loaded: fd +1\n") == 2
+    recording = next(one for one in leaky.recordings if one["test"].endswith("test_phases"))
+    assert recording["phases"] == [
+        {"label": "probed", "amounts": {"fd": 0}, "count": 1},
+        {"label": "loaded", "amounts": {"fd": 1}, "count": 1},
+    ]
+    project.write("test_it.py", f"LEAKY = False\n{body}")
+    mended = project.run()
+    assert mended.last_line == "3 passed"
+    assert mended.verdicts["test_marked", "gauge:waiting"] == "ok"
+
+
+def test_a_gauge_that_comes_late_does_not_pass_unseen(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import itertools
+        import pytest
+        calls = itertools.count()
+
+        @pytest.mark.fd_budget(0)
+        def test_it(leakcheck):
+            if next(calls) == 4:
+                leakcheck.gauge("late", 1)
+        """,
+    )
+    found = project.run().finding("test_it")
+    assert found["verdict"] == "inconclusive"
+    assert "leakcheck.gauge('late') was not called in the first iteration" in found["reason"]
+
+
+def test_a_gauge_needs_an_iteration_of_warm_up(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.fd_budget(0)
+        def test_it(leakcheck):
+            leakcheck.gauge("rows", 1)
+        """,
+    )
+    ran = project.run("--leakcheck-warmup=0")
+    assert "RuntimeError: leakcheck.gauge('rows') needs an iteration of warm-up: --leakcheck-warmup=1" in ran.text
+    assert ran.last_line == "1 failed"

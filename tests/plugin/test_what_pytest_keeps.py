@@ -24,6 +24,7 @@ ROWS = {
         def test_it(inner): pass
     """,
     "tmp_path": "def test_it(tmp_path): assert list(tmp_path.iterdir()) == []; (tmp_path / 'file').write_text('x')",
+    "leakcheck": "def test_it(leakcheck): leakcheck.gauge('rows', lambda: 3); leakcheck.checkpoint('read')",
     "warnings": "def test_it(): warnings.warn('careful')",
     "print": "def test_it(): print('hello'); sys.stderr.write('there')",
     "record_property": "def test_it(record_property): record_property('name', 'value')",

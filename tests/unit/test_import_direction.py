@@ -36,6 +36,7 @@ LAYERS = (
     {
         "children",
         "fresh",
+        "gauges",
         "meter",
         "panel",
         "attribution",
@@ -59,6 +60,7 @@ LAYERS = (
         "attribution.owner",
         "attribution.ownership",
         "attribution.path",
+        "attribution.peak",
         "attribution.profiled",
         "attribution.references",
         "attribution.roots",
