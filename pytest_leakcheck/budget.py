@@ -11,7 +11,7 @@ from pytest_leakcheck.units import AmountError, format_amount, format_rate, pars
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
 
 _UNCLOSED: Final = ("fail", "warn", "allow")
-KEYWORDS: Final = ("per_iteration", "over", "unclosed", "reason")
+KEYWORDS: Final = ("per_iteration", "peak", "over", "unclosed", "reason")
 
 
 class BudgetError(ValueError):
@@ -31,6 +31,7 @@ class Budget:
         unclosed: What becomes of things that only the cyclic garbage collector gave back.
         reason: Why the budget is what it is; printed with the verdict.
         explicit: A marker or argument of the user names this resource (else it is judged by default).
+        peak: How far it may stand above the start at its highest while the test runs once, in its unit; None for any.
     """
 
     resource: str
@@ -40,6 +41,7 @@ class Budget:
     unclosed: Unclosed = "fail"
     reason: str = ""
     explicit: bool = True
+    peak: int | None = None
 
     def __str__(self) -> str:
         unit = find_resource(self.resource).unit
@@ -48,13 +50,15 @@ class Budget:
             parts.append(format_amount(self.level, unit))
         if self.per_iteration:
             parts.append(format_rate(self.per_iteration, unit))
+        if self.peak is not None:
+            parts.append(f"peak {format_amount(self.peak, unit)}")
         if self.over is not None:
             parts.append(f"over {self.over:,} iterations")
         return ", ".join(parts) or "no growth"
 
 
 def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Budget:
-    """Read the arguments of ``<resource>_budget(level, *, per_iteration=, over=, unclosed=, reason=)``.
+    """Read the arguments of ``<resource>_budget(level, *, per_iteration=, peak=, over=, unclosed=, reason=)``.
 
     Raises:
         BudgetError: A wrong number of arguments, an unknown keyword, or a value that cannot be read.
@@ -70,6 +74,7 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, obje
         per_iteration = parse_rate(kwargs.get("per_iteration", 0), unit)
     except AmountError as error:
         raise BudgetError(f"per_iteration: {error}") from None
+    peak = _peak(resource, kwargs.get("peak"))
     over = kwargs.get("over")
     if over is not None and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
         raise BudgetError(f"over={over!r} is not a number of iterations: write over=10_000")
@@ -83,7 +88,18 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, obje
     reason = kwargs.get("reason", "")
     if not isinstance(reason, str):
         raise BudgetError(f"reason={reason!r} is not a text")
-    return Budget(resource, level, per_iteration, over, unclosed, reason)
+    return Budget(resource, level, per_iteration, over, unclosed, reason, peak=peak)
+
+
+def _peak(resource: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not find_resource(resource).peak:
+        raise BudgetError(f"peak={value!r}: {resource} has no peak that can be followed")
+    try:
+        return parse_amount(value, find_resource(resource).unit)
+    except AmountError as error:
+        raise BudgetError(f"peak: {error}") from None
 
 
 def parse_level(resource: str, value: object) -> int:

@@ -22,7 +22,7 @@ from pytest_leakcheck import fresh
 from pytest_leakcheck.plugin import SIZE
 from pytest_leakcheck.points import Sizing
 from pytest_leakcheck.probes.heap import is_quiet
-from pytest_leakcheck.protocol import PLAN, PROCESS
+from pytest_leakcheck.protocol import ARGUMENTS, PLAN, PROCESS
 from pytest_leakcheck.session import ENCODING
 
 # By the name under which pytest and its plugins keep an option; those that are not there are left alone.
@@ -60,6 +60,7 @@ class Task:
         parent: The process to die with; 0 for none.
         worker: What an xdist controller told the worker; None outside of one.
         sizing: To be run once, at this size (`points.Sizing`); None repeats it.
+        arguments: The command line of the session, for a process that this one starts in turn.
     """
 
     test: str
@@ -71,6 +72,7 @@ class Task:
     parent: int
     worker: dict[str, Any] | None
     sizing: dict[str, Any] | None = None
+    arguments: tuple[str, ...] = ()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -92,6 +94,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
             setattr(config.option, name, value)
     config.args = [task.file]
     config.stash[ENCODING] = task.encoding
+    config.stash[ARGUMENTS] = task.arguments
     config.stash[PROCESS] = {"isolated": _describe_allocator()}
     if task.worker is not None:
         config.workerinput, config.workeroutput = task.worker, {}  # type: ignore[attr-defined]
@@ -140,7 +143,10 @@ class Child:
         result = yield
         items[:] = [item for item in items if item.nodeid == self._task.test][:1]
         for item in items:
-            if PLAN in item.stash:
+            if PLAN in item.stash and self._task.sizing is not None:
+                # Run once, for its peaks.
+                del item.stash[PLAN]
+            elif PLAN in item.stash:
                 item.stash[PLAN] = replace(item.stash[PLAN], process=config.stash[PROCESS])
         if not items:
             self.write("missing", self._task.test)

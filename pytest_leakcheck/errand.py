@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +19,15 @@ from typing import Any, Final
 import pytest
 
 from pytest_leakcheck import fresh
+from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.child import Task
 from pytest_leakcheck.points import Sizing
+from pytest_leakcheck.protocol import ARGUMENTS
+from pytest_leakcheck.series import Recording
 from pytest_leakcheck.session import encoding_of
+
+# Imports, collection and fixtures of every scope come before the first iteration.
+START_UP: Final = 60.0
 
 # The path first, so that the child imports what this process does, and nothing from the folder that it is started in.
 _PROGRAM: Final = """\
@@ -104,15 +110,13 @@ def _command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str
         parent=os.getpid() if in_main_thread else 0,
         worker=worker,
         sizing=asdict(sizing) if sizing else None,
+        arguments=_arguments(config),
     )
     Path(folder, "task").write_text(fresh.to_line(asdict(task)), encoding="utf-8")
     arguments = ["-p", "pytest_leakcheck.child", f"--leakcheck-task={folder / 'task'}"]
     if config.pluginmanager.hasplugin("pytest_cov"):
         arguments.append("--no-cov")
-    arguments += [
-        word for name in config.invocation_params.plugins or () if isinstance(name, str) for word in ("-p", name)
-    ]
-    arguments += map(str, config.invocation_params.args)
+    arguments += task.arguments
     program = folder / fresh.PROGRAM
     program.write_text(_PROGRAM, encoding="utf-8")
     command = [sys.executable, *_interpreter_flags(), str(program), str(folder / "start")]
@@ -132,6 +136,15 @@ def _command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str
     }
     Path(folder, "start").write_text(fresh.to_line(told), encoding="utf-8")
     return command
+
+
+def _arguments(config: pytest.Config) -> tuple[str, ...]:
+    """The session's; a process that was started for one test has more, which are not for another."""
+    if ARGUMENTS in config.stash:
+        return config.stash[ARGUMENTS]
+    given = config.invocation_params
+    plugins = [word for name in given.plugins or () if isinstance(name, str) for word in ("-p", name)]
+    return (*plugins, *map(str, given.args))
 
 
 def _own_id(item: pytest.Item) -> str:
@@ -200,6 +213,17 @@ def warn(item: pytest.Item, told: dict[str, Any]) -> None:
             "location": told["location"],
         }
     )
+
+
+def culprits_of(answer: Answer) -> list[Culprit]:
+    """Of the first rank that has any: they all run the same body."""
+    found = ([Culprit.from_json(value) for kind, value in told if kind == "culprit"] for told in answer.told)
+    return next(filter(None, found), [])
+
+
+def recording_of(told: Sequence[tuple[str, Any]]) -> Recording | None:
+    """The first that a process has sent."""
+    return next((Recording.from_json(value) for kind, value in told if kind == "recording"), None)
 
 
 def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:

@@ -7,14 +7,14 @@ output, a `LeakError`. A process that dies, hangs or does not find the test is a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck import fresh
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.errand import report_of, send, tear_down, warn
+from pytest_leakcheck.errand import START_UP, report_of, send, tear_down, warn
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.markers import effort_of
 from pytest_leakcheck.plan import Plan
@@ -25,9 +25,6 @@ from pytest_leakcheck.series import Recording
 from pytest_leakcheck.session import glyphs_of
 from pytest_leakcheck.settings import Settings
 from pytest_leakcheck.verdict import Verdict
-
-# Imports, collection and fixtures of every scope come before the first iteration.
-START_UP: Final = 60.0
 
 
 class IsolatingProtocol:

@@ -42,7 +42,8 @@ def is_budget(mark: str) -> bool:
 def valid_form(mark: str) -> str:
     """The signature of a budget mark, with an example level."""
     example = _EXAMPLES[RESOURCES[mark.removesuffix(_BUDGET)].unit]
-    return f"{mark}({example}, *, per_iteration=0, over=N, unclosed='fail', reason='')"
+    peak = f"peak={example}, " if RESOURCES[mark.removesuffix(_BUDGET)].peak else ""
+    return f"{mark}({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason='')"
 
 
 def read_marks(test: str, marks: Iterable[Mark], settings: Settings) -> Plan | None:

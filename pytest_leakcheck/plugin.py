@@ -24,22 +24,28 @@ SIZE: Final = pytest.StashKey[int]()
 _SCALING: Final = "scaling_budget"
 # Spelled out, so that a plain run registers them and imports nothing for it; a test compares with `markers`.
 _BUDGET: Final = (
-    "{name}_budget({example}, *, per_iteration=0, over=N, unclosed='fail', reason=''): "
+    "{name}_budget({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason=''): "
     "pytest-leakcheck: bound the {plural} that this test retains."
 )
+
+
+def _line(name: str, example: str, plural: str, *, peak: bool = True) -> str:
+    return _BUDGET.format(name=name, example=example, plural=plural, peak=f"peak={example}, " if peak else "")
+
+
 MARKERS: Final = (
-    _BUDGET.format(name="fd", example="0", plural="descriptors"),
-    _BUDGET.format(name="thread", example="0", plural="threads"),
-    _BUDGET.format(name="process", example="0", plural="child processes"),
-    _BUDGET.format(name="shm", example="0", plural="shared-memory entries"),
-    _BUDGET.format(name="disk", example="0", plural="temporary files"),
-    _BUDGET.format(name="task", example="0", plural="asyncio tasks"),
-    _BUDGET.format(name="heap", example='"1 MiB"', plural="bytes in use"),
-    _BUDGET.format(name="object", example="0", plural="gc objects"),
-    _BUDGET.format(name="block", example="0", plural="Python blocks"),
-    _BUDGET.format(name="arrow", example='"1 MiB"', plural="bytes in Arrow's pool"),
-    _BUDGET.format(name="mmap", example='"1 MiB"', plural="mapped bytes"),
-    _BUDGET.format(name="rss", example='"1 MiB"', plural="resident bytes"),
+    _line("fd", "0", "descriptors"),
+    _line("thread", "0", "threads"),
+    _line("process", "0", "child processes"),
+    _line("shm", "0", "shared-memory entries"),
+    _line("disk", "0", "temporary files"),
+    _line("task", "0", "asyncio tasks"),
+    _line("heap", '"1 MiB"', "bytes in use"),
+    _line("object", "0", "gc objects", peak=False),
+    _line("block", "0", "Python blocks"),
+    _line("arrow", '"1 MiB"', "bytes in Arrow's pool"),
+    _line("mmap", '"1 MiB"', "mapped bytes"),
+    _line("rss", '"1 MiB"', "resident bytes"),
     "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound peaks over the sizes "
     "of an axis, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
     "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: repeat this test "
@@ -102,7 +108,7 @@ def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe]]) -> None
         raise pytest.UsageError(f"pytest_leakcheck_probes: {error}") from None
     for probe in probes:
         example, plural = "0" if probe.unit == "count" else '"1 MiB"', probe.as_resource().plural
-        config.addinivalue_line("markers", _BUDGET.format(name=probe.name, example=example, plural=plural))
+        config.addinivalue_line("markers", _line(probe.name, example, plural))
 
 
 @pytest.fixture

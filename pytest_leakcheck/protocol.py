@@ -36,6 +36,8 @@ PLAN: Final = pytest.StashKey[Plan]()
 FINDINGS: Final = pytest.StashKey[list[Finding]]()
 # On the config of a process that was started for one test: what the report should say of it.
 PROCESS: Final = pytest.StashKey[Mapping[str, str]]()
+# The same: the command line of the session that it belongs to.
+ARGUMENTS: Final = pytest.StashKey[tuple[str, ...]]()
 REPEATING: Final = pytest.StashKey["Iteration"]()
 
 
@@ -130,6 +132,10 @@ class RepeatingProtocol:
         if own_failure is not None:
             _log_as_it_was(item, nextitem, own_failure)
         elif result is not None:
+            if any(budget.peak is not None for budget in plan.budgets):
+                from pytest_leakcheck.peaked import judge_peaks
+
+                result = judge_peaks(item, result, self._settings)
             finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
             item.stash[FINDINGS] = [finding]
             item.user_properties += [

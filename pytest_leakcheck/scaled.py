@@ -11,17 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from pytest_leakcheck import fresh
 from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.children import ChildrenPeak
-from pytest_leakcheck.errand import Answer, report_of, send, tear_down, warn
+from pytest_leakcheck.errand import START_UP, Answer, culprits_of, recording_of, report_of, send, tear_down, warn
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude_sizes
-from pytest_leakcheck.isolate import START_UP
 from pytest_leakcheck.law import Law
 from pytest_leakcheck.markers import SCALING, MarkError
 from pytest_leakcheck.points import Point, Scaled, Sizing
@@ -107,11 +106,11 @@ class _Run:
             own = _own_failure(self._item, f"{self._sweep.axis}={size}", answer)
             if own:
                 return own
-            recordings = [found for told in answer.told if (found := _recording(told)) is not None]
+            recordings = [found for told in answer.told if (found := recording_of(told)) is not None]
             if _lost(answer) or len(recordings) < len(answer.told):
                 return [self._report_lost(size, answer)]
             self._points.append(Point(size, tuple(recordings), children, round(answer.ended.seconds, 3)))
-            self._culprits = _culprits(answer)
+            self._culprits = culprits_of(answer)
             last = [report_of(self._item, value) for kind, value in answer.told[0] if kind == "report"]
         judged = [_judge(self._scaled(), aim) for aim in self._sweep.aims]
         if any(verdict.resource == "rss" and verdict.outcome in RED for verdict, _law in judged):
@@ -125,7 +124,9 @@ class _Run:
         own = max(recording.peaks["rss"] for recording in point.recordings)
         if own <= 0:
             return []
-        return [one for one in _culprits(self._send(point.size, naming=round(_NEAR * own))[0]) if one.resource == "rss"]
+        return [
+            one for one in culprits_of(self._send(point.size, naming=round(_NEAR * own))[0]) if one.resource == "rss"
+        ]
 
     def _send(self, size: int, naming: int = 0) -> tuple[Answer, int]:
         sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
@@ -192,16 +193,6 @@ def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
     return judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact)
-
-
-def _culprits(answer: Answer) -> list[Culprit]:
-    """Of the first rank that has any: they all run the same body."""
-    found = ([Culprit.from_json(value) for kind, value in told if kind == "culprit"] for told in answer.told)
-    return next(filter(None, found), [])
-
-
-def _recording(told: Sequence[tuple[str, Any]]) -> Recording | None:
-    return next((Recording.from_json(value) for kind, value in told if kind == "recording"), None)
 
 
 def _own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:

@@ -41,10 +41,10 @@ class SizedProtocol:
 
     # The innermost of all, so that no other plugin's work is in between.
     @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-        meter = pyfuncitem.config.stash[METER] = Meter(self._sizing.resources, self._sizing.naming)
-        if self._sizing.engine == "thread":
-            pyfuncitem.obj = _in_threads(pyfuncitem.obj, self._sizing.size)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        meter = item.config.stash[METER] = Meter(self._sizing.resources, self._sizing.naming)
+        if self._sizing.engine == "thread" and isinstance(item, pytest.Function):
+            item.obj = _in_threads(item.obj, self._sizing.size)
         self._board.iteration += 1
         meter.begin()
         try:
@@ -52,9 +52,9 @@ class SizedProtocol:
         finally:
             series, peaks, phases = meter.end()
             self._board.iteration += 1
-            del pyfuncitem.config.stash[METER]
+            del item.config.stash[METER]
         recording = Recording(
-            pyfuncitem.nodeid,
+            item.nodeid,
             series,
             stopped="iterations",
             unavailable=meter.unavailable,

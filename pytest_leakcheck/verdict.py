@@ -90,6 +90,7 @@ class Verdict:
         reason: What was seen, in one sentence; for ``inconclusive`` what is missing.
         advice: What to do, where that can be said.
         explicit: The test names this resource, so yellow may be turned red.
+        peak: It is about the highest that the resource came to in one run; `level` is that.
     """
 
     resource: str
@@ -101,6 +102,7 @@ class Verdict:
     reason: str = ""
     advice: str = ""
     explicit: bool = True
+    peak: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -58,6 +58,8 @@ def _cut(line: str, glyphs: Glyphs, width: int = _HEADLINE) -> str:
 
 def _measure(verdict: Verdict) -> str:
     unit = find_resource(verdict.resource).unit
+    if verdict.peak:
+        return f"peak +{format_amount(verdict.level, unit)}"
     if verdict.outcome == "unclosed":
         return f"{format_rate(verdict.slope, unit)} unclosed"
     if verdict.outcome == "over_budget" and not verdict.slope:
@@ -95,7 +97,7 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         shown, in_order = (), []
     for one in shown:
         if one.resource not in in_order:
-            yield one.resource, _course(finding, one, glyphs)
+            yield one.resource, one.reason if one.peak else _course(finding, one, glyphs)
     if in_order:
         yield "in order", ", ".join(in_order)
     for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):

@@ -52,6 +52,7 @@ def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]
         "level": verdict.level,
         "floor": verdict.floor,
         "iterations": verdict.iterations,
+        "peak": verdict.peak,
         "site": asdict(culprit.site) if culprit and culprit.site else None,
         "owner": known["owner"] if known else None,
         "culprit": known,

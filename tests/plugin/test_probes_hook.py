@@ -58,7 +58,7 @@ def test_its_marker_is_known_without_the_flag_and_has_a_line_of_help(connected: 
     connected.write("test_a.py", TESTS.format(close="pass"))
     assert connected.run(leakcheck=False).last_line == "2 passed"
     shown = connected.run("--markers", leakcheck=False).text
-    assert "@pytest.mark.connection_budget(0, *, per_iteration=0, over=N" in shown
+    assert "@pytest.mark.connection_budget(0, *, per_iteration=0, peak=0, over=N" in shown
     assert "bound the connections that this test retains" in shown
     assert '@pytest.mark.pooled_budget("1 MiB", ' in shown
 

@@ -16,18 +16,18 @@ USAGE_ERROR = 4
         (
             'fd_budget("many")',
             "test_it.py::test_it: fd_budget(\"many\"): 'many' is not a number: write 0 or 3. "
-            "Valid: fd_budget(0, *, per_iteration=0, over=N, unclosed='fail', reason='')",
+            "Valid: fd_budget(0, *, per_iteration=0, peak=0, over=N, unclosed='fail', reason='')",
         ),
         (
             "rss_budget(-1)",
             "test_it.py::test_it: rss_budget(-1): -1 is negative: a budget is 0 or more. "
-            "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, over=N, unclosed='fail', reason='')",
+            "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')",
         ),
         (
             "heap_budget(0, per_iterations=1)",
             "test_it.py::test_it: heap_budget(0, per_iterations=1): has no keyword 'per_iterations': "
-            "valid are per_iteration, over, unclosed, reason. Did you mean 'per_iteration'? "
-            "Valid: heap_budget(\"1 MiB\", *, per_iteration=0, over=N, unclosed='fail', reason='')",
+            "valid are per_iteration, peak, over, unclosed, reason. Did you mean 'per_iteration'? "
+            "Valid: heap_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')",
         ),
         (
             "leakcheck(iteration=5)",

@@ -49,7 +49,7 @@ def test_its_text_is_what_it_allows(budget: Budget, text: str) -> None:
     ("arguments", "keywords", "message"),
     [
         ((1, 2), {}, "takes one level, 2 arguments were given"),
-        ((0,), {"level": 3}, "has no keyword 'level': valid are per_iteration, over, unclosed, reason"),
+        ((0,), {"level": 3}, "has no keyword 'level': valid are per_iteration, peak, over, unclosed, reason"),
         ((0,), {"per_iteration": -1}, "per_iteration: -1 is negative: a budget is 0 or more"),
         ((0,), {"over": 0}, "over=0 is not a number of iterations: write over=10_000"),
         ((0,), {"over": True}, "over=True is not a number of iterations: write over=10_000"),

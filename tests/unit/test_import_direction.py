@@ -26,6 +26,7 @@ LAYERS = (
         "isolate",
         "child",
         "errand",
+        "peaked",
         "scaled",
         "sized",
     },

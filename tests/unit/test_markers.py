@@ -12,8 +12,8 @@ from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.settings import Settings
 
 MARK = pytest.mark
-COUNT = "Valid: fd_budget(0, *, per_iteration=0, over=N, unclosed='fail', reason='')"
-BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, over=N, unclosed='fail', reason='')"
+COUNT = "Valid: fd_budget(0, *, per_iteration=0, peak=0, over=N, unclosed='fail', reason='')"
+BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')"
 EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, isolate=, resources=)"
 
 
@@ -86,12 +86,12 @@ WRONG = [
     ),
     (
         MARK.fd_budget(0, unclose="warn"),
-        "fd_budget(0, unclose=\"warn\"): has no keyword 'unclose': valid are per_iteration, over, unclosed, reason. "
+        "fd_budget(0, unclose=\"warn\"): has no keyword 'unclose': valid are per_iteration, peak, over, unclosed, reason. "
         "Did you mean 'unclosed'? " + COUNT,
     ),
     (
         MARK.fd_budget(0, zzz=1),
-        "fd_budget(0, zzz=1): has no keyword 'zzz': valid are per_iteration, over, unclosed, reason. " + COUNT,
+        "fd_budget(0, zzz=1): has no keyword 'zzz': valid are per_iteration, peak, over, unclosed, reason. " + COUNT,
     ),
     (
         MARK.fd_budget(over=100),
@@ -171,7 +171,10 @@ def test_a_wrong_mark_behind_a_closer_one_of_its_name_is_not_read() -> None:
 
 def test_each_mark_has_a_line_of_help_that_starts_with_its_valid_form() -> None:
     """The plugin spells them out, so that a plain run imports nothing for them."""
-    *budgets, leakcheck = MARKERS
+    *budgets, scaling, leakcheck = MARKERS
+    assert scaling.startswith(
+        "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: "
+    )
     assert budgets == [
         f"{valid_form(f'{name}_budget')}: pytest-leakcheck: bound the {resource.plural} that this test retains."
         for name, resource in RESOURCES.items()

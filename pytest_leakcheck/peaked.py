@@ -1,0 +1,76 @@
+"""The ``peak=`` of a budget: one more run of the test, in a process of its own, under the meter that tests over an axis have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from pytest_leakcheck import fresh
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.children import ChildrenPeak
+from pytest_leakcheck.errand import START_UP, Answer, culprits_of, recording_of, send
+from pytest_leakcheck.points import Point, Sizing
+from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.runner import RED, Result
+from pytest_leakcheck.settings import Settings
+from pytest_leakcheck.units import format_amount
+from pytest_leakcheck.verdict import Verdict
+
+# Peaks of memory are not known better: the kernel's mark comes in steps.
+_COARSE: Final = 1 << 18
+_NEAR: Final = 0.9
+
+
+def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
+    """Add the verdicts on peaks to what the repetition found, unless that is red already."""
+    if any(verdict.outcome in RED for verdict in result.verdicts):
+        return result
+    budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
+    why_not = fresh.unsupported()
+    if why_not:
+        missing = tuple(Verdict(budget.resource, "unavailable", reason=why_not, peak=True) for budget in budgets)
+        return replace(result, verdicts=(*result.verdicts, *missing))
+    patience = fresh.Patience(START_UP, settings.max_time)
+    resources = tuple(budget.resource for budget in budgets)
+    children = ChildrenPeak()
+    answer = send(item, patience, Sizing("", 0, resources), children.look)
+    verdicts = [_judge(budget, answer, children.peak) for budget in budgets]
+    red = next((one for one in verdicts if one.outcome in RED), None)
+    culprit: Culprit | None = None
+    if red is not None:
+        if red.resource == "rss" and red.level > children.peak:
+            near = round(_NEAR * (red.level - children.peak))
+            answer = send(item, patience, Sizing("", 0, resources, naming=near))
+        culprit = next((one for one in culprits_of(answer) if one.resource == red.resource), None)
+    return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)
+
+
+def _judge(budget: Budget, answer: Answer, children: int) -> Verdict:
+    recording = recording_of(answer.told[0])
+    if recording is None:
+        reason = f"no peak: the process that took it {answer.ended.reason}"
+        return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
+    point = Point(0, (recording,), children)
+    missing = point.why_not(budget.resource)
+    if missing:
+        return Verdict(budget.resource, "unavailable", reason=missing, peak=True)
+    return compare(budget, point.peak(budget.resource, "total"))
+
+
+def compare(budget: Budget, peak: int) -> Verdict:
+    """A peak with what is allowed."""
+    unit, allowed = find_resource(budget.resource).unit, budget.peak or 0
+    reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
+    excess = peak - allowed
+    if excess <= 0:
+        return Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True)
+    if unit == "bytes" and excess <= _COARSE:
+        advice = "give the peak more room than that"
+        reason += f"; peaks of memory are known to {format_amount(_COARSE, unit)}"
+        return Verdict(
+            budget.resource, "inconclusive", level=peak, iterations=1, reason=reason, advice=advice, peak=True
+        )
+    return Verdict(budget.resource, "over_budget", level=peak, iterations=1, reason=reason, peak=True)
