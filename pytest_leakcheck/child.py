@@ -88,7 +88,10 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     # Where it hangs is told when it is ended for that; standard error as it is before it is captured.
     stack = fresh.stack_of(Path(task.folder), _rank(sizing)).open("w") if sizing else os.fdopen(os.dup(2), "w")
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
-    changes = {**_OUT_OF_FORCE, "color": task.color, "basetemp": task.basetemp}
+    # Each rank has one of its own: pytest empties it first.
+    own = f"-{_rank(sizing)}" if sizing is not None and sizing.of_processes else ""
+    basetemp = task.basetemp + own if task.basetemp is not None else None
+    changes = {**_OUT_OF_FORCE, "color": task.color, "basetemp": basetemp}
     for name, value in changes.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
@@ -125,7 +128,7 @@ class Child:
         """
         self._task = task
         self._reports = fresh.reports_of(Path(task.folder), rank)
-        self.board = fresh.Board(fresh.board_of(Path(task.folder)))
+        self.board = fresh.Board(fresh.board_of(Path(task.folder)), rank)
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:

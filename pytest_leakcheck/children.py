@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.fresh import Board
-from pytest_leakcheck.probes.peak import peak_of
+from pytest_leakcheck.probes.peak import anonymous_of, peak_of
 from pytest_leakcheck.probes.processes import descendants
 
 # Seconds from one look to the next: a child's mark only rises, so what a look misses is its last moments.
@@ -20,8 +20,8 @@ _BODY: Final = 2
 class ChildrenPeak:
     """The sum of the marks of all children that lived at one time, at its highest.
 
-    A child that was forked begins with its parent's pages, which are not its own: what it stood at when it was first seen
-    is taken off, unless it has become another program since.
+    A child that was forked begins with its parent's pages, which are not its own: what its parent has of its own when it
+    is first seen is taken off, unless it has become another program since.
 
     Attributes:
         peak: Bytes.
@@ -38,12 +38,12 @@ class ChildrenPeak:
         if now < self._next or board.iteration != _BODY:
             return
         self._next = now + _EVERY
-        program = _program(pid)
+        program, inherited = _program(pid), anonymous_of(pid)
         total = 0
         for child in descendants(pid):
             mark = peak_of(child)
             if child not in self._first:
-                self._first[child] = mark if _program(child) == program else 0
+                self._first[child] = min(mark, inherited) if _program(child) == program else 0
             elif mark < self._first[child]:
                 self._first[child] = 0
             total += max(0, mark - self._first[child])

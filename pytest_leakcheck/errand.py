@@ -84,6 +84,7 @@ def send(
             cwd=item.config.invocation_params.dir,
             environment=fresh.quiet_environment(_environment()),
             show=item.config.getoption("capture") == "no",
+            ranks=ranks,
         )
         ended = fresh.run(start, folder, patience, watch)
         told = tuple(tuple(_read(fresh.reports_of(folder, rank))) for rank in range(ranks))

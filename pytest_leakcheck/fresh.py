@@ -91,26 +91,36 @@ class Board:
 
     SIZE: Final = 16
 
-    def __init__(self, path: Path) -> None:
-        """Map the file, which is `SIZE` bytes long."""
+    def __init__(self, path: Path, rank: int = 0) -> None:
+        """Map the file, which has `SIZE` bytes for each rank; this one's are read and written."""
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), self.SIZE)
+            self._map = mmap.mmap(file.fileno(), 0)
         self._cells = memoryview(self._map).cast("q")
+        self._at = 2 * rank
 
     @property
     def iteration(self) -> int:
-        return self._cells[0]
+        return self._cells[self._at]
 
     @iteration.setter
     def iteration(self, number: int) -> None:
-        self._cells[0] = number
+        self._cells[self._at] = number
 
     @property
     def finished(self) -> bool:
-        return self._cells[1] != 0
+        return self._cells[self._at + 1] != 0
 
     def finish(self) -> None:
-        self._cells[1] = 1
+        self._cells[self._at + 1] = 1
+
+    @property
+    def steps(self) -> int:
+        """Of all ranks together: it changes as long as any of them goes on."""
+        return sum(self._cells[::2])
+
+    @property
+    def all_begun(self) -> bool:
+        return all(self._cells[::2])
 
     def close(self) -> None:
         self._cells.release()
@@ -138,6 +148,7 @@ class Start:
         command: Program and arguments. It maps `board_of` the folder, if it wants to be known by its iterations.
         cwd: Where it runs.
         environment: All of its environment.
+        ranks: How many processes have a part of the board.
         show: Let it write to this process's standard output rather than keep that for `Ended.said`.
     """
 
@@ -145,6 +156,7 @@ class Start:
     cwd: Path
     environment: Mapping[str, str]
     show: bool = False
+    ranks: int = 1
 
 
 # Called with the number of the process, now and then while it lives.
@@ -161,7 +173,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
         watch: Looks at it from outside.
     """
     path = board_of(folder)
-    path.write_bytes(bytes(Board.SIZE))
+    path.write_bytes(bytes(Board.SIZE * start.ranks))
     board = Board(path)
     began = time.monotonic()
     try:
@@ -218,10 +230,10 @@ def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, wa
     """Wait for the end. Returns False if it must be ended from here, with something still to say."""
     seen, since = (0, False), time.monotonic()
     while not _has_ended(process):
-        now, found = time.monotonic(), (board.iteration, board.finished)
+        now, found = time.monotonic(), (board.steps, board.finished)
         if found != seen:
             seen, since = found, now
-        elif now - since > (_LEAVE if board.finished else patience.step if board.iteration else patience.start_up):
+        elif now - since > (_LEAVE if board.finished else patience.step if board.all_begun else patience.start_up):
             return board.finished
         if watch is not None:
             watch(process.pid, board)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 from array import array
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from pytest_leakcheck.attribution.called import name_of_called
 from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.peak import Composition, highest_at
 from pytest_leakcheck.attribution.site import Site, path_to
-from pytest_leakcheck.attribution.tracer import Event, Handler, Tracer
+from pytest_leakcheck.attribution.tracer import Event, Handler, Tracer, outer_frame
 from pytest_leakcheck.probes import CATALOG, Instrument, Unavailable, open_instruments
 from pytest_leakcheck.probes.changes import Changes, follow
 from pytest_leakcheck.probes.folders import watched_folders
@@ -82,7 +83,7 @@ class Meter:
         tree: Tree = process_tree()
         tree.open()
         self._closing.append(tree.close)
-        reads: tuple[Callable[[], int], ...] = (tree.own_fds, lambda: tree.own()[1], lambda: tree.read()[2])
+        reads = [lambda at=at: tree.read()[at] for at in range(len(_TREE))]
         self._reads |= {name: read for name, read in zip(_TREE, reads, strict=True) if name in names}
 
     def _open_instruments(self, names: set[str]) -> None:
@@ -145,7 +146,7 @@ class Meter:
 
     def checkpoint(self, label: str) -> None:
         """A phase of the test ends here."""
-        self._look()
+        self._look(outer_frame(sys._getframe(1)))
         found = self._take_phase()
         known = self._phases.get(label)
         highest = {name: max(peak, known.amounts.get(name, peak) if known else peak) for name, peak in found.items()}
@@ -167,9 +168,8 @@ class Meter:
             self._peaks[key] = max(self._peaks[key], read)
 
     def _look_into(self, risen: int, frame: FrameType | None) -> None:
-        composition = self._composition
-        if composition is not None and frame is not None and not composition.done and risen >= composition.wanted:
-            composition.look(frame, risen)
+        if self._composition is not None and frame is not None and self._composition.wants(frame, risen):
+            self._composition.look(frame, risen)
 
     def culprits(self) -> list[Culprit]:
         """After the end: where each counter was highest, and what memory was made of."""
@@ -198,9 +198,8 @@ class Meter:
     def _look(self, frame: FrameType | None = None, called: Any = None) -> None:
         if self._rss is not None:
             resident = self._rss.now()
-            if resident > self._rss_top:
-                self._rss_top = resident
-                self._look_into(resident - self._rss_start, frame)
+            self._rss_top = max(self._rss_top, resident)
+            self._look_into(resident - self._rss_start, frame)
         for at, (name, read) in enumerate(self._reads.items()):
             value = read()
             if value > self._tops[at]:
@@ -209,8 +208,14 @@ class Meter:
                     self._paths[name] = path_to(frame, f"{name_of_called(called)}()" if called is not None else "")
         # Several threads may add to them meanwhile.
         for name, gauge in list(self._gauges.items()):
-            value = gauge()
-            self._peaks[name] = max(self._peaks[name], value)
+            try:
+                value = gauge()
+            except Exception as error:  # noqa: BLE001, PERF203 - the user's own; what went wrong is said in its place
+                self._gauges.pop(name, None)
+                self._peaks.pop(name, None)
+                self.unavailable[name.partition("@")[0]] = f"its reading failed: {type(error).__name__}: {error}"
+            else:
+                self._peaks[name] = max(self._peaks.get(name, 0), value)
 
 
 class _AtEachCall:

@@ -134,6 +134,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         sweep = read_sweep(metafunc.definition.iter_markers(), metafunc.fixturenames)
     except MarkError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
+    if sweep.engine == "gloo" and not metafunc.config.stash[SETTINGS].active:
+        from pytest_leakcheck.sized import stand_alone
+
+        stand_alone(metafunc.config)
     size = metafunc.config.stash.get(SIZE, sweep.sizes[0])
     # One node id, measured or not.
     metafunc.parametrize(sweep.axis, [size], ids=[pytest.HIDDEN_PARAM])

@@ -11,6 +11,8 @@ from pytest_leakcheck.series import Recording
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 
+# Of a gauge that the test has never called, nothing else is known.
+NOT_READ: Final = "it was not read"
 # In the environment of a recording whose peak of memory was read at that moment, and is not the kernel's coarser mark.
 EXACT: Final = "memory peak"
 ENGINES: Final = ("thread", "process", "gloo")
@@ -74,7 +76,7 @@ class Point:
         """Why there is no peak of this resource; empty where there is one."""
         for recording in self.recordings:
             if not peaks_of(recording, resource):
-                return recording.unavailable.get(resource, "it was not read")
+                return recording.unavailable.get(resource, NOT_READ)
         return ""
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,14 @@ import pytest
 
 from pytest_leakcheck import fresh
 from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.peak import IN_CHILDREN
 from pytest_leakcheck.children import ChildrenPeak
 from pytest_leakcheck.errand import START_UP, Answer, culprits_of, recording_of, report_of, send, tear_down, warn
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude_sizes
 from pytest_leakcheck.law import Law
 from pytest_leakcheck.markers import SCALING, MarkError
-from pytest_leakcheck.points import Point, Scaled, Sizing
+from pytest_leakcheck.points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.protocol import keep_first_line
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.runner import RED, describe_environment
@@ -39,10 +41,10 @@ SWEEP: Final = pytest.StashKey[Sweep]()
 # Worlds of several processes side by side would starve each other: `_alone` sees to it. Where ``--dist=loadgroup`` is
 # asked for, xdist is told as well, so that no worker waits for another.
 _GROUP: Final = "leakcheck-worlds"
-# In the stack of a rank that waits in a collective operation.
 # A run is repeated to look into it if it took at most so many seconds; and it is looked into near its peak.
 _QUICK: Final = 5.0
 _NEAR: Final = 0.9
+# In the stack of a rank that waits in a collective operation.
 _COLLECTIVES: Final = "/torch/distributed/distributed_c10d.py"
 
 
@@ -59,6 +61,10 @@ def plan_sizes(item: pytest.Item) -> None:
             f"{SCALING}: only a function can take the size of an axis as an argument: write def test_it(shards)"
         )
     sweep = item.stash[SWEEP] = read_sweep(item.iter_markers(), item.fixturenames)
+    if sweep.engine == "thread" and iscoroutinefunction(item.obj):
+        raise MarkError(
+            f'{SCALING}: engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
+        )
     if sweep.engine and (item.config.pluginmanager.hasplugin("xdist") or is_worker(item.config)):
         item.add_marker(pytest.mark.xdist_group(_GROUP))
 
@@ -122,8 +128,8 @@ class _Run:
         """Once more, at the largest size that was quick, to see what its peak is made of."""
         point = next((one for one in reversed(self._points) if one.seconds <= _QUICK), self._points[0])
         own = max(recording.peaks["rss"] for recording in point.recordings)
-        if own <= 0:
-            return []
+        if own <= point.children:
+            return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
         return [
             one for one in culprits_of(self._send(point.size, naming=round(_NEAR * own))[0]) if one.resource == "rss"
         ]
@@ -187,7 +193,7 @@ def _missing_engine(sweep: Sweep) -> str:
 def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
     missing = next(filter(None, (point.why_not(aim.resource) for point in scaled.points)), "")
     if missing:
-        if aim.resource.startswith("gauge:"):
+        if missing == NOT_READ:
             missing = f"the test never called leakcheck.gauge({aim.resource.removeprefix('gauge:')!r}, ...)"
         return Verdict(aim.resource, "unavailable", reason=missing), None
     peaks = scaled.peaks(aim.resource, aim.figure)

@@ -257,7 +257,7 @@ def _steeper(case: _Case, bound: SlopeBound) -> Verdict:
     # Slopes are quotients: what differs in the last digits of a float is the same.
     limit = bound.per * (1 + 1e-9)
     if low <= limit < high:
-        return case.unsure(seen)
+        return case.unsure(f"{seen}: too near to tell them apart")
     return case.say("ok" if high <= limit else "over_budget", seen)
 
 

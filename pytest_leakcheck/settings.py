@@ -89,7 +89,14 @@ OPTIONS: Final = (
     Option("", "bool", False, "", "Repeat the tests that carry a budget, and judge what they retain."),
     Option("iterations", "int", 0, "N", "Judged iterations; 0 stops when the verdict is known.", check=_up_to_most),
     Option("warmup", "int", 3, "N", "Iterations before the start that levels are measured from.", check=_up_to_most),
-    Option("max-time", "float", 30.0, "S", "Seconds for all iterations of one test.", check=_more_than_zero),
+    Option(
+        "max-time",
+        "float",
+        30.0,
+        "S",
+        "Seconds for all iterations of one test; over an axis, for each step of a size.",
+        check=_more_than_zero,
+    ),
     Option(
         "isolate", "bool", False, "", "Run each measured test alone in a process of its own, with a quiet allocator."
     ),

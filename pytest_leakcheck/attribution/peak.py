@@ -9,7 +9,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Iterator
 from itertools import islice
-from types import FrameType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.allocations import culprit_of, kept_now
@@ -31,9 +31,13 @@ from pytest_leakcheck.attribution.source import text_of, with_functions
 # What is named must make out so much of the peak.
 _PART: Final = 0.5
 _FRAMES: Final = 32
+_MOST_LOOKS: Final = 4
+# What many things share is no part of a peak.
+_SHARED: Final = (ModuleType, FunctionType, type)
 # Entries of a container that are weighed; the rest weighs as much.
 _WEIGHED: Final = 32
 _NOT_PYTHONS: Final = "it is not allocated by Python: what C allocates is not followed to its line"
+IN_CHILDREN: Final = "most of it is in child processes, which are not looked into"
 _NOBODY: Final = "no variable of a function that runs, and no attribute of one, holds half of it"
 
 
@@ -47,17 +51,25 @@ class Composition:
             wanted: Look once it stands so many bytes above its start.
         """
         self._resource = resource
-        self.wanted = wanted
+        self._wanted = wanted
         self._path: tuple[Site, ...] = ()
         self._owner: Owner | None = None
-        self.done = False
+        self._looks = 0
+        self._seen: CodeType | None = None
         tracemalloc.start(_FRAMES)
+
+    def wants(self, frame: FrameType, risen: int) -> bool:
+        """Whether to look now: once, or where nobody was seen to hold it a few times more, each in another function."""
+        if risen < self._wanted or self._owner is not None or self._looks >= _MOST_LOOKS:
+            return False
+        return frame.f_code is not self._seen
 
     def look(self, frame: FrameType, risen: int) -> None:
         """At this moment it stands so many bytes above its start."""
-        self.done = True
+        self._looks += 1
+        self._seen = frame.f_code
         place = culprit_of(kept_now(), risen, by_size=True)
-        self._path = place.path if place is not None else ()
+        self._path = place.path if place is not None else self._path
         self._owner = _holder(frame, risen)
 
     def culprit(self) -> Culprit:
@@ -65,7 +77,7 @@ class Composition:
         tracemalloc.stop()
         where = read_path(with_functions(self._path)) if self._path else None
         missing = {"site": _NOT_PYTHONS if where is None else "", "owner": _NOBODY if self._owner is None else ""}
-        if not self.done:
+        if not self._looks:
             missing = dict.fromkeys(missing, "it did not come as high again")
         return Culprit(
             self._resource,
@@ -90,10 +102,11 @@ def path_at(frame: FrameType, called: str) -> tuple[Site, ...]:
 def _holder(frame: FrameType, wanted: int) -> Owner | None:
     """The variable that holds half of it, from the innermost function outwards."""
     at: FrameType | None = frame
-    while at is not None:
-        if is_own(at.f_code.co_filename) and not is_harness(at.f_code.co_filename):
+    # Beyond the test runner there is nothing of the test's.
+    while at is not None and not is_harness(at.f_code.co_filename):
+        if is_own(at.f_code.co_filename):
             function = f"{name_of(at.f_code)}()"
-            for name, value in list(at.f_locals.items()):
+            for name, value in ((name, value) for name, value in at.f_locals.items() if type(value) not in _SHARED):
                 for steps, held in _ways(name, value):
                     if _weight(held) >= _PART * wanted:
                         return _owner(function, steps, held)

@@ -80,10 +80,19 @@ class PeakRss:
 
 def peak_of(pid: int) -> int:
     """The same mark of another process, since it began; 0 where it is gone or may not be read."""
+    return _of_process(pid, b"VmHWM:")
+
+
+def anonymous_of(pid: int) -> int:
+    """What is resident of another process, pages of files left out: a fork begins with these. 0 as above."""
+    return _of_process(pid, b"RssAnon:")
+
+
+def _of_process(pid: int, name: bytes) -> int:
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             text = file.read()
-        at = text.index(b"VmHWM:") + 6
+        at = text.index(name) + len(name)
         return int(text[at : text.index(b"kB", at)]) * 1024
     except (OSError, ValueError):
         return 0

@@ -10,6 +10,7 @@ from typing import Final
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report.block import WIDTH, floor_text, headline, per
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
+from pytest_leakcheck.resources import GAUGE_PREFIX
 from pytest_leakcheck.verdict import Verdict
 
 _WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
@@ -86,7 +87,10 @@ def _floors(findings: Sequence[Finding]) -> str:
             known = weakest.get(kind)
             if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
                 weakest[kind] = verdict
-    return ", ".join(f"{resource} {floor_text(verdict, one)}" for (resource, one), verdict in weakest.items())
+    return ", ".join(
+        f"{resource.removeprefix(GAUGE_PREFIX)} {floor_text(verdict, one)}"
+        for (resource, one), verdict in weakest.items()
+    )
 
 
 def _wrapped(text: str) -> Iterator[tuple[str, str]]:

@@ -314,3 +314,101 @@ def test_a_method_that_takes_no_arguments_cannot_be_scaled(project: Project) -> 
     ran = project.run()
     assert ran.status == 2
     assert "only a function can take the size of an axis as an argument" in ran.text
+
+
+ODD = """
+    import os, signal
+    import pytest
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="<= 1 MiB")
+    def test_nobody_holds_it(n):
+        sum(bytearray(n << 22))
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="<= 8 MiB")
+    def test_forked(n):
+        ready, told = os.pipe()
+        children = []
+        for _ in range(n):
+            child = os.fork()
+            if child == 0:
+                held = bytearray(b"x") * (16 << 20)
+                os.write(told, b"x")
+                signal.pause()
+            children.append(child)
+        while n:
+            n -= len(os.read(ready, 4))
+        import time; time.sleep(0.2)
+        for child in children:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], depth="<= 3")
+    def test_gauge_that_fails(n, leakcheck):
+        leakcheck.gauge("depth", lambda: 1 // 0)
+        len([])
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="<= 1 MiB")
+    def test_checkpoint_after_it(n, leakcheck):
+        parts = [bytearray(b"x") * (1 << 20) for _ in range(4 * n)]
+        leakcheck.checkpoint("read")
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], thread="<= 3", fd="<= 3")
+    def test_what_children_have_counts(n):
+        import subprocess, sys
+        work = "import threading, os; end = threading.Event(); files = [os.open(os.devnull, 0) for _ in range(9)]; " \\
+               "[threading.Thread(target=end.wait).start() for _ in range(4)]; print('on', flush=True); input(); end.set()"
+        with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            child.communicate(b"end")
+"""
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("odd"))
+    write(project, ODD, leaky=True)
+    return project.run("-rs")
+
+
+def test_no_name_is_better_than_a_wrong_one(odd: Outcome) -> None:
+    found = odd.finding("test_nobody_holds_it", "rss")
+    assert (found["verdict"], found["owner"]) == ("over_budget", None)
+    assert found["culprit"]["unresolved"]["owner"].startswith("no variable of a function that runs")
+
+
+def test_the_pages_of_a_forked_child_are_its_own_from_the_fork_on(odd: Outcome) -> None:
+    found = odd.finding("test_forked", "rss")
+    peaks = [point["peak"] / (16 << 20) for point in found["points"]]
+    assert all(0.9 * size < peak < 1.6 * size for size, peak in zip((1, 2, 4), peaks, strict=True)), peaks
+    assert found["culprit"]["unresolved"]["site"] == "most of it is in child processes, which are not looked into"
+
+
+def test_a_gauge_that_fails_says_how(odd: Outcome) -> None:
+    reason = odd.finding("test_gauge_that_fails", "gauge:depth")["reason"]
+    assert reason.startswith("its reading failed: ZeroDivisionError: ")
+
+
+def test_a_checkpoint_is_a_moment_to_look_too(odd: Outcome) -> None:
+    found = odd.finding("test_checkpoint_after_it", "rss")
+    assert found["owner"]["name"] == "test_checkpoint_after_it() local 'parts'"
+
+
+def test_what_children_have_counts(odd: Outcome) -> None:
+    assert odd.verdicts["test_what_children_have_counts", "thread"] == "over_budget"
+    assert odd.finding("test_what_children_have_counts", "thread")["level"] >= 5
+    assert odd.finding("test_what_children_have_counts", "fd")["level"] >= 11
+
+
+def test_a_coroutine_cannot_run_in_threads(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.asyncio
+        @pytest.mark.scaling_budget("n", [1, 2, 4], engine="thread", rss="O(1)")
+        async def test_it(n): pass
+        """,
+    )
+    ran = project.run()
+    assert ran.status == 2
+    assert 'engine="thread" runs a function in each rank, not a coroutine' in re.sub(r"\s+", " ", ran.text)

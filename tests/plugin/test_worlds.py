@@ -189,3 +189,35 @@ def test_worlds_of_several_workers_keep_apart(project: Project) -> None:
     for world, _worker, began, ended in spans:
         others = [(float(one[2]), float(one[3])) for one in spans if one[0] != world]
         assert all(float(ended) <= start or end <= float(began) for start, end in others)
+
+
+def test_each_rank_has_folders_of_its_own(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="process", rss="<= 64 MiB")
+        def test_it(world_size, leakcheck, tmp_path):
+            (tmp_path / "rank").write_text(str(leakcheck.rank))
+            assert [one.name for one in tmp_path.iterdir()] == ["rank"]
+        """,
+    )
+    ran = project.run()
+    assert ran.last_line == "1 passed", ran.text
+
+
+def test_plain_pytest_has_a_group_of_one(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        import torch.distributed as dist
+        @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="gloo", rss="<= 64 MiB")
+        def test_it(world_size):
+            dist.barrier()
+            assert dist.get_world_size() == world_size
+        def test_after():
+            assert not dist.is_initialized()
+        """,
+    )
+    assert project.run(leakcheck=False).last_line == "2 passed"

@@ -173,7 +173,7 @@ def test_a_lower_bound() -> None:
     [
         ("1.2 MiB/shard", "ok", "+1.0 MiB per shard, at most 1.2 MiB allowed"),
         ("0.5 MiB/shard", "over_budget", "+1.0 MiB per shard, at most 512 KiB allowed"),
-        ("1 MiB/shard", "inconclusive", "+1.0 MiB per shard, at most 1.0 MiB allowed"),
+        ("1 MiB/shard", "inconclusive", "+1.0 MiB per shard, at most 1.0 MiB allowed: too near to tell them apart"),
         ("<= 1 MiB * shards", "ok", ""),
         ("<= 1 MiB * (shards + 1)", "ok", ""),
         ("<= 200 MiB", "over_budget", "at shards 256: 256 MiB, at most 200 MiB allowed"),
