@@ -183,11 +183,10 @@ def main() -> int:
     for workload in WORKLOADS:
         tallies.append(tally(workload, trials))
         print(tallies[-1].row(workload), flush=True)
-    large = [one for one, workload in zip(tallies, WORKLOADS, strict=True) if workload.per >= MIB]
-    right = sum(one.right for one in large) / sum(one.trials for one in large)
+    right = sum(one.right for one in tallies) / sum(one.trials for one in tallies)
     sound = 1 - sum(one.wrong for one in tallies) / sum(one.trials for one in tallies)
     print(
-        f"\n{right:.1%} right where a MiB or more is added, {sound:.1%} of all verdicts not wrong; 99 % needed of each"
+        f"\n{right:.1%} of the laws right, {sound:.1%} of the verdicts not wrong; 99 % needed of each"
     )
     return int(min(right, sound) < NEEDED)
 
