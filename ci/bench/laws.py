@@ -185,9 +185,7 @@ def main() -> int:
         print(tallies[-1].row(workload), flush=True)
     right = sum(one.right for one in tallies) / sum(one.trials for one in tallies)
     sound = 1 - sum(one.wrong for one in tallies) / sum(one.trials for one in tallies)
-    print(
-        f"\n{right:.1%} of the laws right, {sound:.1%} of the verdicts not wrong; 99 % needed of each"
-    )
+    print(f"\n{right:.1%} of the laws right, {sound:.1%} of the verdicts not wrong; 99 % needed of each")
     return int(min(right, sound) < NEEDED)
 
 
