@@ -70,7 +70,7 @@ def plan_sizes(item: pytest.Item) -> None:
 
 
 class ScaledProtocol:
-    """The hook that run a test at each size; registered with ``--leakcheck`` in every process but a child."""
+    """The hook that runs a test at each size; registered with ``--leakcheck`` in every process but a child."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -117,8 +117,10 @@ def _in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
             thread.start()
         for thread in threads:
             thread.join()
-        for number, error in failures:
-            error.add_note(f"in rank {number} of {count} threads") if hasattr(error, "add_note") else None
+        for number, error in failures[:1]:
+            # From Python 3.11 on.
+            if hasattr(error, "add_note"):
+                error.add_note(f"in rank {number} of {count} threads")
             raise error
 
     return run

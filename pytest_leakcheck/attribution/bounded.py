@@ -28,7 +28,7 @@ class BoundedOwners:
     """Remembers how full each owner was at the start.
 
     An owner is something with a bound that can be read: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with
-    a ``maxlen``, a ``ThreadPoolExecutor`` below its ``max_workers``. Taken before the collector freezes, since what is
+    a ``maxlen``, a ``ThreadPoolExecutor`` below its ``max_workers``, torch's references to tensors of workers. Taken before the collector freezes, since what is
     frozen is not listed afterwards; costs one walk over the tracked objects (30 ms at half a million).
     """
 
@@ -82,9 +82,11 @@ class BoundedOwners:
 
     def _remember(self, objects: Iterable[Any], *, new: bool) -> None:
         known = {id(owner) for reference, _filled in self._start if (owner := reference()) is not None}
+        shared = _shared_by_torch()
+        kinds = _KINDS if shared is None else (*_KINDS, shared)
         for candidate in objects:
             # `type()` and never `isinstance`, which runs code of lazy proxies.
-            if type(candidate) in _KINDS and id(candidate) not in known:
+            if type(candidate) in kinds and id(candidate) not in known:
                 fill = _fill(candidate)
                 if fill is not None:
                     self._start.append((weakref.ref(candidate), 0 if new else fill[0]))
@@ -138,7 +140,14 @@ def _fill(owner: Any) -> tuple[int, int, str] | None:
         return None if owner.maxlen is None else (len(owner), owner.maxlen, "deque(maxlen)")
     if kind is ThreadPoolExecutor:
         return len(owner._threads), owner._max_workers, "ThreadPoolExecutor"
+    if kind is _shared_by_torch():
+        return len(owner), owner.limit, "torch's references to shared storages"
     return None
+
+
+def _shared_by_torch() -> Any:
+    """The type of the dict in which torch keeps a reference to each tensor that came from a worker, until it has too many."""
+    return getattr(sys.modules.get("torch.multiprocessing.reductions"), "SharedCache", None)
 
 
 def tracers_of_coverage() -> int:
