@@ -14,6 +14,7 @@ import os
 import sqlite3
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,6 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pytest_leakcheck.attribution.allocations import DEPTHS, Allocations
 from pytest_leakcheck.attribution.arrivals import Arrivals
 from pytest_leakcheck.attribution.calltree import CallTree
 from pytest_leakcheck.attribution.tracer import Listener, Tracer
@@ -65,6 +67,18 @@ def calls_in_depth() -> None:
             calls_of_c()
 
     deeper(20)
+
+
+def objects_in_depth() -> None:
+    """Whatever is allocated here is traced through 60 frames."""
+
+    def deeper(n: int) -> None:
+        if n:
+            deeper(n - 1)
+        else:
+            [str(number) * 9 for number in range(6000)]
+
+    deeper(60)
 
 
 def as_json() -> None:
@@ -146,6 +160,7 @@ WORKLOADS: tuple[Callable[[], None], ...] = (
     calls_in_depth,
     recursion,
     bare_recursion,
+    objects_in_depth,
 )
 
 
@@ -173,6 +188,30 @@ def ratio(workload: Callable[[], None], make: Callable[[], Listener], rounds: in
         coarse = coarse or tracer.coarse
     first = median(other for _one, other in firsts) / median(one for one, _other in firsts)
     return plain, first, median(other for _one, other in pairs) / median(one for one, _other in pairs), coarse
+
+
+def ratio_of_allocations(workload: Callable[[], None], rounds: int) -> tuple[float, float, float, bool]:
+    """The same for `tracemalloc`, which remembers fewer frames where that is slow."""
+    plain = min(timed(workload) for _ in range(2 * rounds))
+    firsts, others = [], []
+    coarse = False
+    for _ in range(_TRACERS):
+        before = timed(workload)
+        allocations = Allocations(plain)
+        allocations.open()
+        try:
+            took = [timed(workload)]
+            allocations.iteration_done(took[0])
+            for _ in range(rounds):
+                took.append(timed(workload))
+                allocations.iteration_done(took[-1])
+            coarse = coarse or tracemalloc.get_traceback_limit() < max(DEPTHS)
+        finally:
+            allocations.close()
+        firsts.append((before, took[0]))
+        others += [(before, one) for one in took[1:]]
+    first = median(other for _one, other in firsts) / median(one for one, _other in firsts)
+    return plain, first, median(other for _one, other in others) / median(one for one, _other in others), coarse
 
 
 def trace(tracer: Tracer, workload: Callable[[], None]) -> None:
@@ -212,8 +251,10 @@ def main() -> int:
         except ImportError as error:
             print(f"| {workload.__name__} | {error} | | | | |")
             continue
-        for name, make in listeners.items():
-            plain, first, traced, coarse = ratio(workload, make, arguments.rounds)
+        ways = {name: partial(ratio, workload, make) for name, make in listeners.items()}
+        ways["allocations"] = partial(ratio_of_allocations, workload)
+        for name, measure in ways.items():
+            plain, first, traced, coarse = measure(arguments.rounds)
             failed = plain >= FROM and max(first, traced) > MOST
             slow += failed
             notes = " ".join(["coarse"] * coarse + ["TOO SLOW"] * failed)
