@@ -32,6 +32,8 @@ _OF_CACHE: Final = 8
 _CACHED: Final = 1040
 # So many things should be seen to come; those that come rarely take more iterations.
 _WANTED: Final = 3
+# An iteration must leave the time for what is searched after it.
+_WITH_SEARCH: Final = 1.25
 # What is found must make out so much of the growth.
 _PART: Final = 0.5
 _TOO_MUCH: Final = "it makes so many calls that they cannot all be followed"
@@ -103,7 +105,7 @@ class Schedule:
         first, took = self.used, self.plain_seconds
         began = time.perf_counter()
         # A watched iteration may take ten times as long as a plain one.
-        while self.used < last and began + took < self._deadline:
+        while self.used < last and began + _WITH_SEARCH * took < self._deadline:
             self.used += 1
             yield self.used - first - 1
             now = time.perf_counter()

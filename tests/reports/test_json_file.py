@@ -30,6 +30,7 @@ FIELDS = {
     "level",
     "floor",
     "iterations",
+    "peak",
     "site",
     "owner",
     "culprit",
@@ -37,6 +38,8 @@ FIELDS = {
     "held",
     "fingerprint",
     "reason",
+    "law",
+    "points",
     "seen",
 }
 

@@ -55,6 +55,7 @@ def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
                 "level": 0,
                 "floor": 0.4,
                 "iterations": 13,
+                "peak": False,
                 "site": None,
                 "owner": None,
                 "culprit": None,
@@ -62,6 +63,8 @@ def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
                 "held": [],
                 "fingerprint": None,
                 "reason": "",
+                "law": None,
+                "points": [],
                 "seen": [],
             },
             {
@@ -73,6 +76,7 @@ def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
                 "level": 13,
                 "floor": None,
                 "iterations": 17,
+                "peak": False,
                 "site": None,
                 "owner": None,
                 "culprit": None,
@@ -80,10 +84,13 @@ def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
                 "held": [{"what": "/data/a.mp4", "count": 17, "note": ""}],
                 "fingerprint": one.fingerprint,
                 "reason": "+1.0/iter sustained over 17 iterations",
+                "law": None,
+                "points": [],
                 "seen": [{"resource": "heap", "slope": 1000.0, "level": 17000}],
             },
         ],
         "recordings": [one.recording.to_json()],
+        "scaled": {},
     }
 
 
