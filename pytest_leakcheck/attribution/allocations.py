@@ -11,7 +11,7 @@ from pytest_leakcheck.attribution.path import is_harness, read_path
 from pytest_leakcheck.attribution.site import Site
 
 # Frames that are remembered of each allocation: every frame costs at each one. Begun with one, which slowed JSON of 1.5 ms
-# down by 9, and a loop of short texts by 5; so many times as much as one frame may all of these cost.
+# down by 9, and a loop of short texts by 5; what is added to an iteration may become so many times as much.
 DEPTHS: Final = {64: 6.0, 12: 3.0, 1: 1.0}
 _SLOWEST: Final = 8.0
 # A quick iteration may be slowed as one of a millisecond.
@@ -73,10 +73,13 @@ class Allocations:
 
     def _better_depth(self, slower: float) -> int:
         """The number of frames to go on with: more than one where that can be afforded, and one again where not."""
+        if self._theirs or (self._chosen and slower <= _SLOWEST):
+            return self._depth
         if self._chosen:
-            return self._depth if slower <= _SLOWEST or self._theirs else 1
+            return next((depth for depth in DEPTHS if depth < self._depth), 1)
         self._chosen = True
-        return next(depth for depth, dearer in DEPTHS.items() if slower * dearer <= _SLOWEST or depth == 1)
+        added = slower - 1
+        return next(depth for depth, dearer in DEPTHS.items() if 1 + added * dearer <= _SLOWEST or depth == 1)
 
     @property
     def counted(self) -> int:
