@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import pytest
 
@@ -15,13 +14,10 @@ from pytest_leakcheck.errand import START_UP, Answer, culprits_of, recording_of,
 from pytest_leakcheck.points import Point, Sizing
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.runner import RED, Result
+from pytest_leakcheck.scaling import RESOLUTION
 from pytest_leakcheck.settings import Settings
 from pytest_leakcheck.units import format_amount
 from pytest_leakcheck.verdict import Verdict
-
-# Peaks of memory are not known better: the kernel's mark comes in steps.
-_COARSE: Final = 1 << 18
-_NEAR: Final = 0.9
 
 
 def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
@@ -37,23 +33,22 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
     resources = tuple(budget.resource for budget in budgets)
     children = ChildrenPeak()
     answer = send(item, patience, Sizing("", 0, resources), children.look)
-    verdicts = [_judge(budget, answer, children.peak) for budget in budgets]
+    recording = recording_of(answer.told[0])
+    point = Point(0, (recording,), children.peak) if recording is not None else None
+    verdicts = [_judge(budget, answer, point) for budget in budgets]
     red = next((one for one in verdicts if one.outcome in RED), None)
     culprit: Culprit | None = None
-    if red is not None:
-        if red.resource == "rss" and red.level > children.peak:
-            near = round(_NEAR * (red.level - children.peak))
-            answer = send(item, patience, Sizing("", 0, resources, naming=near))
+    if red is not None and point is not None:
+        if red.resource == "rss" and point.near_peak > 0:
+            answer = send(item, patience, Sizing("", 0, resources, naming=point.near_peak))
         culprit = next((one for one in culprits_of(answer) if one.resource == red.resource), None)
     return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)
 
 
-def _judge(budget: Budget, answer: Answer, children: int) -> Verdict:
-    recording = recording_of(answer.told[0])
-    if recording is None:
+def _judge(budget: Budget, answer: Answer, point: Point | None) -> Verdict:
+    if point is None:
         reason = f"no peak: the process that took it {answer.ended.reason}"
         return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
-    point = Point(0, (recording,), children)
     missing = point.why_not(budget.resource)
     if missing:
         return Verdict(budget.resource, "unavailable", reason=missing, peak=True)
@@ -67,9 +62,9 @@ def compare(budget: Budget, peak: int) -> Verdict:
     excess = peak - allowed
     if excess <= 0:
         return Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True)
-    if unit == "bytes" and excess <= _COARSE:
+    if unit == "bytes" and excess <= RESOLUTION[unit]:
         advice = "give the peak more room than that"
-        reason += f"; peaks of memory are known to {format_amount(_COARSE, unit)}"
+        reason += f"; peaks of memory are known to {format_amount(RESOLUTION[unit], unit)}"
         return Verdict(
             budget.resource, "inconclusive", level=peak, iterations=1, reason=reason, advice=advice, peak=True
         )

@@ -15,6 +15,8 @@ Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 NOT_READ: Final = "it was not read"
 # In the environment of a recording whose peak of memory was read at that moment, and is not the kernel's coarser mark.
 EXACT: Final = "memory peak"
+# What a peak is made of is looked at a little below it, since it is never quite as high again.
+_NEAR: Final = 0.9
 ENGINES: Final = ("thread", "process", "gloo")
 
 
@@ -71,6 +73,11 @@ class Point:
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
         return own + (self.children if resource == "rss" and figure != "per_rank" else 0)
+
+    @property
+    def near_peak(self) -> int:
+        """Bytes of memory at which to look what the highest rank's own peak is made of."""
+        return round(_NEAR * self.peak("rss", "per_rank"))
 
     def why_not(self, resource: str) -> str:
         """Why there is no peak of this resource; empty where there is one."""

@@ -28,6 +28,7 @@ from pytest_leakcheck.markers import SCALING, MarkError
 from pytest_leakcheck.points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.protocol import keep_first_line
 from pytest_leakcheck.report.block import block
+from pytest_leakcheck.resources import GAUGE_PREFIX
 from pytest_leakcheck.runner import RED, describe_environment
 from pytest_leakcheck.scaling import judge_points
 from pytest_leakcheck.series import Recording
@@ -41,9 +42,8 @@ SWEEP: Final = pytest.StashKey[Sweep]()
 # Worlds of several processes side by side would starve each other: `_alone` sees to it. Where ``--dist=loadgroup`` is
 # asked for, xdist is told as well, so that no worker waits for another.
 _GROUP: Final = "leakcheck-worlds"
-# A run is repeated to look into it if it took at most so many seconds; and it is looked into near its peak.
+# A run is repeated to look into it if it took at most so many seconds.
 _QUICK: Final = 5.0
-_NEAR: Final = 0.9
 # In the stack of a rank that waits in a collective operation.
 _COLLECTIVES: Final = "/torch/distributed/distributed_c10d.py"
 
@@ -127,12 +127,9 @@ class _Run:
     def _look_into_memory(self) -> list[Culprit]:
         """Once more, at the largest size that was quick, to see what its peak is made of."""
         point = next((one for one in reversed(self._points) if one.seconds <= _QUICK), self._points[0])
-        own = max(recording.peaks["rss"] for recording in point.recordings)
-        if own <= point.children:
+        if point.peak("rss", "per_rank") <= point.children:
             return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
-        return [
-            one for one in culprits_of(self._send(point.size, naming=round(_NEAR * own))[0]) if one.resource == "rss"
-        ]
+        return [one for one in culprits_of(self._send(point.size, naming=point.near_peak)[0]) if one.resource == "rss"]
 
     def _send(self, size: int, naming: int = 0) -> tuple[Answer, int]:
         sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
@@ -194,7 +191,7 @@ def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
     missing = next(filter(None, (point.why_not(aim.resource) for point in scaled.points)), "")
     if missing:
         if missing == NOT_READ:
-            missing = f"the test never called leakcheck.gauge({aim.resource.removeprefix('gauge:')!r}, ...)"
+            missing = f"the test never called leakcheck.gauge({aim.resource.removeprefix(GAUGE_PREFIX)!r}, ...)"
         return Verdict(aim.resource, "unavailable", reason=missing), None
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)

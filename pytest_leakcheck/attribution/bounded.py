@@ -28,8 +28,8 @@ class BoundedOwners:
     """Remembers how full each owner was at the start.
 
     An owner is something with a bound that can be read: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with
-    a ``maxlen``, a ``ThreadPoolExecutor`` below its ``max_workers``, torch's references to tensors of workers. Taken before the collector freezes, since what is
-    frozen is not listed afterwards; costs one walk over the tracked objects (30 ms at half a million).
+    a ``maxlen``, a ``ThreadPoolExecutor`` below its ``max_workers``, torch's references to tensors of workers. Taken before
+    the collector freezes, since what is frozen is not listed afterwards; costs one walk over the tracked objects (30 ms at half a million).
     """
 
     def __init__(self) -> None:
