@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from pytest_leakcheck.finding import Finding
     from pytest_leakcheck.fixture import Leakcheck
     from pytest_leakcheck.measurement import Measurement, measure
+    from pytest_leakcheck.probes.device import Device
     from pytest_leakcheck.probes.user import Probe
     from pytest_leakcheck.series import Recording, Series
     from pytest_leakcheck.verdict import Verdict
 
 __all__ = [
     "Budget",
+    "Device",
     "Finding",
     "LeakError",
     "Leakcheck",
@@ -34,6 +36,7 @@ __all__ = [
 
 _HOMES = {
     "Budget": "budget",
+    "Device": "probes.device",
     "Finding": "finding",
     "LeakError": "failure",
     "Leakcheck": "fixture",

@@ -13,7 +13,7 @@ from pytest_leakcheck.law import Law
 from pytest_leakcheck.points import Scaled
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import find_resource
-from pytest_leakcheck.runner import RED, Result
+from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
 

@@ -17,7 +17,8 @@ from pytest_leakcheck.settings import Settings
 
 if TYPE_CHECKING:
     from pytest_leakcheck.protocol import Iteration
-    from pytest_leakcheck.runner import Repetition, Result
+    from pytest_leakcheck.result import Result
+    from pytest_leakcheck.runner import Repetition
 
 Level = int | str | None
 

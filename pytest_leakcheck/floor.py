@@ -42,7 +42,7 @@ def detection_floor(
         The floor, or None where the series is too short for any.
     """
     if resource.scarce:
-        return next(certain for longest, certain in _CERTAIN if quiet <= longest) / max(1, quiet)
+        return resource.grain * next(certain for longest, certain in _CERTAIN if quiet <= longest) / max(1, quiet)
     orders = _orders(readings)
 
     def shows(slope: int) -> bool:

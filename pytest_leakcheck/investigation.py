@@ -38,7 +38,8 @@ from pytest_leakcheck.attribution.rounds import (
     trace_allocations,
 )
 from pytest_leakcheck.attribution.source import text_of
-from pytest_leakcheck.attribution.things import things_of
+from pytest_leakcheck.attribution.tensors import tensor_kinds
+from pytest_leakcheck.attribution.things import pieces_of, things_of
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.verdict import Verdict
@@ -46,6 +47,8 @@ from pytest_leakcheck.verdict import Verdict
 # Memory that Python's allocators may have handed out.
 _OF_PYTHON: Final = frozenset({"object", "block", "heap", "rss"})
 _OF_BYTES: Final = frozenset({"heap", "rss"})
+# What comes in pieces of some size: how many of them is another number than how much.
+_IN_PIECES: Final = _OF_PYTHON | {"vram"}
 # Iterations that the line which keeps it takes to find.
 _TO_WATCH: Final = 6
 # What comes in fewer iterations than this is looked for at its own rate.
@@ -153,6 +156,8 @@ class Investigation:
         panel, name, slope = self._panel, self._verdict.resource, self._verdict.slope
         read = panel.counter(name)
         things = things_of(name, read, panel.folders[name].path if name in panel.folders else "")
+        if name == "vram" and panel.device is not None:
+            things = pieces_of(panel.device)
         if things is not None:
             made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
             count = (lambda: len(things.list_now())) if name in panel.folders else things.count
@@ -176,6 +181,8 @@ class Investigation:
             holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
             if name in _OF_PYTHON:
                 self.kinds = kinds_of(came, self._schedule.used, _EACH * min(1.0, self._rate))
+            elif name == "vram":
+                self.kinds = tensor_kinds(came, self._schedule.used, _EACH * min(1.0, self._rate))
             if holders.is_cycle:
                 ours |= {id(one) for one in came if is_ours(one)}
                 garbage = [one for one in came if id(one) not in ours]
@@ -203,7 +210,7 @@ class Investigation:
         if name.startswith(GAUGE_PREFIX):
             # What a counter of the user's own counts may be anything.
             return Sought(iterations, slope, in_python=True)
-        if find_resource(name).scarce:
+        if find_resource(name).scarce and name != "vram":
             return Sought(iterations, slope, identities=made.identities)
         rate = self._rate if self._rate < _EACH else None
         if name == "object":
@@ -214,7 +221,7 @@ class Investigation:
     def _rate(self) -> float:
         """In which part of the iterations it grows, at most 1: it comes in pieces of the size of a common rise."""
         slope = self._verdict.slope
-        if self._verdict.resource not in _OF_PYTHON:
+        if self._verdict.resource not in _IN_PIECES:
             return slope
         readings = self._panel.series(self._verdict.resource).readings
         rises = [after - before for before, after in pairwise(readings) if after > before]

@@ -20,7 +20,7 @@ from pytest_leakcheck.markers import effort_of
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.protocol import FINDINGS, PLAN, keep_first_line
 from pytest_leakcheck.report.block import block
-from pytest_leakcheck.runner import Result, describe_environment
+from pytest_leakcheck.result import Result, describe_environment
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.session import glyphs_of
 from pytest_leakcheck.settings import Settings

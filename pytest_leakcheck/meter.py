@@ -21,6 +21,7 @@ from pytest_leakcheck.attribution.site import Site, path_to
 from pytest_leakcheck.attribution.tracer import Event, Handler, Tracer, outer_frame
 from pytest_leakcheck.probes import CATALOG, Instrument, Unavailable, open_instruments
 from pytest_leakcheck.probes.changes import Changes, follow
+from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import watched_folders
 from pytest_leakcheck.probes.peak import PeakRss
 from pytest_leakcheck.probes.processes import Tree, process_tree
@@ -67,6 +68,11 @@ class Meter:
         self._rss_start = self._rss_top = 0
         self.exact = True
 
+    @property
+    def device(self) -> str:
+        """Where figures of devices come from; empty where there are none."""
+        return self._device.name if self._device is not None else ""
+
     def _open_rss(self) -> PeakRss | None:
         mark = PeakRss()
         try:
@@ -93,6 +99,7 @@ class Meter:
         for instrument in instruments:
             self._reads[instrument.resource] = instrument.read
             self._closing.append(instrument.close)
+        self._device = next((one for one in instruments if isinstance(one, Vram)), None)
 
     def _open_folders(self, names: set[str]) -> None:
         for folder in watched_folders():
@@ -109,6 +116,9 @@ class Meter:
         """From here on."""
         gc.collect()
         self._tracer = Tracer(_AtEachCall(self._look), _PLAIN)
+        if self._device is not None:
+            self._device.mark()
+            self._device.reset_peak()
         for at, read in enumerate(self._reads.values()):
             self._starts[at] = self._tops[at] = read()
         if self._rss is not None:
@@ -126,10 +136,17 @@ class Meter:
         self._look()
         self._take_phase()
         if self._tracer.interrupted:
-            self._distrust(self._tracer.interrupted)
+            # What was counted at calls is no peak then. The kernel's mark still is one.
+            why = f"the test was not followed to its end: {self._tracer.interrupted}"
+            self._distrust(*(name for name in self._peaks if name != "rss"), why=why)
+            self.exact = False
         now = [read() for read in self._reads.values()]
+        if self._device is not None and self._device.lost:
+            self._distrust("vram", why=f"the device was lost: {self._device.lost}")
+        kinds = {"vram": self._device.kind} if self._device is not None else {}
         series = tuple(
-            Series(name, (start, last)) for name, start, last in zip(self._reads, self._starts, now, strict=True)
+            Series(name, (start, last), kind=kinds.get(name, "measured"))
+            for name, start, last in zip(self._reads, self._starts, now, strict=True)
         )
         if self._rss is not None:
             series += (Series("rss", (self._rss_start, self._rss.reset())),)
@@ -137,12 +154,10 @@ class Meter:
             close()
         return series, dict(self._peaks), tuple(self._phases.values())
 
-    def _distrust(self, why: str) -> None:
-        """The test was not followed to its end: what was counted at calls is no peak. The kernel's mark still is one."""
-        missing = {name for name in self._peaks if name != "rss"}
-        self.unavailable |= dict.fromkeys(missing, f"the test was not followed to its end: {why}")
-        self._peaks = {name: peak for name, peak in self._peaks.items() if name not in missing}
-        self.exact = False
+    def _distrust(self, *names: str, why: str) -> None:
+        for name in names:
+            self.unavailable[name] = why
+            self._peaks.pop(name, None)
 
     def checkpoint(self, label: str) -> None:
         """A phase of the test ends here."""
@@ -181,7 +196,7 @@ class Meter:
         """What the counters stood at at their highest since the last phase began; another begins."""
         found = {}
         for at, (name, read) in enumerate(self._reads.items()):
-            found[name] = self._tops[at] - self._starts[at]
+            found[name] = max(self._tops[at], self._mark_of(name)) - self._starts[at]
             self._tops[at] = read()
         if self._rss is not None:
             # The mark is coarse and misses nothing; what was read at each call is exact, and misses what comes and goes in
@@ -194,6 +209,14 @@ class Meter:
         for name, peak in found.items():
             self._peaks[name] = max(self._peaks[name], peak)
         return found
+
+    def _mark_of(self, name: str) -> int:
+        """What a device has kept as its highest since this was last asked; nothing is hidden from that."""
+        if name != "vram" or self._device is None:
+            return 0
+        highest = self._device.peak() or 0
+        self._device.reset_peak()
+        return highest
 
     def _look(self, frame: FrameType | None = None, called: Any = None) -> None:
         if self._rss is not None:

@@ -12,7 +12,7 @@ from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Effort, Plan
 from pytest_leakcheck.probes.limits import read_limits
-from pytest_leakcheck.runner import Result, describe_environment, missing_verdicts
+from pytest_leakcheck.result import Result, describe_environment, missing_verdicts
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import judge_once
 

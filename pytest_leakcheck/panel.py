@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -10,30 +9,25 @@ from typing import Final
 from pytest_leakcheck.probes import PACED, NotInUse, Unavailable, open_instruments
 from pytest_leakcheck.probes.changes import Changes, follow
 from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
+from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.pace import Pace
 from pytest_leakcheck.probes.processes import Tree, process_tree
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
-from pytest_leakcheck.rows import Rows
+from pytest_leakcheck.settling import TREE, Settling
 
-_TREE: Final = ("fd", "thread", "process")
 # What can be read at any moment of an iteration.
-CHEAP: Final = frozenset({*_TREE, "task", "heap", "arrow", "mmap"})
-# Threads, processes and tasks that end by themselves a little later (executors and resolvers take up to 2 s) are waited
-# for, only where something looks wrong. A descriptor or a file alone has hardly anybody who would see to it, so it gets
-# less; a descriptor in a process of one thread, without children, has nobody at all.
-_ENDS_BY_ITSELF: Final = frozenset({"thread", "process", "task"})
-_SETTLE: Final = 2.0
-_SETTLE_ALONE: Final = 0.25
+CHEAP: Final = frozenset({*TREE, "task", "heap", "arrow", "mmap", "vram"})
 
 
-class Panel(Rows):
+class Panel(Settling):
     """Reads all counters of one process, a row at a time.
 
     Attributes:
         missing: Why a wanted resource cannot be read here.
         watch: The collector.
         folders: Shared memory and temporary files, by resource.
+        device: The accelerators, where they are read.
         patient: Wait at each row for what is about to end by itself.
     """
 
@@ -49,18 +43,18 @@ class Panel(Rows):
         """
         super().__init__(capacity)
         self.patient = False
-        self._waited_in_vain = False
         self._gauges = gauges
         self._tree: Tree = process_tree()
-        self.watch = CollectorWatch(self._tree.own)
         self._tree.open()
         names = set(wanted)
-        for name in _TREE:
+        for name in TREE:
             self._columns[name], self._released[name] = self._column(), self._column()
         self._fds, self._threads, self._processes = self._columns.values()
         self.folders: dict[str, Folder] = {}
         self._changes: Changes | None = None
         self._instruments, self.missing = open_instruments(names)
+        self.device = next((one for one in self._instruments if isinstance(one, Vram)), None)
+        self.watch = CollectorWatch(self._tree.own, self.device.read if self.device is not None else None)
         try:
             self._open_folders(names)
             self._lay_out()
@@ -97,6 +91,8 @@ class Panel(Rows):
             self._reads[name] = instrument.read
             if name in ("object", "block", "heap"):
                 self._own[name] = own
+            if isinstance(instrument, Vram):
+                self._kinds[name], self._released[name] = instrument.kind, self._column()
             if name in PACED:
                 self._paced.append(Pace(instrument.read, column, own, find_resource(name).tolerance))
             else:
@@ -126,12 +122,12 @@ class Panel(Rows):
         for released in self._released.values():
             released[:] = self._column()
         self.n = 0
+        if self.device is not None:
+            self.device.mark()
         # A collection also stops tracking tuples and dicts that hold only atoms, level by level: let that end first.
         for _ in range(ROUNDS):
             self.watch.collect()
-        self._began = time.perf_counter()
-        self._worked = time.process_time(), time.thread_time()
-        self._rested = 0.0
+        self._begin_to_count_time()
         self._read_into(0, True)
 
     # Called without keywords, here and below: Python 3.10 makes an object of a method that is called with one, and it would
@@ -150,13 +146,13 @@ class Panel(Rows):
 
     def counter(self, resource: str) -> Callable[[], int]:
         """A reading of one counter that is cheap enough to be asked for at each call; other threads' too."""
-        if resource in _TREE:
+        if resource in TREE:
             of_tree: tuple[Callable[[], int], ...] = (
                 self._tree.own_fds,
                 lambda: self._tree.own()[1],
                 lambda: self._tree.read()[2],
             )
-            return of_tree[_TREE.index(resource)]
+            return of_tree[TREE.index(resource)]
         if resource in self.folders:
             return self._ticks_of(self.folders[resource].path)
         return self._reads.get(resource) or self._gauges[resource.removeprefix(GAUGE_PREFIX)]
@@ -172,62 +168,6 @@ class Panel(Rows):
 
         return count
 
-    def settle(self) -> bool:
-        """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
-        pause, waited, fell = 0.001, 0.0, False
-        scarce = [*_TREE, *self.folders, *(name for name in self._reads if name in _ENDS_BY_ITSELF)]
-        while not self._waited_in_vain:
-            standing = [name for name in scarce if self.above_start(name) > 0]
-            patience = _SETTLE if fell or not _ENDS_BY_ITSELF.isdisjoint(standing) else _SETTLE_ALONE
-            if not standing or waited >= patience or (standing == ["fd"] and self._is_alone()):
-                break
-            self._sleep(pause)
-            waited, pause = waited + pause, min(2 * pause, 0.1)
-            tree = self._tree.read()
-            for name in scarce:
-                value = tree[_TREE.index(name)] if name in _TREE else self._read_one(name)
-                if value < self._columns[name][self.n]:
-                    self._columns[name][self.n], fell = value, True
-        self._waited_in_vain |= not fell and waited > 0
-        return fell
-
-    def _is_alone(self) -> bool:
-        """Whether nothing else runs in this process, or under it, that could close a descriptor."""
-        _fds, threads, processes = self._tree.read()
-        return threads == 1 and processes == 0
-
-    def rest(self, seconds: float, resource: str) -> int:
-        """Let the test rest, and see how far a counter rises meanwhile.
-
-        Where it is one of a shared folder, what came meanwhile is not the test's, and does not count.
-        """
-        if resource in self.folders:
-            self._sleep(seconds)
-            return self._read_one(resource) - self.level(resource)
-        # Read alike before and after: what was made to look into the suspicion stands in both.
-        before = self._read_collected(resource)
-        time.sleep(seconds)
-        self._rested += seconds
-        return self._read_collected(resource) - before
-
-    def _sleep(self, seconds: float) -> None:
-        """What arrives in a shared folder meanwhile is taken off all rows, with what else has a name of that kind."""
-        time.sleep(seconds)
-        self._rested += seconds
-        worked = time.perf_counter() - self._began - self._rested
-        for folder, column in self._folder_columns:
-            if folder.rested(self.n + 1, self._rested, worked):
-                folder.recount(column, self.n)
-
-    def seconds_per_iteration(self) -> float:
-        """What an iteration takes, waiting left out."""
-        return (time.perf_counter() - self._began - self._rested) / max(1, self.n)
-
-    def share_of_other_threads(self) -> float:
-        """Their part of the CPU time since the start, 0 to 1; threads that have ended count too."""
-        all_of_it, own = time.process_time() - self._worked[0], time.thread_time() - self._worked[1]
-        return max(0.0, 1 - own / all_of_it) if all_of_it > 0 else 0.0
-
     def thaw(self, resource: str) -> int:
         """Unfreeze and collect. Returns how much of the resource was garbage that had been alive when it was frozen."""
         if not self.watch.enabled:
@@ -242,7 +182,7 @@ class Panel(Rows):
         """Freeze again; what was garbage counts on in memory, as if it were still there, so that the series goes on."""
         self.watch.refreeze()
         tree = self._tree.read()
-        for name, value in zip(_TREE, tree, strict=True):
+        for name, value in zip(TREE, tree, strict=True):
             self._columns[name][self.n] = value
         self.subtract_own_work()
 
@@ -313,21 +253,24 @@ class Panel(Rows):
     def _read_tree(self, row: int) -> None:
         # In a frame of its own: the tuples that it makes are objects too, and gone when the objects are counted.
         fds, threads, processes = before = self._tree.read()
+        on_device = self.device.read() if self.device is not None else 0
         watch = self.watch
         if (watch.enabled and watch.collect()) or watch.has_released:
-            self._note_released(row, before)
+            self._note_released(row, before, on_device)
             return
         self._fds[row] = fds
         self._threads[row] = threads
         self._processes[row] = processes
 
-    def _note_released(self, row: int, before: tuple[int, int, int]) -> None:
+    def _note_released(self, row: int, before: tuple[int, int, int], on_device: int) -> None:
         after = self._tree.read()
-        automatic = self.watch.take_released()
-        for name, first, last, earlier in zip(_TREE, before, after, automatic, strict=True):
+        *automatic, of_device = self.watch.take_released()
+        for name, first, last, earlier in zip(TREE, before, after, automatic, strict=True):
             self._columns[name][row] = last
             if row:
                 self._released[name][row - 1] = earlier + max(0, first - last)
+        if self.device is not None and row:
+            self._released["vram"][row - 1] = of_device + max(0, on_device - self.device.read())
 
     def _read_collected(self, resource: str) -> int:
         # A collection also empties the interpreter's own lists of spare objects, whose blocks count.
@@ -339,8 +282,8 @@ class Panel(Rows):
         if resource in self._reads:
             own = self._own.get(resource)
             return self._reads[resource]() - (own[0] if own else 0)
-        if resource in _TREE:
-            return self._tree.read()[_TREE.index(resource)]
+        if resource in TREE:
+            return self._tree.read()[TREE.index(resource)]
         if resource in self.folders:
             return self.folders[resource].count
         return self._columns[resource][self.n]

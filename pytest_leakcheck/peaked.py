@@ -13,7 +13,7 @@ from pytest_leakcheck.children import ChildrenPeak
 from pytest_leakcheck.errand import START_UP, Answer, culprits_of, recording_of, send
 from pytest_leakcheck.points import Point, Sizing
 from pytest_leakcheck.resources import find_resource
-from pytest_leakcheck.runner import RED, Result
+from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.scaling import RESOLUTION
 from pytest_leakcheck.settings import Settings
 from pytest_leakcheck.units import format_amount
@@ -52,7 +52,7 @@ def _judge(budget: Budget, answer: Answer, point: Point | None) -> Verdict:
     missing = point.why_not(budget.resource)
     if missing:
         return Verdict(budget.resource, "unavailable", reason=missing, peak=True)
-    return compare(budget, point.peak(budget.resource, "total"))
+    return replace(compare(budget, point.peak(budget.resource, "total")), kind=point.kind(budget.resource))
 
 
 def compare(budget: Budget, peak: int) -> Verdict:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_leakcheck.fixture import Leakcheck
+    from pytest_leakcheck.probes.device import Device
     from pytest_leakcheck.probes.user import Probe
 
 SETTINGS: Final = pytest.StashKey[Settings]()
@@ -44,6 +45,7 @@ MARKERS: Final = (
     _line("object", "0", "gc objects", peak=False),
     _line("block", "0", "Python blocks"),
     _line("arrow", '"1 MiB"', "bytes in Arrow's pool"),
+    _line("vram", '"1 MiB"', "bytes on the device"),
     _line("mmap", '"1 MiB"', "mapped bytes"),
     _line("rss", '"1 MiB"', "resident bytes"),
     "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound peaks over the sizes "
@@ -97,8 +99,8 @@ def _leave_asserts_alone(config: pytest.Config) -> None:
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
 
 
-def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe]]) -> None:
-    from pytest_leakcheck.probes.user import ProbeError, add_probes, remove_probes
+def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe | Device]]) -> None:
+    from pytest_leakcheck.probes.user import Probe, ProbeError, add_probes, remove_probes
 
     probes = [probe for some in added for probe in some]
     config.add_cleanup(remove_probes)
@@ -107,6 +109,8 @@ def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe]]) -> None
     except ProbeError as error:
         raise pytest.UsageError(f"pytest_leakcheck_probes: {error}") from None
     for probe in probes:
+        if not isinstance(probe, Probe):
+            continue
         example, plural = "0" if probe.unit == "count" else '"1 MiB"', probe.as_resource().plural
         config.addinivalue_line("markers", _line(probe.name, example, plural))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from pytest_leakcheck.resources import Kind
 from pytest_leakcheck.series import Recording
 
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
@@ -78,6 +79,10 @@ class Point:
     def near_peak(self) -> int:
         """Bytes of memory at which to look what the highest rank's own peak is made of."""
         return round(_NEAR * self.peak("rss", "per_rank"))
+
+    def kind(self, resource: str) -> Kind:
+        """How its figures came about, in each rank alike."""
+        return self.recordings[0].kind(resource)
 
     def why_not(self, resource: str) -> str:
         """Why there is no peak of this resource; empty where there is one."""

@@ -24,7 +24,8 @@ from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.residue import Residue
-from pytest_leakcheck.runner import Repetition, Result
+from pytest_leakcheck.result import Result
+from pytest_leakcheck.runner import Repetition
 from pytest_leakcheck.session import SessionReport, glyphs_of
 from pytest_leakcheck.settings import Settings
 from pytest_leakcheck.verdict import Verdict
@@ -54,6 +55,11 @@ class Iteration:
 
 def register(config: pytest.Config, settings: Settings) -> None:
     """Switch measuring on for this session."""
+    if settings.vram == "accounted":
+        from pytest_leakcheck.probes.user import account_for_tensors, remove_probes
+
+        account_for_tensors()
+        config.add_cleanup(remove_probes)
     config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
     config.pluginmanager.register(RepeatingProtocol(settings), "leakcheck-protocol")
     if PROCESS not in config.stash:

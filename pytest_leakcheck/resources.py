@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.units import Unit
+
+# How a reading came about: by an instrument, summed up from what was asked for, of a model, or of work that was not done.
+Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ RESOURCES: Final[dict[str, Resource]] = {
         # pandas and pyarrow creep by 0.15 to 0.25 blocks per iteration, small caches by less.
         Resource("block", "count", "Python blocks", tolerance=0.5, slack=64),
         Resource("arrow", "bytes", "bytes in Arrow's pool", grain=64),
+        # What live tensors occupy. Exact, and the scarcest of all memory; allocators give it out by 512 bytes.
+        Resource("vram", "bytes", "bytes on the device", scarce=True, grain=512),
         # A mapping is a page at least; allocators map and unmap by the megabyte.
         Resource("mmap", "bytes", "mapped bytes", tolerance=2048.0, grain=4096, resolution=1 << 20),
         # Pages are returned when the allocator likes. Kernels before 6.17 also count them in batches of up to 64 pages

@@ -6,6 +6,7 @@ from array import array
 from itertools import pairwise
 
 from pytest_leakcheck.probes.pace import Pace
+from pytest_leakcheck.resources import Kind
 from pytest_leakcheck.series import Series
 
 
@@ -23,6 +24,8 @@ class Rows:
         self._columns: dict[str, array[int]] = {}
         self._released: dict[str, array[int]] = {}
         self._paced: list[Pace] = []
+        # Of what is not measured.
+        self._kinds: dict[str, Kind] = {}
 
     def has(self, resource: str) -> bool:
         return resource in self._columns
@@ -42,7 +45,8 @@ class Rows:
 
     def series(self, resource: str) -> Series:
         released = self._released[resource][: self.n] if resource in self._released else ()
-        return Series(resource, tuple(self._filled(resource)[: self.n + 1]), tuple(released))
+        kind = self._kinds.get(resource, "measured")
+        return Series(resource, tuple(self._filled(resource)[: self.n + 1]), tuple(released), kind)
 
     def all_series(self) -> tuple[Series, ...]:
         return tuple(map(self.series, self._columns)) if self.n >= 0 else ()

@@ -6,26 +6,26 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attest import attest
 from pytest_leakcheck.attribution.identity import Held, Identities, describe_target, group, survivors, take_identities
 from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.exhaustion import device_lost, exhausted_by, first_line, ran_out
 from pytest_leakcheck.gauges import Phases
 from pytest_leakcheck.panel import CHEAP, Panel
 from pytest_leakcheck.plan import Plan
-from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.heap import is_quiet
-from pytest_leakcheck.probes.limits import is_exhaustion, read_limits
+from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.result import RED, Result, describe_environment, missing_verdicts
 from pytest_leakcheck.series import Recording, Stopped
 from pytest_leakcheck.suspicion import Suspicion
-from pytest_leakcheck.verdict import Context, Verdict, judge, ran_out
+from pytest_leakcheck.verdict import Context, Verdict, judge
 
 if TYPE_CHECKING:
     from pytest_leakcheck.investigation import Investigation
@@ -34,26 +34,6 @@ if TYPE_CHECKING:
 _WITNESSES: Final = ("object", "heap")
 # Of all the time of a test, so much more to name the culprit.
 _GRACE: Final = 0.1
-RED: Final = frozenset({"leak", "over_budget", "unclosed"})
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a repetition found.
-
-    Attributes:
-        plan: What was asked.
-        recording: All readings.
-        verdicts: One per judged resource, in the order of judgement; after a red no further one is judged.
-        held: Survivors by resource (for ``unclosed``: what the collector gave back), where they have identities.
-        culprit: What is known of the cause of a red.
-    """
-
-    plan: Plan
-    recording: Recording
-    verdicts: tuple[Verdict, ...]
-    held: Mapping[str, tuple[Held, ...]]
-    culprit: Culprit | None = None
 
 
 class Repetition:
@@ -135,7 +115,7 @@ class Repetition:
         panel = self._panel
         if panel is None:
             return Result(self._plan, self._recording(None, stopped or "time"), (), {})
-        if error is not None and is_exhaustion(error) and panel.n > 0:
+        if error is not None and panel.n > 0:
             self._judge_exhaustion(panel, error)
         if stopped is None and panel.n == 0:
             self._judge_nothing()
@@ -166,6 +146,9 @@ class Repetition:
         self._suspicion.watch(quiet_heap=self._quiet_heap)
         wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
         self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
+        device = self._panel.device
+        if device is not None and device.capacity:
+            self._limits["vram"] = device.capacity
 
     def _start(self) -> None:
         assert self._panel is not None
@@ -187,25 +170,9 @@ class Repetition:
             name = budget.resource
             if name in self._verdicts or not panel.has(name):
                 continue
-            self._suspicion.set_others_aside(panel, name)
-            context = self._context(panel, name, final)
-            verdict = judge(panel.series(name), budget, context)
-            if verdict is not None and verdict.outcome in ("leak", "over_budget"):
-                # Before anything is frozen again: what was made since the start would be out of sight.
-                explained = self._suspicion.explain(panel, name)
-                if not explained and self._suspicion.begins_anew(panel, name):
-                    self._verdicts.clear()
-                    self._start()
-                    return not self._out_of_time
-                if not explained and not final and self._confirms_later(panel, verdict):
-                    continue
-                background = "" if explained else self._suspicion.background(panel, name, verdict.slope)
-                verdict = judge(
-                    panel.series(name), budget, replace(context, explained=explained, background=background)
-                )
-            elif verdict is not None and verdict.outcome == "inconclusive" and panel.above_start(name) > 0:
-                explained = self._suspicion.explain(panel, name)
-                verdict = judge(panel.series(name), budget, replace(context, explained=explained))
+            verdict = self._judge(panel, budget, final=final)
+            if panel.n == 0:
+                return not self._out_of_time
             if verdict is None or (verdict.outcome not in RED and self._plan.effort.iterations and not final):
                 # Where the effort is given, all of it goes into an `ok` and its floor.
                 continue
@@ -213,6 +180,31 @@ class Repetition:
             if verdict.outcome in RED:
                 return False
         return not final and not self._all_judged(panel)
+
+    def _judge(self, panel: Panel, budget: Budget, *, final: bool) -> Verdict | None:
+        """The verdict on one resource, after innocent explanations and second witnesses; None where it is too early."""
+        name = budget.resource
+        device = panel.device if name == "vram" else None
+        if device is not None and device.lost:
+            return device_lost(panel.series(name), budget, device.lost)
+        self._suspicion.set_others_aside(panel, name)
+        context = self._context(panel, name, final)
+        verdict = judge(panel.series(name), budget, context)
+        if verdict is not None and verdict.outcome in ("leak", "over_budget"):
+            # Before anything is frozen again: what was made since the start would be out of sight.
+            explained = self._suspicion.explain(panel, name)
+            if not explained and self._suspicion.begins_anew(panel, name):
+                self._verdicts.clear()
+                self._start()
+                return None
+            if not explained and not final and self._confirms_later(panel, verdict):
+                return None
+            background = "" if explained else self._suspicion.background(panel, name, verdict.slope)
+            verdict = judge(panel.series(name), budget, replace(context, explained=explained, background=background))
+        elif verdict is not None and verdict.outcome == "inconclusive" and panel.above_start(name) > 0:
+            explained = self._suspicion.explain(panel, name)
+            verdict = judge(panel.series(name), budget, replace(context, explained=explained))
+        return attest(verdict, device, final=final) if verdict is not None and device is not None else verdict
 
     def _confirms_later(self, panel: Panel, verdict: Verdict) -> bool:
         more = self._suspicion.confirm_in(panel, verdict.resource, verdict.slope)
@@ -255,9 +247,10 @@ class Repetition:
         )
 
     def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:
+        gone = exhausted_by(error)
         for budget in self._plan.budgets:
-            if panel.has(budget.resource):
-                verdict = ran_out(panel.series(budget.resource), budget, f"{type(error).__name__}: {error}")
+            if budget.resource in gone and panel.has(budget.resource):
+                verdict = ran_out(panel.series(budget.resource), budget, first_line(error))
                 if verdict is not None:
                     self._verdicts[budget.resource] = verdict
                     return
@@ -303,6 +296,7 @@ class Repetition:
         return "iterations" if panel.n >= self._plan.effort.most else "judged"
 
     def _recording(self, panel: Panel | None, stopped: Stopped) -> Recording:
+        device = panel.device if panel else None
         return Recording(
             test=self._plan.test,
             series=panel.all_series() if panel else (),
@@ -312,24 +306,6 @@ class Repetition:
             stopped=stopped,
             limits=self._limits if panel else {},
             unavailable=panel.reasons() if panel else {},
-            environment={**describe_environment(), **self._plan.process},
+            environment={**describe_environment(device.name if device else ""), **self._plan.process},
             phases=self._phases.take(),
         )
-
-
-def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Verdict, ...]:
-    """``unavailable`` for each budget of the user's whose resource cannot be read here."""
-    return tuple(
-        Verdict(budget.resource, "unavailable", reason=str(missing[budget.resource]))
-        for budget in plan.budgets
-        if budget.resource in missing and budget.explicit
-    )
-
-
-def describe_environment() -> dict[str, str]:
-    """Versions that a figure depends on."""
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "libc": " ".join(platform.libc_ver()),
-    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -29,7 +30,7 @@ from pytest_leakcheck.points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.protocol import keep_first_line
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.resources import GAUGE_PREFIX
-from pytest_leakcheck.runner import RED, describe_environment
+from pytest_leakcheck.result import RED, describe_environment
 from pytest_leakcheck.scaling import judge_points
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.session import glyphs_of
@@ -195,7 +196,8 @@ def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
         return Verdict(aim.resource, "unavailable", reason=missing), None
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
-    return judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact)
+    verdict, law = judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact)
+    return replace(verdict, kind=scaled.points[0].kind(aim.resource)), law
 
 
 def _own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from pytest_leakcheck.resources import Kind
+
 SCHEMA: Final = 1
 
 Collector: TypeAlias = Literal["on", "off"]
@@ -28,11 +30,13 @@ class Series:
         readings: x[0] ... x[n]: the counter at the end of warm-up and after each of n iterations, in its unit.
         released: For each of the n iterations, how much of it only the cyclic garbage collector gave back; empty
             where that is not followed.
+        kind: How the readings came about.
     """
 
     resource: str
     readings: tuple[int, ...]
     released: tuple[int, ...] = ()
+    kind: Kind = "measured"
 
     @property
     def iterations(self) -> int:
@@ -85,6 +89,11 @@ class Recording:
     peaks: Mapping[str, int] = field(default_factory=dict)
     phases: tuple[Phase, ...] = ()
 
+    def kind(self, resource: str) -> Kind:
+        """How the readings of a resource came about."""
+        found = self.find(resource)
+        return found.kind if found is not None else "measured"
+
     def find(self, resource: str) -> Series | None:
         """The series of a resource, or None where it was not read."""
         return next((series for series in self.series if series.resource == resource), None)
@@ -108,7 +117,12 @@ class Recording:
             return cls(
                 test=str(data["test"]),
                 series=tuple(
-                    Series(str(one["resource"]), tuple(map(int, one["readings"])), tuple(map(int, one["released"])))
+                    Series(
+                        str(one["resource"]),
+                        tuple(map(int, one["readings"])),
+                        tuple(map(int, one["released"])),
+                        one["kind"],
+                    )
                     for one in data["series"]
                 ),
                 warmup=int(data["warmup"]),

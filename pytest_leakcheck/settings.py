@@ -127,6 +127,15 @@ OPTIONS: Final = (
         check=_packages,
     ),
     Option(
+        "vram",
+        "string",
+        "device",
+        "WORD",
+        "What vram reads where there is no accelerator: 'device', nothing, so that its budget is unavailable; 'accounted', "
+        "what live tensors on the CPU come to.",
+        check=_one_of("device", "accounted"),
+    ),
+    Option(
         "missing",
         "string",
         "skip",
@@ -158,6 +167,7 @@ class Settings:
     run: int = 10_000
     fail_on: tuple[str, ...] = ("leak", "over_budget", "unclosed")
     blame: tuple[str, ...] = ()
+    vram: str = "device"
     missing: str = "skip"
     summary: str = "failed"
     json: str = ""

@@ -17,7 +17,7 @@ from pytest_leakcheck.fresh import Board
 from pytest_leakcheck.markers import SCALING
 from pytest_leakcheck.meter import Meter
 from pytest_leakcheck.points import EXACT, Sizing
-from pytest_leakcheck.runner import describe_environment
+from pytest_leakcheck.result import describe_environment
 from pytest_leakcheck.series import Recording
 
 _ALONE: Final = "leakcheck-alone"
@@ -62,7 +62,7 @@ class SizedProtocol:
             series,
             stopped="iterations",
             unavailable=meter.unavailable,
-            environment={**describe_environment(), **({EXACT: "between two calls"} if meter.exact else {})},
+            environment={**describe_environment(meter.device), **({EXACT: "between two calls"} if meter.exact else {})},
             peaks=peaks,
             phases=phases,
         )

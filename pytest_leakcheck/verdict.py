@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.floor import detection_floor
 from pytest_leakcheck.ratchet import Growth, decays, growth, is_steady
-from pytest_leakcheck.resources import Resource, find_resource
+from pytest_leakcheck.resources import Kind, Resource, find_resource
 from pytest_leakcheck.series import Series
 from pytest_leakcheck.units import format_amount, format_rate
 
@@ -91,6 +91,7 @@ class Verdict:
         advice: What to do, where that can be said.
         explicit: The test names this resource, so yellow may be turned red.
         peak: It is about the highest that the resource came to in one run; `level` is that.
+        kind: How the readings that it rests on came about.
     """
 
     resource: str
@@ -103,6 +104,7 @@ class Verdict:
     advice: str = ""
     explicit: bool = True
     peak: bool = False
+    kind: Kind = "measured"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -141,7 +143,12 @@ class _Case:
         return min(self.profile.horizon, self.context.horizon)
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
-        values = {"slope": self.grown.slope, "level": self.level, "iterations": self.n} | changes
+        values = {
+            "slope": self.grown.slope,
+            "level": self.level,
+            "iterations": self.n,
+            "kind": self.series.kind,
+        } | changes
         warned = outcome == "unclosed" and self.budget.unclosed == "warn"
         explicit = self.budget.explicit and not warned
         return Verdict(self.series.resource, outcome, reason=reason, advice=advice, explicit=explicit, **values)
@@ -177,31 +184,10 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
         reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
         return case.say("inconclusive" if noisy else "over_budget", reason, level=level, slope=0.0)
     if released and budget.unclosed != "allow":
-        reason = f"{released} {case.resource.plural} given back by the garbage collector alone"
+        much = f"{released} {case.resource.plural}" if case.resource.unit == "count" else case.amount(released)
+        reason = f"{much} given back by the garbage collector alone"
         return case.say("unclosed", reason, slope=float(released), level=level)
     return case.say("ok", "", level=level, slope=0.0)
-
-
-def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
-    """Judge a series that ended because the process ran out: a leak if it grew up to there.
-
-    Args:
-        series: The readings before the failure.
-        budget: What is allowed.
-        error: What the failing iteration said.
-
-    Returns:
-        A verdict, or None where this resource did not rise in most iterations, so that it is not the cause.
-    """
-    x = series.readings
-    rises = sum(1 for i in range(1, len(x)) if x[i] > x[i - 1])
-    if len(x) < 2 or 2 * rises < series.iterations or x[-1] <= x[0]:
-        return None
-    slope = (x[-1] - x[0]) / series.iterations
-    unit = find_resource(series.resource).unit
-    reason = f"{format_rate(slope, unit)} over {series.iterations} iterations, then {error}"
-    level = x[-1] - x[0]
-    return Verdict(series.resource, "leak", slope, level, series.iterations, reason=reason, explicit=budget.explicit)
 
 
 def _examine(series: Series, budget: Budget, context: Context) -> _Case:
@@ -256,7 +242,8 @@ def _extrapolated(case: _Case, over: int, level: int) -> Verdict:
     reason = f"{case.amount(there)} over {over:,} iterations at {case.rate(case.grown.slope)}"
     if there <= level:
         return case.say("ok", reason, floor=_floor(case))
-    return case.say("over_budget", f"{reason}, {case.amount(level)} allowed")
+    # Nobody has run that far.
+    return case.say("over_budget", f"{reason}, {case.amount(level)} allowed", kind="predicted")
 
 
 def _standing(case: _Case) -> Verdict | None:
@@ -286,7 +273,7 @@ def _shape(case: _Case) -> str:
     x = case.series.readings
     rises = [i for i in range(1, len(x)) if x[i] > x[i - 1]]
     if case.resource.scarce and len(rises) == 1 and x[-1] == max(x):
-        return f"one-off +{case.level} at iteration {rises[0]}"
+        return f"one-off +{case.amount(case.level)} at iteration {rises[0]}"
     return f"{'settles' if case.grown.state == 'flat' else 'stands, still rising,'} at +{case.amount(case.level)}"
 
 
@@ -295,7 +282,8 @@ def _unclosed(case: _Case) -> Verdict | None:
     if case.collected.state != "growing" or case.budget.unclosed == "allow":
         return None
     slope = case.collected.slope
-    reason = f"{slope:.3g} {case.resource.plural} per iteration given back by the garbage collector alone"
+    much = f"{slope:.3g} {case.resource.plural}" if case.resource.unit == "count" else case.amount(slope)
+    reason = f"{much} per iteration given back by the garbage collector alone"
     advice = "close them when done: the collector runs late, and not at all where it is switched off"
     return case.say("unclosed", reason, advice, slope=slope)
 

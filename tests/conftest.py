@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from projects import Project
-from pytest_leakcheck import panel
+from pytest_leakcheck import settling
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, descriptors that are kept on purpose need not be waited for; the waiting is tested with threads."""
-    monkeypatch.setattr(panel, "_SETTLE_ALONE", 0.002)
+    monkeypatch.setattr(settling, "_SETTLE_ALONE", 0.002)
 
 
 @pytest.fixture(scope="module")
@@ -36,4 +36,4 @@ def frozen() -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held for good is waited for in vain: a shorter time says the same."""
-    monkeypatch.setattr(panel, "_SETTLE", 0.01)
+    monkeypatch.setattr(settling, "_SETTLE", 0.01)

@@ -33,7 +33,8 @@ from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.heap import Heap
 from pytest_leakcheck.probes.objects import Blocks
 from pytest_leakcheck.ratchet import looks
-from pytest_leakcheck.runner import RED, Repetition
+from pytest_leakcheck.result import RED
+from pytest_leakcheck.runner import Repetition
 
 HEAVY: Final = ("torch", "pandas", "numpy")
 LIMIT: Final = 10.0

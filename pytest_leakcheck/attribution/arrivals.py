@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,6 +17,8 @@ from pytest_leakcheck.attribution.tracer import OWN, Event, Handler
 Key = TypeVar("Key", bound=Hashable)
 # A lock that a fork has copied while it was held is never released.
 _PATIENCE: Final = 0.1
+# It runs the operations of tensors itself (`probes.storages`).
+_STANDS_IN: Final = str(Path(__file__).parent.parent / "probes" / "storages.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +123,24 @@ class Arrivals(Generic[Key]):
             return
         # When a function is entered, what has come came before: in its caller.
         at: FrameType | None = frame.f_back if event == "call" else frame
-        path = tuple(site for site in path_to(at, f"{returned}()" if returned else "") if not OWN[site.file])
-        code = None if at is None else at.f_code
+        path, code = path_to(at, f"{returned}()" if returned else ""), None if at is None else at.f_code
         # What is only about to be called has made nothing.
         lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
+        above = _above_instrument(path)
+        if above is not None:
+            path, code, lasti, exact = above, None, -1, True
+        path = tuple(site for site in path if not OWN[site.file])
         for key in fresh:
             self._arrived[key] = Arrival(path, now[key], exact, code, lasti)
 
     def _drop_gone(self, now: Mapping[Key, str]) -> None:
         for key in [key for key, arrival in self._arrived.items() if now.get(key) != arrival.what]:
             del self._arrived[key]
+
+
+def _above_instrument(path: tuple[Site, ...]) -> tuple[Site, ...] | None:
+    """The part of a call path down to the operation that an instrument stands in for; None where it does not lead through one."""
+    at = next((at for at, site in enumerate(path) if site.file == _STANDS_IN), None)
+    if at is None:
+        return None
+    return (*path[: at - 1], replace(path[at - 1], call="")) if at else ()

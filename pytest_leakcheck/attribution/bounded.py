@@ -21,7 +21,7 @@ _KINDS: Final = (_LRU, deque, ThreadPoolExecutor)
 _PLAIN: Final = (str, bytes, float, complex, bool, type(None), type)
 _SAMPLE: Final = 64
 # An entry may come with any amount of these.
-_ANY_SIZE: Final = ("heap", "object", "block", "arrow", "mmap", "rss")
+_ANY_SIZE: Final = ("heap", "object", "block", "arrow", "mmap", "rss", "vram")
 
 
 class BoundedOwners:

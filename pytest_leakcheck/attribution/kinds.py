@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType
@@ -11,6 +10,7 @@ from typing import Any, Final
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.objects import array_types, module_of_type, own_size, type_name
 from pytest_leakcheck.attribution.roots import is_ours
+from pytest_leakcheck.attribution.tensors import describe_tensor, is_tensor
 
 _MOST: Final = 5
 # They come with other things, and say little.
@@ -42,9 +42,4 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float) -> tuple[Hel
 
 def kind_of(one: Any) -> str:
     """The name of its type; of a tensor with shape, element type and device, and whether it has a history."""
-    torch: Any = sys.modules.get("torch")
-    # Exactly these two: asked for its shape, a proxy of one would do who knows what.
-    if torch is not None and type(one) in (torch.Tensor, torch.nn.Parameter):
-        graph = " with its graph" if one.grad_fn is not None else ""
-        return f"{type_name(one)} {tuple(one.shape)} {str(one.dtype).removeprefix('torch.')} {one.device}{graph}"
-    return type_name(one)
+    return describe_tensor(one) if is_tensor(one) else type_name(one)

@@ -122,12 +122,14 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         unclosed: They are given back by the collector alone; so those count that it frees.
     """
     arrivals = Arrivals(things.count, things.list_now)
+    # Of what is sized, the sum is what it is about, and how many iterations show it is another matter.
+    often = min(slope, 1.0) if things.sized else slope
     freed = Freed(arrivals, things) if unclosed else None
     found: list[Arrival] = []
     counted = 0
     try:
         with _tracing(arrivals, schedule) as tracer:
-            for _ in schedule.iterations(slope):
+            for _ in schedule.iterations(often):
                 tracer.arm()
                 yield
                 tracer.disarm()
@@ -138,7 +140,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         if freed is not None:
             freed.close()
     alive = arrivals.survivors()
-    place = _most_common(found if unclosed else alive.values())
+    place = _most_common(found if unclosed else alive.values(), things)
     if place is None or place[1] < max(1.0, _PART * slope * counted):
         scattered = "they come from several places, none of which makes out half of them"
         return Made(why=tracer.interrupted or (scattered if place else things.elsewhere))
@@ -295,18 +297,18 @@ class Freed:
         self._freed += [arrival for key, arrival in self._before.items() if now.get(key) != arrival.what]
 
 
-def _most_common(arrivals: Iterable[Arrival]) -> tuple[Arrival, int] | None:
-    """One of those that come from the line that most come from, and how many do."""
+def _most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arrival, int] | None:
+    """One of those that come from the line that most comes from, and how much that is."""
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
     for arrival in arrivals:
         where = read_path(arrival.path)
         if where is not None:
             line = (where.site.file, where.site.line)
-            by_line[line] += 1
+            by_line[line] += things.weight(arrival.what)
             first.setdefault(line, arrival)
-    for line, count in by_line.most_common(1):
-        return first[line], count
+    for line, much in by_line.most_common(1):
+        return first[line], much
     return None
 
 

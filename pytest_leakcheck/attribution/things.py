@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.identity import alive_tasks, live_children, running_threads
 from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.probes.device import Vram
 
 # An object is followed so far into what it is made of.
 _PARTS: Final = 200
@@ -47,11 +48,17 @@ class Things:
         count: Cheap, and another number when one has come or gone.
         list_now: All that there are, by identity, with what they are: where that changes, it is another thing.
         elsewhere: Why none may be seen to come, though they do.
+        sized: What they are is how much each takes; what grows is the sum.
     """
 
     count: Callable[[], int]
     list_now: Callable[[], Mapping[Any, str]]
     elsewhere: str = "none was made in a call of this process that could be seen"
+    sized: bool = False
+
+    def weight(self, what: str) -> int:
+        """How much one of them makes out of what grows."""
+        return int(what) if self.sized else 1
 
 
 def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Things | None:
@@ -75,6 +82,13 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
     if folder:
         return Things(count, lambda: dict.fromkeys((one.name for one in Path(folder).iterdir()), folder))
     return None
+
+
+def pieces_of(device: Vram) -> Things | None:
+    """What allocators of devices have given out; None where they do not tell one piece from another."""
+    if device.pieces() is None:
+        return None
+    return Things(device.read, lambda: {key: str(size) for key, size in (device.pieces() or {}).items()}, sized=True)
 
 
 def _children_of_this_thread() -> int:

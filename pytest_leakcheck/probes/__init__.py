@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Instrument, NotInUse, Unavailable
+from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.heap import Heap
 from pytest_leakcheck.probes.libraries import ArrowPool, Tasks
 from pytest_leakcheck.probes.mapped import Mapped
@@ -24,6 +26,7 @@ CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
     "block": Blocks,
     "task": Tasks,
     "arrow": ArrowPool,
+    "vram": lambda: Vram(find_accelerators),
     "heap": Heap,
     "mmap": Mapped,
     "rss": Rss,

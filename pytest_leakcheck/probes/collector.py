@@ -35,12 +35,17 @@ class CollectorWatch:
 
     _under_way = False
 
-    def __init__(self, read: Callable[[], tuple[int, int]]) -> None:
-        """Args: read: descriptors and threads of this process, now."""
+    def __init__(self, read: Callable[[], tuple[int, int]], read_device: Callable[[], int] | None = None) -> None:
+        """
+        Args:
+            read: Descriptors and threads of this process, now.
+            read_device: Bytes on accelerators; None where there are none.
+        """
         self._read = read
+        self._read_device = read_device
         # Preallocated: a Python int kept per reading would be an object that the harness leaks.
-        self._before = array("q", (0, 0))
-        self._released = array("q", (0, 0))
+        self._before = array("q", (0, 0, 0))
+        self._released = array("q", (0, 0, 0))
         self._names_before: dict[int, str] | None = None
         self._ours = False
         self._callback = self._on_collection
@@ -117,15 +122,15 @@ class CollectorWatch:
         """Freeze again after `thaw`."""
         gc.freeze()
 
-    def take_released(self) -> tuple[int, int, int]:
-        """Descriptors, threads and processes that automatic collections gave back since the last call.
+    def take_released(self) -> tuple[int, int, int, int]:
+        """Descriptors, threads, processes and bytes on devices that automatic collections gave back since the last call.
 
         Processes are not followed there (walking the tree would cost too much in a collection) and are always 0.
         """
-        fds, threads = self._released
-        self._released[0] = self._released[1] = 0
+        fds, threads, on_device = self._released
+        self._released[0] = self._released[1] = self._released[2] = 0
         self.has_released = False
-        return fds, threads, 0
+        return fds, threads, 0, on_device
 
     def name_released(self, wanted: bool) -> None:
         """From now on also note what the released descriptors pointed to; costs a readlink per descriptor."""
@@ -137,12 +142,15 @@ class CollectorWatch:
         if self._ours:
             return
         fds, threads = self._read()
+        on_device = self._read_device() if self._read_device is not None else 0
+        before, released = self._before, self._released
         if phase == "start":
-            self._before[0], self._before[1] = fds, threads
+            before[0], before[1], before[2] = fds, threads, on_device
             return
-        self._released[0] += max(0, self._before[0] - fds)
-        self._released[1] += max(0, self._before[1] - threads)
-        self.has_released = bool(self._released[0] or self._released[1])
+        released[0] += max(0, before[0] - fds)
+        released[1] += max(0, before[1] - threads)
+        released[2] += max(0, before[2] - on_device)
+        self.has_released = bool(released[0] or released[1] or released[2])
 
     def _note_names(self, phase: str) -> None:
         assert self._names_before is not None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -47,20 +45,3 @@ def _cgroup_memory() -> int:
                 size = int((place / "memory.max").read_text())
                 tightest = min(tightest, size) if tightest else size
     return tightest
-
-
-def is_exhaustion(error: BaseException) -> bool:
-    """Whether something failed since descriptors or memory had run out, by itself or by what caused it."""
-    return any(
-        isinstance(cause, MemoryError)
-        or (isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-        for cause in _causes(error)
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__

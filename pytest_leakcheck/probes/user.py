@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from pytest_leakcheck.probes import CATALOG
+from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.device import Device, Vram
 from pytest_leakcheck.resources import RESOURCES, Resource
 from pytest_leakcheck.units import Unit
 
@@ -74,15 +78,24 @@ class _Reading:
 
 
 _added: list[str] = []
+_OWN_VRAM: Final = CATALOG["vram"]
 
 
-def add_probes(probes: Iterable[Probe]) -> None:
-    """Make probes known for this session.
+def add_probes(probes: Iterable[Probe | Device]) -> None:
+    """Make probes known for this session. Devices take the place of those that ``vram`` would find itself.
 
     Raises:
-        ProbeError: A name is taken.
+        ProbeError: A name is taken, or something is neither a probe nor a device.
     """
-    for probe in probes:
+    given = tuple(probes)
+    devices = tuple(one for one in given if isinstance(one, Device))
+    if devices:
+        CATALOG["vram"] = lambda: Vram(lambda: devices)
+    for probe in given:
+        if isinstance(probe, Device):
+            continue
+        if not isinstance(probe, Probe):
+            raise ProbeError(f"{probe!r} is neither a Probe nor a Device: return [Probe('connection', read=pool.size)]")
         if probe.name in RESOURCES:
             whose = "added twice" if probe.name in _added else "a resource of pytest-leakcheck"
             raise ProbeError(f"Probe({probe.name!r}): that name is {whose}; choose another")
@@ -91,8 +104,15 @@ def add_probes(probes: Iterable[Probe]) -> None:
         _added.append(probe.name)
 
 
+def account_for_tensors() -> None:
+    """Where there is no accelerator, let ``vram`` read what tensors on the CPU come to, unless devices were added."""
+    if CATALOG["vram"] is _OWN_VRAM:
+        CATALOG["vram"] = lambda: Vram(partial(find_accelerators, accounted=True))
+
+
 def remove_probes() -> None:
     """Forget what was added, at the end of a session."""
     for name in _added:
         del RESOURCES[name], CATALOG[name]
     _added.clear()
+    CATALOG["vram"] = _OWN_VRAM

@@ -9,7 +9,7 @@ from typing import Final
 
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report import culprit
-from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline
+from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline, with_kind
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.units import format_amount, format_rate
 from pytest_leakcheck.verdict import Verdict
@@ -33,13 +33,14 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
         from pytest_leakcheck.report import law
 
         return _cut(law.headline(finding, glyphs), glyphs)
-    head = f"{verdict.resource} {_measure(verdict)}"
+    name = with_kind(verdict.resource, verdict.kind)
+    head = f"{name} {_measure(verdict)}"
     if verdict.slope:
         head += f" {glyphs.times} {verdict.iterations}"
     if verdict.outcome == "ok":
-        return _cut(f"{verdict.resource} ok {glyphs.times} {verdict.iterations} (budget {budget})", glyphs)
+        return _cut(f"{name} ok {glyphs.times} {verdict.iterations} (budget {budget})", glyphs)
     if verdict.outcome in ("inconclusive", "unavailable"):
-        return _cut(f"{verdict.resource} {verdict.outcome}: {verdict.reason}", glyphs)
+        return _cut(f"{name} {verdict.outcome}: {verdict.reason}", glyphs)
     line = f"{head} (budget {budget})"
     held = finding.held.get(verdict.resource, ())
     if finding.culprit is not None and (site := culprit.headline(finding.culprit)):
@@ -86,24 +87,24 @@ def _wrap(text: str) -> list[str]:
 
 def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     verdict = finding.verdict
-    yield verdict.outcome.replace("_", " "), verdict.reason
+    yield verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind)
     shown = finding.verdicts if finding.recording.stopped != "lost" else ()
     # One line for all that is in order, where something is not: else that would be the last of a dozen.
-    in_order = [one.resource for one in shown if one.outcome == "ok" and verdict.outcome != "ok"]
+    in_order = {one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"}
     if finding.scaled is not None:
         from pytest_leakcheck.report import law
 
         yield from law.rows(finding, glyphs)
-        shown, in_order = (), []
+        shown, in_order = (), {}
     for one in shown:
         if one.resource not in in_order:
-            yield one.resource, one.reason if one.peak else _course(finding, one, glyphs)
+            yield one.resource, with_kind(one.reason, one.kind) if one.peak else _course(finding, one, glyphs)
     if in_order:
-        yield "in order", ", ".join(in_order)
+        yield "in order", ", ".join(with_kind(name, kind) for name, kind in in_order.items())
     for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
         unit = find_resource(seen.resource).unit
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
-        yield label, f"{seen.resource} {grew}; not judged"
+        yield label, with_kind(f"{seen.resource} {grew}; not judged", finding.recording.kind(seen.resource))
     yield from _phases(finding)
     yield from _held(finding, glyphs)
     if finding.culprit is not None:
@@ -116,7 +117,7 @@ def _advice(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tupl
         yield "collector", "switched off by the program: cyclic garbage counts as retained"
     means = consequence(finding, verdict, glyphs)
     if means:
-        yield "means", means
+        yield "means", with_kind(means, verdict.kind)
     if finding.reasons.get(verdict.resource):
         yield "budget", f"{finding.budgets[verdict.resource]}: {finding.reasons[verdict.resource]}"
     if verdict.advice:
@@ -135,13 +136,16 @@ def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     course = f"{format_amount(x[0], resource.unit)} {glyphs.arrow} {format_amount(x[-1], resource.unit)}"
     if verdict.outcome == "ok":
         floor = floor_text(verdict)
-        return f"{course:<19} within budget" + (f"; would have seen {floor}" if floor else "")
+        kind = "" if verdict.kind == "measured" else f", {verdict.kind}"
+        return f"{course:<19} within budget{kind}" + (f"; would have seen {floor}" if floor else "")
     if verdict.outcome == "unclosed":
         rate, note = format_rate(verdict.slope, resource.unit), "by the collector"
     else:
         amount = f"+{format_amount(verdict.level, resource.unit)}"
         rate = format_rate(verdict.slope, resource.unit) if verdict.slope else amount
         note = "exact" if resource.scarce else ""
+    if series.kind != "measured":
+        note = series.kind
     return f"{course:<19} {sparkline(x, glyphs)}  {rate}  {note}".rstrip()
 
 
@@ -150,7 +154,7 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
     resource = find_resource(verdict.resource)
     if verdict.floor is None:
         return ""
-    if resource.scarce and per == "iter":
+    if resource.scarce and resource.unit == "count" and per == "iter":
         return f"1 in {round(1 / verdict.floor)} iter" if verdict.floor < 1 else f"{verdict.floor:.1f}/iter"
     return f"{format_amount(verdict.floor, resource.unit)}/{per}"
 
@@ -172,7 +176,8 @@ def _phases(finding: Finding) -> Iterator[tuple[str, str]]:
     parts = [(phase.label, phase.amounts[resource]) for phase in finding.recording.phases if resource in phase.amounts]
     for label, (name, amount) in zip(chain(["phases"], repeat("")), parts, strict=False):
         sign = "+" if amount >= 0 else ""
-        yield label, f"{name}: {resource} {sign}{format_amount(amount, find_resource(resource).unit)}"
+        grew = f"{resource} {sign}{format_amount(amount, find_resource(resource).unit)}"
+        yield label, f"{name}: {with_kind(grew, finding.verdict.kind)}"
 
 
 def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
@@ -180,7 +185,9 @@ def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     for group in finding.held.values():
         for one in group[:_MOST_HELD]:
             count, note = f"{one.count} {glyphs.times} ", f", {one.note}" if one.note else ""
-            yield label, count + _place(one.what, _TEXT - len(count) - len(note), glyphs) + note
+            room = _TEXT - len(count) - len(note)
+            # A long note takes a line of its own anyway.
+            yield label, count + _place(one.what, room if room > _TEXT // 2 else _TEXT - len(count), glyphs) + note
             label = ""
         if len(group) > _MOST_HELD:
             yield "", f"and {len(group) - _MOST_HELD} kinds more"

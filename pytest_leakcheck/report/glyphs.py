@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
+from pytest_leakcheck.resources import Kind
+
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
@@ -52,3 +54,8 @@ def shorten(text: str, width: int, glyphs: Glyphs) -> str:
         return text
     head = (width - 1) // 3
     return text[:head] + glyphs.dots + text[len(text) - (width - 1 - head) :]
+
+
+def with_kind(text: str, kind: Kind) -> str:
+    """What is not measured says so wherever it is told."""
+    return text if kind == "measured" else f"{kind} {text}"

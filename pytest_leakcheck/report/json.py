@@ -19,7 +19,7 @@ SCHEMA: Final = 1
 def document(findings: Sequence[Finding]) -> dict[str, Any]:
     """The file's content: ``findings`` has one object per verdict, ``recordings`` one per test.
 
-    A finding has ``test resource verdict colour slope level floor iterations site owner held fingerprint reason``;
+    A finding has ``test resource verdict kind colour slope level floor iterations site owner held fingerprint reason``;
     amounts are in the unit of the resource, per iteration for slope and floor.
 
     ``site`` is the line to change, ``{file, line, function, call}``; ``owner`` who holds it, ``{name, path, holds,
@@ -53,6 +53,7 @@ def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]
         "floor": verdict.floor,
         "iterations": verdict.iterations,
         "peak": verdict.peak,
+        "kind": verdict.kind,
         "site": asdict(culprit.site) if culprit and culprit.site else None,
         "owner": known["owner"] if known else None,
         "culprit": known,

@@ -9,7 +9,7 @@ from pytest_leakcheck.bound import singular
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.law import CONSTANT, Law
 from pytest_leakcheck.points import Figure, Point, Scaled, peaks_of
-from pytest_leakcheck.report.glyphs import Glyphs
+from pytest_leakcheck.report.glyphs import Glyphs, with_kind
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.units import format_amount
 from pytest_leakcheck.verdict import Verdict
@@ -25,7 +25,7 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
     """As `block.headline`, uncut."""
     verdict, scaled = finding.verdict, finding.scaled
     assert scaled is not None
-    name = verdict.resource.removeprefix(GAUGE_PREFIX)
+    name = with_kind(verdict.resource.removeprefix(GAUGE_PREFIX), verdict.kind)
     if verdict.outcome == "over_budget":
         return f"{name} {verdict.reason}"
     if verdict.outcome != "ok":
@@ -45,9 +45,9 @@ def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
             shown.add(verdict.resource)
             yield from _chart(scaled, verdict, glyphs)
             if law.order != CONSTANT:
-                yield "law", _fit(law, scaled, verdict.resource)
+                yield "law", with_kind(_fit(law, scaled, verdict.resource), verdict.kind)
         if verdict is not finding.verdict and verdict.reason:
-            yield "", f"{verdict.outcome.replace('_', ' ')}: {verdict.reason}"
+            yield "", f"{verdict.outcome.replace('_', ' ')}: {with_kind(verdict.reason, verdict.kind)}"
     yield from _phases(scaled)
     yield "measured", _how(scaled, shown)
 
@@ -63,7 +63,8 @@ def _chart(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[s
     for point, peak, text in zip(scaled.points, peaks, texts, strict=True):
         bar = glyphs.levels[-1] * round(_BAR * peak / max(*peaks, 1))
         line = f"{point.size:>{long}}  {text:>{wide}}  {bar or glyphs.levels[0]}"
-        yield label, line + _parts(point, verdict.resource)
+        kind = "" if verdict.kind == "measured" else f"  {verdict.kind}"
+        yield label, line + _parts(point, verdict.resource) + kind
         label = ""
 
 
@@ -99,7 +100,8 @@ def _phases(scaled: Scaled) -> Iterator[tuple[str, str]]:
     label = "phases"
     for phase in recording.phases:
         amounts = ", ".join(
-            f"{name} {format_amount(peak, find_resource(name).unit)}" for name, peak in phase.amounts.items()
+            with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))
+            for name, peak in phase.amounts.items()
         )
         yield label, f"{phase.label}: {amounts}" + (f" at most, {phase.count} times" if phase.count > 1 else "")
         label = ""

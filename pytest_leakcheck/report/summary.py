@@ -9,7 +9,7 @@ from typing import Final
 
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report.block import WIDTH, floor_text, headline, per
-from pytest_leakcheck.report.glyphs import Glyphs, shorten
+from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
 from pytest_leakcheck.resources import GAUGE_PREFIX
 from pytest_leakcheck.verdict import Verdict
 
@@ -75,7 +75,7 @@ def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Itera
             yield from _wrapped(f"would have seen {floors}")
         for verdict in finding.verdicts:
             if verdict.reason:
-                yield from _wrapped(f"{verdict.resource}: {verdict.reason}")
+                yield from _wrapped(f"{with_kind(verdict.resource, verdict.kind)}: {verdict.reason}")
 
 
 def _floors(findings: Sequence[Finding]) -> str:
@@ -88,7 +88,7 @@ def _floors(findings: Sequence[Finding]) -> str:
             if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
                 weakest[kind] = verdict
     return ", ".join(
-        f"{resource.removeprefix(GAUGE_PREFIX)} {floor_text(verdict, one)}"
+        with_kind(f"{resource.removeprefix(GAUGE_PREFIX)} {floor_text(verdict, one)}", verdict.kind)
         for (resource, one), verdict in weakest.items()
     )
 

@@ -16,7 +16,7 @@ from cases.case import KINDS
 from cases.catalog import ARMS, CATALOG
 from projects import ROOT, Outcome, Project
 from pytest_leakcheck.resources import RESOURCES
-from pytest_leakcheck.runner import RED
+from pytest_leakcheck.result import RED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll")
 
@@ -40,11 +40,11 @@ SESSION: Final = """
 """
 # What is held for good is waited for in vain: a shorter time says the same.
 HURRIED: Final = """
-    from pytest_leakcheck import panel
+    from pytest_leakcheck import settling
 
     def pytest_configure():
-        assert panel._SETTLE > 0.3
-        panel._SETTLE = 0.3
+        assert settling._SETTLE > 0.3
+        settling._SETTLE = 0.3
 """
 REVERSED: Final = """
     def pytest_collection_modifyitems(items): items.reverse()

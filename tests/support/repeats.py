@@ -9,7 +9,8 @@ from typing import Any
 
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.plan import Effort, Plan
-from pytest_leakcheck.runner import Repetition, Result
+from pytest_leakcheck.result import Result
+from pytest_leakcheck.runner import Repetition
 from pytest_leakcheck.verdict import Verdict
 
 Work = Callable[[], object]

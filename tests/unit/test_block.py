@@ -14,7 +14,7 @@ from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.block import block, floor_text, headline
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE, Glyphs
-from pytest_leakcheck.runner import Result
+from pytest_leakcheck.result import Result
 from pytest_leakcheck.series import Collector, Recording, Series
 from pytest_leakcheck.verdict import Context, Verdict, judge
 

@@ -13,7 +13,7 @@ from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.json import check_writable, document, write
-from pytest_leakcheck.runner import Result
+from pytest_leakcheck.result import Result
 from pytest_leakcheck.series import Recording, Series
 from pytest_leakcheck.verdict import Verdict
 

@@ -43,7 +43,7 @@ def test_leakcheck_judges_all_by_default_and_keeps_explicit_budgets() -> None:
         ("process", None, False),
         *((name, None, False) for name in ("fd", "thread", "shm", "disk", "task")),
         ("heap", 2**20, True),
-        *((name, None, False) for name in ("object", "block", "arrow", "mmap")),
+        *((name, None, False) for name in ("object", "block", "arrow", "vram", "mmap")),
     ]
 
 
@@ -138,17 +138,17 @@ WRONG = [
     (MARK.leakcheck(5), f"leakcheck(5): takes keywords only. {EFFORT}"),
     (
         MARK.leakcheck(resources="fd"),
-        "leakcheck(resources=\"fd\"): resources='fd' is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, mmap, rss. "
+        "leakcheck(resources=\"fd\"): resources='fd' is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
         + EFFORT,
     ),
     (
         MARK.leakcheck(resources=["fdd"]),
-        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, mmap, rss. "
+        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
         + EFFORT,
     ),
     (
         MARK.leakcheck(resources=5),
-        f"leakcheck(resources=5): resources=5 is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, mmap, rss. {EFFORT}",
+        f"leakcheck(resources=5): resources=5 is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. {EFFORT}",
     ),
     (
         MARK.leakcheck(iteration=5),

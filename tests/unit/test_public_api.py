@@ -9,6 +9,7 @@ import pytest_leakcheck
 
 NAMES = [
     "Budget",
+    "Device",
     "Finding",
     "LeakError",
     "Leakcheck",

@@ -16,7 +16,7 @@ from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.finding import conclude
 from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.resources import find_resource
-from pytest_leakcheck.runner import describe_environment
+from pytest_leakcheck.result import describe_environment
 from repeats import descriptors, open_null, repeat, verdict_on
 
 pytestmark = [

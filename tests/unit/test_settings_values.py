@@ -30,6 +30,7 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
         "fail_on",
         "blame",
         "missing",
+        "vram",
         "summary",
         "json",
     }

@@ -6,7 +6,7 @@ from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 from pytest_leakcheck.report.summary import first_line, summary_lines
-from pytest_leakcheck.runner import Result
+from pytest_leakcheck.result import Result
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
 

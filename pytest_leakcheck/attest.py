@@ -1,0 +1,52 @@
+"""A red verdict on memory of a device, as a second witness leaves it: the driver, or where that cannot see it yet, the tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from pytest_leakcheck.attribution.tensors import bytes_on_device, new_tensors
+from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.units import format_amount
+from pytest_leakcheck.verdict import Verdict
+from pytest_leakcheck.witness import hear, kept_in_reserve
+
+# What is free in the allocator's reserve is told from so much on: its largest pieces are 20 MiB.
+_TOLD: Final = 1 << 20
+# Live tensors that came since the start must make out so much of the growth.
+_MOST_OF_IT: Final = 0.5
+
+
+def attest(verdict: Verdict, device: Vram, *, final: bool) -> Verdict | None:
+    """Hear the second witness.
+
+    Args:
+        verdict: On the devices' memory, by the allocator's own count.
+        device: Knows how it was at the start.
+        final: No further iteration will follow.
+
+    Returns:
+        The verdict: growth that the driver denies is ``inconclusive``. None where more iterations would tell.
+    """
+    states = device.states()
+    if verdict.outcome == "ok":
+        return _with(verdict, kept_in_reserve(states, _TOLD))
+    if verdict.outcome not in ("leak", "over_budget"):
+        return verdict
+    witness = hear(states)
+    said = _with(verdict, witness.text)
+    if witness.says == "denied":
+        said = replace(said, outcome="inconclusive", advice="")
+    elif witness.says == "unseen":
+        alive = bytes_on_device(new_tensors())
+        if alive >= _MOST_OF_IT * verdict.level:
+            said = _with(said, f"{format_amount(alive, 'bytes')} of new tensors are alive on it")
+        elif final:
+            said = replace(said, outcome="inconclusive", advice="more iterations would tell: --leakcheck-iterations")
+        else:
+            return None
+    return said
+
+
+def _with(verdict: Verdict, text: str) -> Verdict:
+    return replace(verdict, reason="; ".join(filter(None, (verdict.reason, text)))) if text else verdict

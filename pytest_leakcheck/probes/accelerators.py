@@ -1,0 +1,193 @@
+"""Which accelerators this process uses, by the libraries that it has loaded: torch, TensorFlow, JAX. None is imported here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_leakcheck.probes.base import NotInUse, Unavailable
+from pytest_leakcheck.probes.device import Device
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.probes.driver import ProcessMemory
+
+_LIBRARIES: Final = ("torch", "tensorflow", "jax")
+
+
+def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
+    """All devices that the loaded libraries can use.
+
+    Args:
+        accounted: Where there is none, take what tensors on the CPU come to in its place.
+
+    Raises:
+        NotInUse: There is none.
+        Unavailable: A library has devices that cannot be read.
+    """
+    libraries: dict[str, Any] = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
+    seekers: dict[str, Callable[[Any], Iterator[Device]]] = {"torch": _of_torch, "tensorflow": _of_tf, "jax": _of_jax}
+    found = tuple(device for name, library in libraries.items() for device in seekers[name](library))
+    if found:
+        return found
+    if accounted and libraries:
+        from pytest_leakcheck.probes.accounted import accounts_of
+
+        return accounts_of(libraries)
+    raise NotInUse(_why_none(libraries, accounted=accounted))
+
+
+def _why_none(libraries: dict[str, Any], *, accounted: bool) -> str:
+    if not libraries:
+        return "no accelerator: none of torch, tensorflow and jax is loaded by the end of warm-up"
+    seen = " and ".join(f"{name} {getattr(one, '__version__', '')}".strip() for name, one in libraries.items())
+    verb = "see" if len(libraries) > 1 else "sees"
+    advice = "" if accounted else "; --leakcheck-vram=accounted would count live tensors on the CPU"
+    return f"no accelerator: {seen} {verb} none{advice}"
+
+
+class TorchDevice(Device):
+    """One accelerator of torch, by its caching allocator: exact, in steps of 512 bytes."""
+
+    def __init__(self, torch: Any, kind: str, index: int) -> None:
+        """
+        Args:
+            torch: The library.
+            kind: Of device, such as ``"cuda"``.
+            index: Of the device.
+        """
+        self.name = f"{kind}:{index}"
+        self._torch, self._index = torch, index
+        # The interface for any accelerator is complete from torch 2.9 on; before, each kind has one of its own.
+        general = hasattr(torch.accelerator, "memory_allocated")
+        self._memory = torch.accelerator if general else torch.get_device_module(kind)
+        self._driver: ProcessMemory | None = None
+
+    def open(self) -> None:
+        """The context, the generator of random numbers and the workspaces of matrix products are made now."""
+        torch = self._torch
+        if not callable(getattr(self._memory, "memory_allocated", None)):
+            raise Unavailable(f"torch {torch.__version__} has no count of what is allocated on {self.name}")
+        if self._is_used():
+            with torch.random.fork_rng([self._index], device_type=self.name.partition(":")[0]), torch.no_grad():
+                some = torch.rand(8, 8, device=self.name)
+                some @ some
+        torch.accelerator.synchronize(self._index)
+        # Loaded only where there is a device.
+        from pytest_leakcheck.probes.driver import find_driver
+
+        self._driver = find_driver(torch, self._index)
+
+    def _is_used(self) -> bool:
+        """Others are left alone: a context of its own takes half a gigabyte on each."""
+        current: int = self._torch.accelerator.current_device_index()
+        return self._index == current or bool(self.reserved())
+
+    def allocated(self) -> int:
+        return int(self._memory.memory_allocated(self._index))
+
+    def reserved(self) -> int:
+        return int(self._memory.memory_reserved(self._index))
+
+    def driver(self) -> int | None:
+        return self._driver.read() if self._driver is not None else None
+
+    def capacity(self) -> int | None:
+        return self._driver.capacity() if self._driver is not None else None
+
+    def peak(self) -> int:
+        return int(self._memory.max_memory_allocated(self._index))
+
+    def reset_peak(self) -> None:
+        self._memory.reset_peak_memory_stats(self._index)
+
+    def settle(self) -> None:
+        self._torch.accelerator.synchronize(self._index)
+        self._memory.empty_cache()
+
+    def limit(self, size: int) -> Callable[[], None]:
+        module = self._torch.get_device_module(self.name.partition(":")[0])
+        total = self.capacity()
+        if total is None or not hasattr(module, "set_per_process_memory_fraction"):
+            return super().limit(size)
+        module.set_per_process_memory_fraction(min(1.0, size / total), self._index)
+        return lambda: module.set_per_process_memory_fraction(1.0, self._index)
+
+    def describe(self) -> str:
+        return f"{self.name} by torch {self._torch.__version__}" + (f", {self._driver.note}" if self._driver else "")
+
+    def close(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+
+
+class TensorflowDevice(Device):
+    """One GPU of TensorFlow. It takes nearly all memory at once, so the driver is no witness."""
+
+    def __init__(self, tensorflow: Any, name: str) -> None:
+        self.name = name
+        self._read = tensorflow.config.experimental.get_memory_info
+        self._reset = tensorflow.config.experimental.reset_memory_stats
+        self._version = tensorflow.__version__
+
+    def allocated(self) -> int:
+        return int(self._read(self.name)["current"])
+
+    def peak(self) -> int:
+        return int(self._read(self.name)["peak"])
+
+    def reset_peak(self) -> None:
+        self._reset(self.name)
+
+    def describe(self) -> str:
+        return f"{self.name} by TensorFlow {self._version}"
+
+
+class JaxDevice(Device):
+    """One accelerator of JAX. Its mark cannot be set back, so it is read at each call."""
+
+    def __init__(self, device: Any, version: str) -> None:
+        self.name = f"{device.platform}:{device.id}"
+        self._device, self._version = device, version
+
+    def allocated(self) -> int:
+        return int(self._stats()["bytes_in_use"])
+
+    def capacity(self) -> int | None:
+        limit: int | None = self._stats().get("bytes_limit")
+        return limit
+
+    def _stats(self) -> Any:
+        stats = self._device.memory_stats()
+        if stats is None:
+            raise Unavailable(f"JAX {self._version} tells nothing of the memory of {self.name}")
+        return stats
+
+    def describe(self) -> str:
+        return f"{self.name} by JAX {self._version}"
+
+
+def _of_torch(torch: Any) -> Iterator[Device]:
+    accelerator = getattr(torch, "accelerator", None)
+    # Not `torch.cuda`: on a build without it, that answers 0 to every question.
+    if accelerator is None or not accelerator.is_available():
+        return
+    kind = accelerator.current_accelerator().type
+    for index in range(accelerator.device_count()):
+        yield TorchDevice(torch, kind, index)
+
+
+def _of_tf(tensorflow: Any) -> Iterator[Device]:
+    config = getattr(tensorflow, "config", None)
+    # Half loaded, or only its stub.
+    if config is None or not hasattr(config, "list_physical_devices"):
+        return
+    for at, _device in enumerate(config.list_physical_devices("GPU")):
+        yield TensorflowDevice(tensorflow, f"GPU:{at}")
+
+
+def _of_jax(jax: Any) -> Iterator[Device]:
+    devices = getattr(jax, "local_devices", None)
+    for device in devices() if devices is not None else ():
+        if device.platform != "cpu":
+            yield JaxDevice(device, jax.__version__)

@@ -1,0 +1,59 @@
+"""What a repetition found, as a value: the plan, the readings, the verdicts and what is known of the cause."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.plan import Plan
+from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.series import Recording
+from pytest_leakcheck.verdict import Verdict
+
+RED: Final = frozenset({"leak", "over_budget", "unclosed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a repetition found.
+
+    Attributes:
+        plan: What was asked.
+        recording: All readings.
+        verdicts: One per judged resource, in the order of judgement; after a red no further one is judged.
+        held: Survivors by resource (for ``unclosed``: what the collector gave back), where they have identities.
+        culprit: What is known of the cause of a red.
+    """
+
+    plan: Plan
+    recording: Recording
+    verdicts: tuple[Verdict, ...]
+    held: Mapping[str, tuple[Held, ...]]
+    culprit: Culprit | None = None
+
+
+def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Verdict, ...]:
+    """``unavailable`` for each budget of the user's whose resource cannot be read here."""
+    return tuple(
+        Verdict(budget.resource, "unavailable", reason=str(missing[budget.resource]))
+        for budget in plan.budgets
+        if budget.resource in missing and budget.explicit
+    )
+
+
+def describe_environment(device: str = "") -> dict[str, str]:
+    """Versions that a figure depends on.
+
+    Args:
+        device: Where figures of devices come from.
+    """
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "libc": " ".join(platform.libc_ver()),
+        **({"vram": device} if device else {}),
+    }

@@ -1,0 +1,107 @@
+"""What a panel does when a test stands still: waiting for what is about to end by itself, and resting to see what goes on."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+from pytest_leakcheck.probes.folders import Folder
+from pytest_leakcheck.probes.processes import Tree
+from pytest_leakcheck.rows import Rows
+
+TREE: Final = ("fd", "thread", "process")
+# Threads, processes and tasks that end by themselves a little later (executors and resolvers take up to 2 s) are waited
+# for, only where something looks wrong. A descriptor or a file alone has hardly anybody who would see to it, so it gets
+# less; a descriptor in a process of one thread, without children, has nobody at all.
+_ENDS_BY_ITSELF: Final = frozenset({"thread", "process", "task"})
+_SETTLE: Final = 2.0
+_SETTLE_ALONE: Final = 0.25
+
+
+class Settling(Rows):
+    """Rows of a process that can be left alone for a while.
+
+    Attributes:
+        folders: Shared memory and temporary files, by resource.
+    """
+
+    folders: dict[str, Folder]
+    _tree: Tree
+    _folder_columns: list[tuple[Folder, array[int]]]
+    _reads: dict[str, Callable[[], int]]
+
+    def __init__(self, capacity: int) -> None:
+        """Args: capacity: The largest number of rows."""
+        super().__init__(capacity)
+        self._waited_in_vain = False
+
+    def _begin_to_count_time(self) -> None:
+        self._began = time.perf_counter()
+        self._worked = time.process_time(), time.thread_time()
+        self._rested = 0.0
+
+    def _read_one(self, resource: str) -> int:
+        """One counter, now."""
+        raise NotImplementedError
+
+    def _read_collected(self, resource: str) -> int:
+        """The same, when the collector has done its work."""
+        raise NotImplementedError
+
+    def settle(self) -> bool:
+        """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
+        pause, waited, fell = 0.001, 0.0, False
+        scarce = [*TREE, *self.folders, *(name for name in self._reads if name in _ENDS_BY_ITSELF)]
+        while not self._waited_in_vain:
+            standing = [name for name in scarce if self.above_start(name) > 0]
+            patience = _SETTLE if fell or not _ENDS_BY_ITSELF.isdisjoint(standing) else _SETTLE_ALONE
+            if not standing or waited >= patience or (standing == ["fd"] and self._is_alone()):
+                break
+            self._sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, 0.1)
+            tree = self._tree.read()
+            for name in scarce:
+                value = tree[TREE.index(name)] if name in TREE else self._read_one(name)
+                if value < self._columns[name][self.n]:
+                    self._columns[name][self.n], fell = value, True
+        self._waited_in_vain |= not fell and waited > 0
+        return fell
+
+    def _is_alone(self) -> bool:
+        """Whether nothing else runs in this process, or under it, that could close a descriptor."""
+        _fds, threads, processes = self._tree.read()
+        return threads == 1 and processes == 0
+
+    def rest(self, seconds: float, resource: str) -> int:
+        """Let the test rest, and see how far a counter rises meanwhile.
+
+        Where it is one of a shared folder, what came meanwhile is not the test's, and does not count.
+        """
+        if resource in self.folders:
+            self._sleep(seconds)
+            return self._read_one(resource) - self.level(resource)
+        # Read alike before and after: what was made to look into the suspicion stands in both.
+        before = self._read_collected(resource)
+        time.sleep(seconds)
+        self._rested += seconds
+        return self._read_collected(resource) - before
+
+    def _sleep(self, seconds: float) -> None:
+        """What arrives in a shared folder meanwhile is taken off all rows, with what else has a name of that kind."""
+        time.sleep(seconds)
+        self._rested += seconds
+        worked = time.perf_counter() - self._began - self._rested
+        for folder, column in self._folder_columns:
+            if folder.rested(self.n + 1, self._rested, worked):
+                folder.recount(column, self.n)
+
+    def seconds_per_iteration(self) -> float:
+        """What an iteration takes, waiting left out."""
+        return (time.perf_counter() - self._began - self._rested) / max(1, self.n)
+
+    def share_of_other_threads(self) -> float:
+        """Their part of the CPU time since the start, 0 to 1; threads that have ended count too."""
+        all_of_it, own = time.process_time() - self._worked[0], time.thread_time() - self._worked[1]
+        return max(0.0, 1 - own / all_of_it) if all_of_it > 0 else 0.0
