@@ -1,0 +1,345 @@
+"""``vram_budget`` in whole sessions: never green without a device, accounted where that is asked for, and honest about devices
+that fail. The devices here are models, and every report on them says so.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from projects import Outcome, Project
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
+
+TRAINING = """
+    import os
+    import pytest
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    history = []
+    KEPT = []
+
+    def step():
+        loss = model(torch.randn(32, 64)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        return loss
+
+    @pytest.mark.vram_budget(0)
+    def test_leaky():
+        history.append(step())
+
+    @pytest.mark.vram_budget(0)
+    def test_mended():
+        last = step().item()
+
+    @pytest.mark.vram_budget(0)
+    @pytest.mark.fd_budget(0)
+    def test_another_leak():
+        step()
+        KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    class Cyclic:
+        def __init__(self):
+            self.me, self.tensor = self, torch.zeros(1000)
+
+    @pytest.mark.vram_budget(0)
+    def test_cycle():
+        Cyclic()
+
+    @pytest.mark.vram_budget(0, unclosed="allow")
+    def test_cycle_allowed():
+        Cyclic()
+
+    @pytest.mark.vram_budget("4 KiB", peak="2 MiB")
+    def test_peak():
+        torch.zeros(1 << 20)
+
+    @pytest.mark.vram_budget("4 KiB", peak="5 MiB")
+    def test_low_peak():
+        torch.zeros(1 << 20)
+
+    @pytest.mark.leakcheck(iterations=20)
+    def test_defaults():
+        step()
+"""
+# What one graph keeps, in bytes: see tests/unit/test_storages.py.
+GRAPH = 4 * (32 * 64 + 32 * 64 + 32 + 1)
+
+
+@pytest.fixture
+def training(project: Project) -> Project:
+    project.write("test_training.py", TRAINING)
+    return project
+
+
+def test_without_a_device_no_test_that_bounds_vram_is_green(training: Project) -> None:
+    ran = training.run("-rA", "-v")
+    assert not re.search(r"PASSED.*test_(leaky|mended|another|cycle|peak|low)", ran.text)
+    assert not re.search(r"test_(leaky|mended|another|cycle|peak|low)\w* PASSED", ran.text)
+    skipped = next(line for line in ran.text.splitlines() if line.startswith("SKIPPED"))
+    assert "no accelerator: torch" in skipped
+    assert "--leakcheck-vram=accounted would count live tensors on the CPU" in skipped
+    # The others are judged first, and a red wins.
+    assert ran.verdicts["test_another_leak", "fd"] == "leak"
+    assert "test_another_leak LEAK" in ran.text
+    assert ran.verdicts["test_defaults", "fd"] == "ok"
+    assert ("test_defaults", "vram") not in ran.verdicts, "nobody asked for it, and nothing here uses it"
+
+
+def test_without_a_device_the_tests_fail_where_that_is_asked_for(training: Project) -> None:
+    ran = training.run("--leakcheck-missing=fail", "-k", "mended or defaults")
+    assert ran.last_line == "1 failed, 1 passed, 6 deselected"
+    assert "vram unavailable: no accelerator" in ran.text
+
+
+@pytest.fixture(scope="module")
+def accounted(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("accounted"))
+    project.write("test_training.py", TRAINING)
+    return project.run("--leakcheck-vram=accounted", "--leakcheck-summary=all")
+
+
+def test_a_loop_that_keeps_its_loss_is_caught_at_one_graph_per_step_and_the_mended_one_is_green(
+    accounted: Outcome,
+) -> None:
+    leaky = accounted.finding("test_leaky", "vram")
+    assert (leaky["verdict"], leaky["kind"], leaky["slope"]) == ("leak", "accounted", GRAPH)
+    assert leaky["iterations"] <= 22
+    mended = accounted.finding("test_mended", "vram")
+    assert (mended["verdict"], mended["kind"], mended["level"]) == ("ok", "accounted", 0)
+    assert mended["floor"] <= 512
+
+
+def test_it_is_named_by_line_shape_owner_and_graph(accounted: Outcome) -> None:
+    leaky = accounted.finding("test_leaky", "vram")
+    lines = TRAINING.strip("\n").splitlines()
+    assert lines[leaky["site"]["line"] - 1].strip() == "loss = model(torch.randn(32, 64)).pow(2).mean()"
+    assert leaky["owner"]["name"] == "test_training.history"
+    kept = leaky["culprit"]["kept"]
+    assert lines[kept["line"] - 1].strip() == "history.append(step())"
+    (held,) = (one for one in leaky["held"] if "with its graph" in one["what"])
+    assert held["what"] == "Tensor () float32 cpu with its graph"
+    # The input of the first layer, the output of its ReLU, and that of the second: 32 x 64 twice, and 32 x 1.
+    assert "MeanBackward0; its graph keeps" in held["note"]
+    assert f"3 tensors of {GRAPH - 4:,} B: 2 of (32, 64) float32, 1 of (32, 1) float32" in held["note"]
+    assert "keep loss.item(), or loss.detach()" in leaky["culprit"]["hint"]
+
+
+def test_every_line_that_tells_of_it_says_accounted(accounted: Outcome) -> None:
+    told = [line for line in accounted.text.splitlines() if re.search(r"\bvram\b", line) and "::" not in line]
+    told = [line for line in told if not re.match(r"\s+(finding|advice) |.*--leakcheck|rootdir|command", line)]
+    assert len(told) >= 8
+    assert [line for line in told if "accounted" not in line] == []
+
+
+def test_a_cycle_of_tensors_is_unclosed(accounted: Outcome) -> None:
+    cycle = accounted.finding("test_cycle", "vram")
+    assert (cycle["verdict"], cycle["slope"]) == ("unclosed", 4000)
+    assert cycle["culprit"]["cycle"] == ["Cyclic"]
+    assert accounted.verdicts["test_cycle_allowed", "vram"] == "ok"
+
+
+def test_a_peak_within_one_run_is_held_to_its_bound(accounted: Outcome) -> None:
+    high = next(one for one in accounted.findings if one["test"].endswith("::test_peak") and one["peak"])
+    assert (high["verdict"], high["kind"], high["level"]) == ("over_budget", "accounted", 4 << 20)
+    assert high["site"]["call"] == "zeros()"
+    low = next(one for one in accounted.findings if one["test"].endswith("::test_low_peak") and one["peak"])
+    assert (low["verdict"], low["level"]) == ("ok", 4 << 20)
+
+
+def test_by_default_it_is_judged_where_something_reads_it(accounted: Outcome) -> None:
+    assert accounted.verdicts["test_defaults", "vram"] == "ok"
+
+
+DEVICES = """
+    import pytest
+    from pytest_leakcheck import Device
+
+    MIB = 1 << 20
+
+    class Model(Device):
+        kind = "simulated"
+
+        def __init__(self, name):
+            self.name = name
+            self.given, self.taken, self.seen, self.lost = 10 * MIB, 12 * MIB, 500 * MIB, False
+
+        def allocate(self, size, *, taken=True, seen=True):
+            self.given += size
+            self.taken += size if taken else 0
+            self.seen += size if seen else 0
+
+        def allocated(self):
+            if self.lost:
+                raise RuntimeError("CUDA error: the launch timed out")
+            return self.given
+
+        def reserved(self):
+            return self.taken
+
+        def driver(self):
+            return self.seen
+
+    FIRST, SECOND = Model("sim:0"), Model("sim:1")
+
+    def pytest_leakcheck_probes(config):
+        return [FIRST, SECOND]
+
+    @pytest.fixture
+    def first():
+        FIRST.lost = False
+        return FIRST
+
+    @pytest.fixture
+    def second():
+        return SECOND
+"""
+ON_DEVICES = """
+    import os
+    import pytest
+    MIB = 1 << 20
+    KEPT = []
+
+    @pytest.mark.vram_budget(0)
+    def test_quiet(first, second):
+        first.allocate(MIB)
+        first.allocate(-MIB)
+
+    @pytest.mark.vram_budget(0)
+    def test_leak_on_the_second(first, second):
+        second.allocate(MIB)
+
+    @pytest.mark.vram_budget(0)
+    def test_denied_by_the_driver(first, second):
+        first.allocate(MIB, seen=False)
+
+    @pytest.mark.vram_budget(0)
+    def test_reserved_and_free(first, second):
+        first.taken += MIB
+        first.seen += MIB
+
+    @pytest.mark.vram_budget(0)
+    def test_others_on_the_same_device(first, second):
+        first.seen += MIB
+
+    runs = []
+
+    @pytest.mark.vram_budget(0)
+    @pytest.mark.fd_budget(0)
+    def test_lost(first, second):
+        runs.append(1)
+        first.allocate(MIB, seen=False)
+        first.lost = len(runs) > 8
+
+    @pytest.mark.vram_budget(0)
+    @pytest.mark.fd_budget(0)
+    def test_lost_and_a_leak(first, second):
+        first.lost = True
+        KEPT.append(os.open(__file__, os.O_RDONLY))
+"""
+
+
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("devices"))
+    project.write("conftest.py", DEVICES)
+    project.write("test_devices.py", ON_DEVICES)
+    return project.run("--leakcheck-summary=all", CI="1")
+
+
+def test_the_leak_on_the_second_of_two_devices_is_red_and_the_device_named(devices: Outcome) -> None:
+    leak = devices.finding("test_leak_on_the_second", "vram")
+    assert (leak["verdict"], leak["kind"], leak["slope"]) == ("leak", "simulated", 1 << 20)
+    assert "sim:1 +" in leak["reason"]
+    assert "sim:0" not in leak["reason"]
+    assert "the driver confirms it" in leak["reason"]
+    assert leak["site"]["function"].endswith("allocate")
+    assert "test_leak_on_the_second" in [one["function"] for one in leak["culprit"]["where"]["path"]]
+    assert devices.verdicts["test_quiet", "vram"] == "ok"
+
+
+def test_growth_that_the_driver_denies_is_inconclusive(devices: Outcome) -> None:
+    denied = devices.finding("test_denied_by_the_driver", "vram")
+    assert denied["verdict"] == "inconclusive"
+    assert "sim:0 +" in denied["reason"]
+    assert "the driver does not confirm it: it counts +0 B" in denied["reason"]
+
+
+def test_what_is_reserved_and_free_is_told_and_not_held_against_the_test(devices: Outcome) -> None:
+    free = devices.finding("test_reserved_and_free", "vram")
+    assert free["verdict"] == "ok"
+    assert "reserved are free" in free["reason"]
+    assert devices.verdicts["test_others_on_the_same_device", "vram"] == "ok"
+
+
+def test_a_device_that_is_lost_meanwhile_is_never_green_and_the_rest_is_judged(devices: Outcome) -> None:
+    lost = devices.finding("test_lost", "vram")
+    assert lost["verdict"] == "inconclusive"
+    assert "the device was lost by iteration 10: RuntimeError: CUDA error: the launch timed out" in lost["reason"]
+    assert lost["colour"] == "red", "in CI, under a budget"
+    assert devices.verdicts["test_lost", "fd"] == "ok"
+    assert devices.verdicts["test_lost_and_a_leak", "fd"] == "leak"
+    assert devices.finding("test_lost_and_a_leak", "vram")["verdict"] in ("inconclusive", "unavailable")
+
+
+def test_every_line_that_tells_of_a_simulated_device_says_so(devices: Outcome) -> None:
+    told = [line for line in devices.text.splitlines() if re.search(r"\bvram\b", line) and "::" not in line]
+    # What could not be read has no figure.
+    told = [line for line in told if not re.match(r"\s+(finding|advice) |.*--leakcheck|.*unavailable", line)]
+    assert len(told) >= 8
+    assert [line for line in told if "simulated" not in line] == []
+
+
+SCALED = """
+    import pytest
+    import torch
+
+    @pytest.mark.scaling_budget("layers", [4, 16, 64], vram="O(1)")
+    def test_grows(layers):
+        kept = [torch.zeros(1 << 20) for _ in range(layers)]
+
+    @pytest.mark.scaling_budget("layers", [4, 16, 64], vram="O(1)")
+    def test_flat(layers):
+        for _ in range(layers):
+            torch.zeros(1 << 20)
+
+    @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="gloo",
+                                vram={"total": "<= 33 MiB", "per_rank": "<= 9 MiB"})
+    def test_world(world_size):
+        kept = torch.zeros(2 << 20)
+"""
+
+
+def test_over_sizes_and_in_each_rank(project: Project) -> None:
+    project.write("test_scaled.py", SCALED)
+    ran = project.run("--leakcheck-vram=accounted", "--leakcheck-summary=all", limit=240)
+    grows = ran.finding("test_grows", "vram")
+    assert (grows["verdict"], grows["kind"]) == ("over_budget", "accounted")
+    assert grows["slope"] == 4 << 20
+    assert [one["peak"] for one in grows["points"]] == [size * (4 << 20) for size in (4, 16, 64)]
+    assert ran.verdicts["test_flat", "vram"] == "ok"
+    world = [one for one in ran.findings if one["test"].endswith("test_world")]
+    assert [one["verdict"] for one in world] == ["ok", "ok"]
+    assert [one["peak"] for one in world[0]["points"]] == [size * (8 << 20) for size in (1, 2, 4)]
+    assert {one["kind"] for one in world} == {"accounted"}
+
+
+def test_over_sizes_without_a_device_it_is_skipped_with_the_reason(project: Project) -> None:
+    project.write("test_scaled.py", SCALED)
+    ran = project.run("-rs", "-k", "flat")
+    assert ran.last_line == "1 skipped, 2 deselected"
+    assert "no accelerator: torch" in ran.text
+
+
+def test_what_is_neither_a_probe_nor_a_device_is_refused(project: Project) -> None:
+    project.write("conftest.py", "def pytest_leakcheck_probes(config): return ['sim:0']")
+    ran = project.run(leakcheck=False)
+    assert ran.status == 4
+    assert "'sim:0' is neither a Probe nor a Device" in ran.text
