@@ -22,6 +22,7 @@ from pytest_leakcheck import fresh
 from pytest_leakcheck.plugin import SIZE
 from pytest_leakcheck.points import Sizing
 from pytest_leakcheck.probes.heap import is_quiet
+from pytest_leakcheck.probes.limits import room_for_descriptors
 from pytest_leakcheck.protocol import ARGUMENTS, PLAN, PROCESS
 from pytest_leakcheck.session import ENCODING
 
@@ -144,16 +145,22 @@ class Child:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
         result = yield
-        items[:] = [item for item in items if item.nodeid == self._task.test][:1]
+        items[:] = [item for item in items if self._is_meant(item)][:1]
         for item in items:
             if PLAN in item.stash and self._task.sizing is not None:
                 # Run once, for its peaks.
                 del item.stash[PLAN]
             elif PLAN in item.stash:
-                item.stash[PLAN] = replace(item.stash[PLAN], process=config.stash[PROCESS])
+                item.stash[PLAN] = replace(item.stash[PLAN], test=self._task.test, process=config.stash[PROCESS])
         if not items:
             self.write("missing", self._task.test)
         return result
+
+    def _is_meant(self, item: pytest.Item) -> bool:
+        # A file outside of the root folder has no name in an id when it is asked for by itself, and only this one was.
+        return item.nodeid == self._task.test or (
+            item.nodeid.startswith("::") and item.nodeid[1:] == self._task.test[self._task.test.find("::") + 1 :]
+        )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
@@ -202,7 +209,7 @@ class Child:
     def write(self, kind: str, value: Any) -> None:
         """Send a pair to the near side."""
         # Opened each time: a descriptor that is kept might be closed by the test, and its number be another file by then.
-        with self._reports.open("a", encoding="utf-8") as file:
+        with room_for_descriptors(), self._reports.open("a", encoding="utf-8") as file:
             file.write(fresh.to_line([kind, value]) + "\n")
 
 

@@ -190,6 +190,8 @@ def _read(path: Path) -> Iterator[tuple[Any, Any]]:
 
 def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     data["nodeid"] = item.nodeid
+    for finding in data.get("leakcheck", ()):
+        finding["test"] = finding["recording"]["test"] = item.nodeid
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     assert isinstance(report, pytest.TestReport)
     if isinstance(report, pytest.SubtestReport):

@@ -13,10 +13,10 @@ from pytest_leakcheck.series import Series
 from pytest_leakcheck.units import format_rate
 from pytest_leakcheck.verdict import Verdict
 
-_MEMORY: Final = ("rss", "heap", "mmap", "arrow", "block", "object")
+MEMORY: Final = ("rss", "heap", "mmap", "arrow", "block", "object")
 _CAUSES: Final = {
     "fd": ("fd",),
-    "memory": _MEMORY,
+    "memory": MEMORY,
     "thread": ("thread", "process"),
     "device": ("vram",),
 }
@@ -36,7 +36,8 @@ _BY_WORDS: Final = tuple(
         (r"can't start new thread", "thread"),
     )
 )
-_KINDS: Final = frozenset({"RuntimeError", "OutOfMemoryError", "ResourceExhaustedError", "XlaRuntimeError"})
+# TensorFlow's, which is no RuntimeError as those of torch and JAX are.
+_OF_TENSORFLOW: Final = "ResourceExhaustedError"
 
 
 def exhausted_by(error: BaseException) -> tuple[str, ...]:
@@ -44,12 +45,12 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
 
     Where a library says it in words, as in what a worker process failed with, those are read.
     """
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, MemoryError):
             return _CAUSES["memory"]
         if isinstance(cause, OSError) and cause.errno in _BY_NUMBER:
             return _CAUSES[_BY_NUMBER[cause.errno]]
-        if isinstance(cause, OSError) or type(cause).__name__ in _KINDS:
+        if isinstance(cause, (OSError, RuntimeError)) or type(cause).__name__ == _OF_TENSORFLOW:
             said = f"{type(cause).__name__}: {cause}"
             for pattern, what in _BY_WORDS:
                 if pattern.search(said):
@@ -111,10 +112,11 @@ def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [""]
     said = lines[-1] if "Original Traceback" in str(error) else lines[0]
     name = type(error).__name__
-    return said if said.startswith(f"{name}: ") else f"{name}: {said}"
+    return said if said.startswith(f"{name}: ") else f"{name}: {said}".removesuffix(": ")
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what caused it or was being handled, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

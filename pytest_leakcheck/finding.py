@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
@@ -77,6 +77,12 @@ class Finding:
     def fingerprint(self) -> str:
         """Equal for the same cause in any test on any machine (`culprit.fingerprint`)."""
         return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
+
+    def ended_by(self, reason: str) -> Finding:
+        """The same with what the process came to afterwards, which was on its way to that."""
+        worst = replace(self.verdict, reason=f"{self.verdict.reason}; then {reason}")
+        verdicts = tuple(worst if verdict == self.verdict else verdict for verdict in self.verdicts)
+        return replace(self, verdict=worst, verdicts=verdicts)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` gives the finding back equal."""

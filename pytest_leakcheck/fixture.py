@@ -165,7 +165,7 @@ class _Measuring:
         self._repetition: Repetition | None = None
 
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
-        from pytest_leakcheck.markers import effort_of
+        from pytest_leakcheck.markers import ceiling_of, effort_of
         from pytest_leakcheck.plan import Plan
         from pytest_leakcheck.protocol import PROCESS
         from pytest_leakcheck.runner import Repetition
@@ -176,7 +176,9 @@ class _Measuring:
             effort = replace(effort, iterations=n)
         budgets = (*self._gauge_budgets(), *read_levels(levels))
         process = self._node.config.stash.get(PROCESS, {})
-        repetition = self._repetition = Repetition(Plan(self._node.nodeid, budgets, effort, process), self._gauges)
+        ceiling = ceiling_of(self._node.iter_markers(), self._settings)
+        plan = Plan(self._node.nodeid, budgets, effort, process, ceiling)
+        repetition = self._repetition = Repetition(plan, self._gauges)
         step, wanted = 0, True
         repetition.begin()
         self._looping = True

@@ -50,6 +50,7 @@ class Ended:
         hung: It was ended from here, because an iteration took too long.
         said: The end of what it wrote to its standard streams.
         error: Why it could not be started; empty where it was.
+        killed_for_memory: The kernel ended it, or a child of it, since its cgroup had no more.
     """
 
     status: int
@@ -59,6 +60,7 @@ class Ended:
     hung: bool = False
     said: str = ""
     error: str = ""
+    killed_for_memory: bool = False
 
     @property
     def reason(self) -> str:
@@ -68,6 +70,8 @@ class Ended:
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
         if self.hung:
             return f"hung: no verdict after {self.seconds:.0f} s; killed {where}"
+        if self.killed_for_memory and self.status == -signal.SIGKILL:
+            return f"killed by the kernel for want of memory {where}"
         return f"{describe_exit(self.status)} {where}"
 
 

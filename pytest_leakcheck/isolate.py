@@ -6,7 +6,9 @@ output, a `LeakError`. A process that dies, hangs or does not find the test is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck import fresh
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.errand import START_UP, report_of, send, tear_down, warn
+from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
-from pytest_leakcheck.markers import effort_of
+from pytest_leakcheck.markers import ceiling_of, effort_of
 from pytest_leakcheck.plan import Plan
+from pytest_leakcheck.probes.cgroup import MemoryGroup
 from pytest_leakcheck.protocol import FINDINGS, PLAN, keep_first_line
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.result import Result, describe_environment
@@ -54,7 +58,10 @@ class IsolatingProtocol:
         option = item.config.option
         if "leakcheck" not in getattr(item, "fixturenames", ()) or option.usepdb or option.trace or option.setuponly:
             return None
-        return Plan(item.nodeid, (Budget("fd"),), effort_of(self._settings))
+        ceiling, effort = ceiling_of(item.iter_markers(), self._settings), effort_of(self._settings)
+        if ceiling.sizes:
+            effort = replace(effort, isolate=True)
+        return Plan(item.nodeid, (Budget("fd"),), effort, ceiling=ceiling)
 
     def _skip(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, why_not: str) -> None:
         verdicts = tuple(Verdict(budget.resource, "unavailable", reason=why_not) for budget in plan.budgets)
@@ -69,6 +76,7 @@ class IsolatingProtocol:
         step = 2 * plan.effort.max_time + START_UP
         answer = send(item, fresh.Patience(step, step))
         ended, (told,) = answer.ended, answer.told
+        killed = _leave_groups(value for kind, value in told if kind == "group")
         reports = [report_of(item, value) for kind, value in told if kind == "report"]
         for value in (value for kind, value in told if kind == "warning"):
             warn(item, value)
@@ -76,9 +84,8 @@ class IsolatingProtocol:
             item.ihook.pytest_runtest_logreport(report=report)
         phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
         if "teardown" not in phases:
-            self._log_lost(
-                item, plan, ended, [one for one in told if one[0] not in ("report", "warning", "done")], phases
-            )
+            rest = [one for one in told if one[0] not in ("report", "warning", "done", "group")]
+            self._log_lost(item, plan, replace(ended, killed_for_memory=killed), rest, phases)
         tear_down(item, nextitem, log="teardown" not in phases)
 
     def _log_lost(
@@ -86,9 +93,13 @@ class IsolatingProtocol:
     ) -> None:
         finding = _lost(plan, ended, told, self._settings)
         text = block(finding, glyphs_of(item.config))
-        call = pytest.CallInfo.from_call(
-            lambda: pytest.fail(text, pytrace=False), when="teardown" if "call" in phases else "call"
-        )
+
+        def fail() -> None:
+            if finding.recording.stopped == "lost":
+                pytest.fail(text, pytrace=False)
+            raise LeakError(text)
+
+        call = pytest.CallInfo.from_call(fail, when="teardown" if "call" in phases else "call")
         # Not by the hook: plugins that wrap it have seen no set-up of this item here.
         report = pytest.TestReport.from_item_and_call(item, call)
         report.leakcheck = [finding.to_json()]  # type: ignore[attr-defined]
@@ -100,13 +111,30 @@ class IsolatingProtocol:
         item.ihook.pytest_runtest_logreport(report=report)
 
 
+def _leave_groups(groups: Iterable[str]) -> bool:
+    """Remove the cgroups that a test was run in. Returns whether the kernel has ended a process in one for want of memory."""
+    killed = False
+    for path in groups:
+        group = MemoryGroup(Path(path))
+        killed |= group.kills > 0
+        group.remove()
+    return killed
+
+
+def _under(plan: Plan) -> str:
+    return f", under a ceiling of {plan.ceiling}" if plan.ceiling.sizes else ""
+
+
 def _lost(plan: Plan, ended: fresh.Ended, told: Sequence[tuple[str, Any]], settings: Settings) -> Finding:
     """The finding on a test whose process ended without a verdict; red in any case."""
+    known = next((Finding.from_json(value) for kind, value in told if kind == "so far"), None)
+    if known is not None:
+        return known.ended_by(f"{ended.reason}{_under(plan)}")
     kinds = {kind for kind, _value in told}
     advice = "what the process wrote last is below; run the test by itself to see more"
     if ended.hung:
         advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * plan.effort.max_time:g}"
-    reason = ended.reason
+    reason = f"{ended.reason}{_under(plan)}"
     if "not collected" in kinds:
         reason = "could not be collected in a process of its own"
         advice = "its file must be importable in a fresh process: what that said is below"

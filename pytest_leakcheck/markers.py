@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from pytest_leakcheck.budget import KEYWORDS, Budget, BudgetError, parse_budget
+from pytest_leakcheck.ceiling import Ceiling, CeilingError, read_ceiling, read_option
 from pytest_leakcheck.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.settings import Settings
 
 # The mark of a test that is run over an axis; `sweep` reads it.
 SCALING: Final = "scaling_budget"
+# That of one which runs under limits.
+CEILING: Final = "leakcheck_ceiling"
 _BUDGET: Final = "_budget"
 _EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMBERS: Final = ("iterations", "warmup", "max_time")
@@ -46,13 +49,14 @@ def valid_form(mark: str) -> str:
     return f"{mark}({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason='')"
 
 
-def read_marks(test: str, marks: Iterable[Mark], settings: Settings) -> Plan | None:
+def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
     """The plan of one test.
 
     Args:
         test: The node id.
         marks: The test's marks, closest first; the closest of a name wins.
         settings: Gives the effort where no mark does; the command line beats the mark.
+        loops: It takes the fixture, and may judge loops of its own; a ceiling alone does not repeat it then.
 
     Returns:
         The plan, or None when no mark asks for one.
@@ -62,18 +66,39 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings) -> Plan | N
     """
     budgets: dict[str, Budget] = {}
     leakcheck: Mark | None = None
+    marks = tuple(marks)
     for mark in marks:
         if is_budget(mark.name) and mark.name not in budgets:
             budgets[mark.name] = _budget(mark)
         elif mark.name == "leakcheck" and leakcheck is None:
             leakcheck = mark
-    if leakcheck is None and not budgets:
+    ceiling = ceiling_of(marks, settings)
+    alone = not loops and any(mark.name == CEILING for mark in marks)
+    if leakcheck is None and not budgets and not alone:
         return None
     effort = effort_of(settings)
     everything: tuple[str, ...] | None = None
     if leakcheck is not None:
         effort, everything = _leakcheck(leakcheck, settings)
-    return plan_test(test, tuple(budgets.values()), effort, everything)
+    return plan_test(test, tuple(budgets.values()), effort, everything, ceiling)
+
+
+def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
+    """The limits of a test: those of the command line, or of the closest mark, or of the configuration.
+
+    Raises:
+        MarkError: The mark cannot be read.
+    """
+    mark = next((one for one in marks if one.name == CEILING), None)
+    given = read_option(settings.ceiling)
+    if mark is None:
+        return given
+    try:
+        marked = read_ceiling(*mark.args, **mark.kwargs)
+    except CeilingError as error:
+        valid = f"{CEILING}(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit')"
+        raise MarkError(f"{spelled(mark)}: {error}. Valid: {valid}") from None
+    return given if given.sizes and settings.from_command_line("ceiling") else marked
 
 
 def effort_of(settings: Settings) -> Effort:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.ceiling import Ceiling
 from pytest_leakcheck.resources import RESOURCES
 
 # A look of `ratchet.looks`. A leak of memory is called at the look past the horizon of 200; what is still undecided there
@@ -63,15 +64,22 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One test: what it is held to, the effort, and what the report should say of the process that it runs in."""
+    """One test: what it is held to, the effort, what the report should say of the process that it runs in, and its limits."""
 
     test: str
     budgets: tuple[Budget, ...]
     effort: Effort = Effort()
     process: Mapping[str, str] = field(default_factory=dict)
+    ceiling: Ceiling = field(default_factory=Ceiling)
 
 
-def plan_test(test: str, budgets: tuple[Budget, ...], effort: Effort, everything: tuple[str, ...] | None) -> Plan:
+def plan_test(
+    test: str,
+    budgets: tuple[Budget, ...],
+    effort: Effort,
+    everything: tuple[str, ...] | None,
+    ceiling: Ceiling | None = None,
+) -> Plan:
     """Join explicit budgets with the defaults.
 
     Args:
@@ -80,6 +88,7 @@ def plan_test(test: str, budgets: tuple[Budget, ...], effort: Effort, everything
         effort: Settings, refined by the marker.
         everything: None judges the budgets alone; a tuple adds growth budgets for these resources, and an empty one
             for all that are judged by default.
+        ceiling: Limits that the test runs under, in a process of its own; what is limited is judged.
 
     Returns:
         The plan, budgets in the order of judgement: the first red ends the repetition.
@@ -88,6 +97,11 @@ def plan_test(test: str, budgets: tuple[Budget, ...], effort: Effort, everything
     if everything is not None:
         for name in everything or tuple(name for name, resource in RESOURCES.items() if resource.default):
             by_resource.setdefault(name, Budget(name, explicit=bool(everything)))
+    if ceiling is not None and ceiling.sizes:
+        effort = replace(effort, isolate=True)
+        for name in ceiling.sizes:
+            by_resource.setdefault(name, Budget(name))
     # Children first: their descriptors and threads count too, and would otherwise be blamed in their place.
     order = ("process", *RESOURCES)
-    return Plan(test, tuple(by_resource.pop(name) for name in order if name in by_resource), effort)
+    judged = tuple(by_resource.pop(name) for name in order if name in by_resource)
+    return Plan(test, judged, effort, ceiling=ceiling or Ceiling())

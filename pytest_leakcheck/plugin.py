@@ -50,6 +50,8 @@ MARKERS: Final = (
     _line("rss", '"1 MiB"', "resident bytes"),
     "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound peaks over the sizes "
     "of an axis, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
+    "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit'): pytest-leakcheck: run this test under limits, in a "
+    "process of its own, until it fails for want of what it leaks. by='cgroup' limits memory as a container does.",
     "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: repeat this test "
     "and judge all resources, or those named. For example leakcheck(iterations=50); the command line beats it.",
 )

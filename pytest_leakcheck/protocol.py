@@ -7,9 +7,8 @@ annotations, xdist) sees an ordinary failed test whose first line is the finding
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,10 +20,11 @@ from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.gauges import Gauges
 from pytest_leakcheck.markers import SCALING, MarkError, read_marks
 from pytest_leakcheck.plan import Plan
+from pytest_leakcheck.probes.limits import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.residue import Residue
-from pytest_leakcheck.result import Result
+from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.runner import Repetition
 from pytest_leakcheck.session import SessionReport, glyphs_of
 from pytest_leakcheck.settings import Settings
@@ -106,7 +106,8 @@ class RepeatingProtocol:
                 if not once and item.get_closest_marker(SCALING) is not None:
                     self._plan_sizes(item)
                     continue
-                plan = read_marks(item.nodeid, item.iter_markers(), self._settings)
+                loops = "leakcheck" in getattr(item, "fixturenames", ())
+                plan = read_marks(item.nodeid, item.iter_markers(), self._settings, loops=loops)
             except MarkError as error:
                 wrong.append(f"{item.nodeid}: {error}")
             else:
@@ -148,7 +149,7 @@ class RepeatingProtocol:
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
                 for verdict in finding.verdicts
             ]
-            with _room_for_descriptors():
+            with room_for_descriptors():
                 runtestprotocol(item, nextitem=nextitem)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
@@ -208,10 +209,11 @@ class RepeatingProtocol:
             or is expected to fail gets no verdict.
         """
         residue = Residue(item)
-        repetition = Repetition(plan, left=self._left)
+        repetition = Repetition(plan, left=self._left, drives_on=True)
         iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
         try:
             repetition.begin()
+            tell = _Telling(item, repetition, self._settings)
             while True:
                 iteration.count += 1
                 self._subtests.clear()
@@ -224,17 +226,37 @@ class RepeatingProtocol:
                 residue.put_back()
                 if iteration.count == 1:
                     repetition.follow(*iteration.gauges.seal())
-                if failed:
+                if failed and (error is None or not repetition.failed(error)):
                     return _does_not_repeat(repetition.end("failed", error), iteration.count, error), None
                 del reports
-                if not repetition.iteration_done():
+                if not failed and not repetition.iteration_done():
                     return repetition.end(), None
+                tell.so_far()
         except BaseException:
             repetition.end("interrupted")
             raise
         finally:
             self._subtests.clear()
             del item.stash[REPEATING]
+
+
+class _Telling:
+    """Tells the session, from the process of its own that a test under a ceiling has, what it may not live to tell."""
+
+    def __init__(self, item: pytest.Item, repetition: Repetition, settings: Settings) -> None:
+        self._child: Any = (
+            item.config.pluginmanager.getplugin("leakcheck-child") if PROCESS in item.config.stash else None
+        )
+        self._repetition, self._settings = repetition, settings
+        if self._child is not None and repetition.group is not None:
+            self._child.write("group", str(repetition.group))
+
+    def so_far(self) -> None:
+        if self._child is None or (result := self._repetition.so_far()) is None:
+            return
+        finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
+        self._child.write("so far", finding.to_json())
+        self._child = None
 
 
 def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
@@ -257,7 +279,7 @@ def _log_as_it_was(item: pytest.Item, nextitem: pytest.Item | None, reports: lis
 
 def _does_not_repeat(result: Result, count: int, error: BaseException | None) -> Result:
     """A test that passed once and then failed; unless it failed because what it leaks ran out, that is no verdict."""
-    if any(verdict.outcome == "leak" for verdict in result.verdicts):
+    if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
     what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
     first = result.plan.budgets[0]
@@ -299,20 +321,3 @@ def keep_first_line(report: pytest.TestReport) -> None:
 
 def _is_missing(verdict: Verdict) -> bool:
     return verdict.outcome == "unavailable" and verdict.explicit
-
-
-@contextlib.contextmanager
-def _room_for_descriptors() -> Iterator[None]:
-    """A leak may have used up every descriptor; the logged run needs a few to say so."""
-    try:
-        import resource
-    except ImportError:
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    raised = soft + 64 if hard == resource.RLIM_INFINITY else min(soft + 64, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

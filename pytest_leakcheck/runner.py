@@ -9,17 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.attest import attest
-from pytest_leakcheck.attribution.identity import Held, Identities, describe_target, group, survivors, take_identities
+from pytest_leakcheck.attribution.identity import Held, take_identities
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.exhaustion import device_lost, exhausted_by, first_line, ran_out
 from pytest_leakcheck.gauges import Phases
+from pytest_leakcheck.headroom import Headroom
 from pytest_leakcheck.panel import CHEAP, Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.heap import is_quiet
-from pytest_leakcheck.probes.limits import read_limits
+from pytest_leakcheck.probes.limits import read_limits, room_for_descriptors
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.result import RED, Result, describe_environment, missing_verdicts
@@ -28,7 +30,7 @@ from pytest_leakcheck.suspicion import Suspicion
 from pytest_leakcheck.verdict import Context, Verdict, judge
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.investigation import Investigation
+    from pytest_leakcheck.sequel import Sequel
 
 # Read in every repetition, judged or not: cheap, and worth a line beside a red ("seen, not judged").
 _WITNESSES: Final = ("object", "heap")
@@ -44,12 +46,15 @@ class Repetition:
         plan: Plan,
         gauges: Mapping[str, Callable[[], int]] | None = None,
         left: Mapping[str, str] | None = None,
+        *,
+        drives_on: bool = False,
     ) -> None:
         """
         Args:
             plan: What to judge and how hard to try.
             gauges: Counters of the user's own, read after each iteration; may be added to until the start is read.
             left: Which earlier test left a thread running, by the thread's number.
+            drives_on: Under a ceiling, go on after a leak until it fails; whoever repeats must then call `failed`.
         """
         self._plan = plan
         self._gauges = gauges if gauges is not None else {}
@@ -60,8 +65,8 @@ class Repetition:
         self._verdicts: dict[str, Verdict] = {}
         self._suspicion = Suspicion(left or {})
         self._next_look = 0
-        self._investigation: Investigation | None = None
-        self._identities_at_red: Identities | None = None
+        self._sequel: Sequel | None = None
+        self._headroom = Headroom(plan.ceiling, drives_on=drives_on)
         self._out_of_time = False
         self._panel: Panel | None = None
 
@@ -72,11 +77,12 @@ class Repetition:
 
     def checkpoint(self, label: str) -> None:
         """A phase of the iteration under way ends here."""
-        if self._investigation is None:
+        if self._sequel is None:
             self._phases.end(label)
 
     def begin(self) -> None:
         """Before the first iteration."""
+        self._headroom.begin()
         if self._plan.effort.warmup <= 1:
             self._watch()
         if self._plan.effort.warmup == 0:
@@ -85,11 +91,9 @@ class Repetition:
     def iteration_done(self) -> bool:
         """After each iteration, when the test's own objects are gone. Returns whether another is wanted."""
         panel = self._panel
-        if self._investigation is not None and panel is not None:
-            more = self._investigation.iteration_done()
-            # One iteration's are enough to be named.
-            panel.watch.name_released(False)
-            return more
+        self._headroom.next_iteration()
+        if self._sequel is not None:
+            return self._sequel.iteration_done()
         if panel is None or panel.n < 0:
             return self._warm_up()
         panel.read(panel.n + 1 >= self._next_look)
@@ -101,9 +105,33 @@ class Repetition:
         if panel.n < self._next_look and not self._out_of_time:
             return True
         if not self._look(panel, final=self._out_of_time or panel.n >= self._plan.effort.most):
-            return self._investigate(panel)
+            return self._look_into(panel)
         panel.subtract_own_work()
         return True
+
+    def failed(self, error: BaseException) -> bool:
+        """After an iteration that failed, in place of `iteration_done`: whether another is wanted all the same.
+
+        So it is where it failed under a ceiling, which is lifted now, and what led there is still to be named.
+        """
+        panel = self._panel
+        if not self._headroom.is_reached(error) or panel is None or panel.n < 1:
+            return False
+        if self._sequel is not None:
+            return self._sequel.iteration_done()
+        self._judge_exhaustion(panel, error)
+        return self._look_into(panel)
+
+    @property
+    def group(self) -> Path | None:
+        """The cgroup that the test runs in, where one was made for it."""
+        return self._headroom.group
+
+    def so_far(self) -> Result | None:
+        """What is known once the culprit is, where the test is run on into its ceiling: it may not survive that."""
+        if self._sequel is None or self._panel is None or not self._sequel.drives_on:
+            return None
+        return self._result(self._panel, self._stopped(self._panel))
 
     def end(self, stopped: Stopped | None = None, error: BaseException | None = None) -> Result:
         """After the last iteration: give everything back and say what was found.
@@ -113,20 +141,24 @@ class Repetition:
             error: What the last iteration failed with. Running out of descriptors or memory after growth is a leak.
         """
         panel = self._panel
+        self._headroom.end()
         if panel is None:
-            return Result(self._plan, self._recording(None, stopped or "time"), (), {})
-        if error is not None and panel.n > 0:
+            return self._headroom.account_for(Result(self._plan, self._recording(None, stopped or "time"), (), {}))
+        if error is not None and panel.n > 0 and self._red is None:
             self._judge_exhaustion(panel, error)
         if stopped is None and panel.n == 0:
             self._judge_nothing()
-        held = self._held(panel)
-        red = self._red
-        culprit = self._investigation.end(held.get(red.resource, ())) if self._investigation and red else None
-        recording = self._recording(panel, stopped or self._stopped(panel))
+        if self._sequel is not None:
+            self._sequel.end()
+        result = self._result(panel, stopped or self._stopped(panel))
         panel.close()
         self._panel = None
+        return self._headroom.account_for(result)
+
+    def _result(self, panel: Panel, stopped: Stopped) -> Result:
         verdicts = (*self._verdicts.values(), *missing_verdicts(self._plan, panel.missing))
-        return Result(self._plan, recording, verdicts, held, culprit)
+        culprit = self._sequel.culprit if self._sequel else None
+        return Result(self._plan, self._recording(panel, stopped), verdicts, self._held(panel), culprit)
 
     def _warm_up(self) -> bool:
         self._ran += 1
@@ -145,10 +177,14 @@ class Repetition:
         self._quiet_heap = is_quiet()
         self._suspicion.watch(quiet_heap=self._quiet_heap)
         wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
-        self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
+        # Those that the instruments keep open lie above a ceiling.
+        with room_for_descriptors():
+            self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
         device = self._panel.device
         if device is not None and device.capacity:
             self._limits["vram"] = device.capacity
+        self._headroom.limit_device(device)
+        self._limits |= self._headroom.limits()
 
     def _start(self) -> None:
         assert self._panel is not None
@@ -214,23 +250,18 @@ class Repetition:
     def _all_judged(self, panel: Panel) -> bool:
         return all(b.resource in self._verdicts or not panel.has(b.resource) for b in self._plan.budgets)
 
-    def _investigate(self, panel: Panel) -> bool:
+    def _look_into(self, panel: Panel) -> bool:
         """Whether a few iterations more are wanted, to name the culprit of a red."""
         red = self._red
         if red is None:
             return False
-        if red.outcome == "unclosed" and red.resource == "fd":
-            # What the collector gives back is gone by then: only in the next iterations can be seen what it is.
-            panel.watch.name_released(True)
         # Loaded only here: it is a third of the package, and most tests are green.
-        from pytest_leakcheck.investigation import Investigation
+        from pytest_leakcheck.sequel import Sequel, Until
 
-        self._identities_at_red = take_identities()
-        plain = panel.seconds_per_iteration()
         # A test that has taken all of its time gets a little more.
-        deadline = max(self._deadline, time.perf_counter() + _GRACE * self._plan.effort.max_time)
-        self._investigation = Investigation(panel, red, plain, deadline)
-        return self._investigation.iteration_done()
+        named = max(self._deadline, time.perf_counter() + _GRACE * self._plan.effort.max_time)
+        self._sequel = Sequel(panel, red, self._identities, self._headroom, Until(named, self._deadline))
+        return self._sequel.begin()
 
     def _context(self, panel: Panel, name: str, final: bool) -> Context:
         limit, effort = self._limits.get(name), self._plan.effort
@@ -269,21 +300,15 @@ class Repetition:
                 explicit=budget.explicit,
             )
 
-    def _held(self, panel: Panel) -> dict[str, tuple[Held, ...]]:
+    def _held(self, panel: Panel) -> Mapping[str, tuple[Held, ...]]:
+        if self._sequel is not None:
+            return self._sequel.held()
         red = self._red
         if panel.n < 1 or red is None:
             return {}
-        held = survivors(self._identities, self._identities_at_red or take_identities())
-        # Libraries map memory too, and entries of a folder are others' as well: named only where they are the finding.
-        if red.resource != "mmap":
-            del held["mmap"]
-        if red.resource in panel.folders:
-            held[red.resource] = group(panel.folders[red.resource].kinds())
-        if self._investigation is not None and self._investigation.kinds:
-            held[red.resource] = self._investigation.kinds
-        if panel.watch.released_names:
-            held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
-        return held
+        from pytest_leakcheck.sequel import survivors_of
+
+        return survivors_of(panel, red, self._identities, take_identities())
 
     @property
     def _red(self) -> Verdict | None:

@@ -80,6 +80,19 @@ def _packages(value: Any) -> str:
     return f"{wrong[0]!r} is not the name of a package or module: give top-level names, as imported" if wrong else ""
 
 
+def _limits(value: Any) -> str:
+    if not value:
+        return ""
+    # Loaded only where it is used: a plain run must stay light.
+    from pytest_leakcheck.ceiling import CeilingError, read_option
+
+    try:
+        read_option(value)
+    except CeilingError as error:
+        return str(error)
+    return ""
+
+
 def split_words(value: str) -> tuple[str, ...]:
     """Comma-separated words, spaces dropped."""
     return tuple(word.strip() for word in value.split(",") if word.strip())
@@ -99,6 +112,15 @@ OPTIONS: Final = (
     ),
     Option(
         "isolate", "bool", False, "", "Run each measured test alone in a process of its own, with a quiet allocator."
+    ),
+    Option(
+        "ceiling",
+        "string",
+        "",
+        "LIMITS",
+        "Run each measured test under these limits, in a process of its own: what takes hours comes in seconds. "
+        "Example: --leakcheck-ceiling=fd=256,rss=1GiB",
+        check=_limits,
     ),
     Option(
         "run",
@@ -164,6 +186,7 @@ class Settings:
     warmup: int = 3
     max_time: float = 30.0
     isolate: bool = False
+    ceiling: str = ""
     run: int = 10_000
     fail_on: tuple[str, ...] = ("leak", "over_budget", "unclosed")
     blame: tuple[str, ...] = ()

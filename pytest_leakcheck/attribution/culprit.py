@@ -28,6 +28,7 @@ class Culprit:
         iterations: How many were run to find this out.
         source: The text of the site's line.
         native: The functions of C that allocated it, innermost first, where they were asked for.
+        ran_out: The line that failed when there was no more of it, in this process or in a worker of it.
     """
 
     resource: str
@@ -40,16 +41,18 @@ class Culprit:
     iterations: int = 0
     source: str = ""
     native: tuple[str, ...] = ()
+    ran_out: Site | None = None
 
     @property
     def site(self) -> Site | None:
-        """The line to change: that which makes it, or if that is not resolved, that which keeps it."""
-        return self.where.site if self.where else self.kept
+        """The line to change: that which makes it, or if that is not resolved, that which keeps it, or that failed."""
+        return self.where.site if self.where else self.kept or self.ran_out
 
     @property
     def frames(self) -> tuple[Site, ...]:
-        """All that is under suspicion: the call path, and the line that keeps it."""
-        return (*(self.where.path if self.where else ()), *((self.kept,) if self.kept else ()))
+        """All that is under suspicion: the call path, the line that keeps it, and that which failed."""
+        others = (one for one in (self.kept, self.ran_out) if one is not None)
+        return (*(self.where.path if self.where else ()), *others)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; `from_json` gives the culprit back equal."""
@@ -66,6 +69,7 @@ class Culprit:
                 tuple(Site(**one) for one in where["path"]), Site(**where["site"]), where["phase"], where["fixture"]
             ),
             kept=kept and Site(**kept),
+            ran_out=data["ran_out"] and Site(**data["ran_out"]),
             owner=owner and Owner(**{**owner, "steps": tuple(Step(**one) for one in owner["steps"])}),
             cycle=tuple(data["cycle"]),
             native=tuple(data["native"]),

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pytest_leakcheck.probes.collector import open_targets
@@ -97,17 +97,22 @@ def _tasks() -> Iterator[Any]:
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
     """What is new, by resource; a number that was reused for another target counts as new."""
-    fds = [describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target]
-    for (pid, fd), target in after.of_children.items():
+    fds = group(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
+    for pid in before.children.keys() & after.children.keys():
         # What a child had from its start is the child's doing no more than the leak of a child is one of descriptors.
-        if pid in before.children and before.of_children.get((pid, fd)) != target:
-            fds.append(f"{describe_target(target)} in child {after.children[pid]}")
+        new_there = (
+            target
+            for (whose, fd), target in after.of_children.items()
+            if whose == pid and before.of_children.get((pid, fd)) != target
+        )
+        note = f"in child {after.children[pid]}"
+        fds += tuple(replace(one, note=note) for one in group(map(describe_target, new_there)))
     threads = [name for number, name in after.threads.items() if number not in before.threads]
-    new = {pid: command for pid, command in after.children.items() if pid not in before.children}
+    started = {pid: command for pid, command in after.children.items() if pid not in before.children}
     return {
-        "fd": group(fds),
+        "fd": tuple(sorted(fds, key=lambda one: -one.count)),
         "thread": group(_COUNTER.sub("N", name) for name in threads),
-        "process": _with_age(new),
+        "process": _with_age(started),
         "task": group(what for task, what in after.tasks.items() if task not in before.tasks),
         "mmap": _by_file(before.mappings, after.mappings),
     }
@@ -177,11 +182,19 @@ def _comm(process: str) -> str:
 
 def _command(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(200).split(b"\0")
+        words = _words(str(pid))
     except OSError:
         return "gone"
-    return " ".join(word.decode(errors="replace") for word in words if word) or "just started"
+    if words == _words("self"):
+        # A fork; a DataLoader of torch calls its workers by a name of theirs.
+        return f"{_comm(str(pid))} (forked)"
+    return " ".join(words) or "just started"
+
+
+def _words(process: str) -> list[str]:
+    """The command line."""
+    with open(f"/proc/{process}/cmdline", "rb") as file:
+        return [word.decode(errors="replace") for word in file.read(200).split(b"\0") if word]
 
 
 def _with_age(children: Mapping[int, str]) -> tuple[Held, ...]:

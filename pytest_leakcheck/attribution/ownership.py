@@ -20,7 +20,6 @@ from pytest_leakcheck.attribution.things import is_of_extension, stand_for
 # Of what comes, so many times what is looked for may be it, from so many on.
 _LEAST: Final = 0.5
 _MOST: Final = 2.0
-_SHOWN: Final = 24
 _NEWEST: Final = 2
 # They come with other things, and are not what is retained.
 _MEANS: Final = (BuiltinFunctionType, CellType, FunctionType, MethodType, weakref.ReferenceType)
@@ -102,15 +101,14 @@ def _is_builtin(kind: Sequence[object]) -> bool:
 
 def _may_be_kind(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
     if sought.identities is not None:
-        return len(kind) <= _MOST * wanted + 1 and stand_for(kind[-_SHOWN:], sought.identities)
+        return len(kind) <= _MOST * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
     return sought.in_python or is_of_extension(type(kind[0]))
 
 
 def _may_be(sought: Sought, one: Growing) -> bool:
     """Whether the entries that a container gained can be what is sought."""
     if sought.identities is not None:
-        entries = [part for pair in last_entries(one.holder, min(one.gained, _SHOWN)) for part in pair]
-        return not one.is_value and stand_for(entries, sought.identities)
+        return not one.is_value and stand_for(last_entries(one.holder, one.gained), sought.identities)
     if sought.in_python or sought.size is None:
         return True
     # What C allocated is not an entry's own, unless it comes to as much, or has a part that Python does not see.

@@ -24,6 +24,8 @@ _PARTS: Final = 200
 _NEAR: Final = 3
 # The entries that come must stand for so many of the things that come.
 _MOST: Final = 0.8
+# So many entries are looked at.
+_SAMPLE: Final = 24
 _ENDS: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
 # Their objects hold memory alone.
 _VALUES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
@@ -97,21 +99,27 @@ def _children_of_this_thread() -> int:
         return hash(file.read())
 
 
-def stand_for(entries: Sequence[object], identities: Collection[Hashable]) -> bool:
-    """Whether these objects are, or are made of, what stands for most of these things.
+def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hashable]) -> bool:
+    """Whether these entries, each of one object or of a key and a value, are made of what stands for most of these things.
 
     That is a number or a name of theirs, an open file or socket; or an object of a type that is written in C, which cannot be
     looked into. So a list of results that grows as fast is not taken for what holds the descriptors.
+
+    Args:
+        entries: All that came while the things were watched, and perhaps some more; a sample of them is looked at.
+        identities: Of the things that came.
     """
+    sample = entries[:: max(1, len(entries) // _SAMPLE)]
+    wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
     numbers = frozenset(key for key in identities if isinstance(key, int))
     names = frozenset(key for key in identities if isinstance(key, str))
     found: set[Hashable] = set()
-    for entry in entries:
-        known = _identities_in(entry, numbers, names)
+    for part in (part for entry in sample for part in entry):
+        known = _identities_in(part, numbers, names)
         if known is None:
             return True
         found |= known
-    return len(found) >= _MOST * min(len(entries), len(identities)) > 0
+    return len(found) >= _MOST * wanted > 0
 
 
 def _identities_in(one: object, numbers: frozenset[int], names: frozenset[str]) -> set[Hashable] | None:

@@ -8,12 +8,15 @@ collection, automatic ones too, and what fell in between was given back by the c
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 from array import array
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
+
+from pytest_leakcheck.probes.limits import room_for_descriptors
 
 # A finalizer may drop the last reference to another cycle; three rounds end all but chains made to last.
 ROUNDS: Final = 3
@@ -166,8 +169,12 @@ def open_targets(process: str = "self") -> dict[int, str]:
     targets: dict[int, str] = {}
     try:
         names = os.listdir(f"/proc/{process}/fd")
-    except OSError:
-        return targets
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            return targets
+        # To list them takes one, and they have run out.
+        with room_for_descriptors():
+            names = os.listdir(f"/proc/{process}/fd")
     for name in names:
         try:
             targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}")

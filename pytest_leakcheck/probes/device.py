@@ -186,6 +186,29 @@ class Vram:
             for device in self._devices:
                 device.reset_peak()
 
+    def limit(self, size: int) -> Callable[[], None]:
+        """Let this process have so much on each device.
+
+        Returns:
+            What takes the limits away again.
+
+        Raises:
+            Unavailable: A device cannot be limited.
+        """
+        lifting: list[Callable[[], None]] = []
+
+        def lift() -> None:
+            while lifting:
+                lifting.pop()()
+
+        try:
+            for device in self._devices:
+                lifting.append(device.limit(size))  # noqa: PERF401 - of several, those that are limited must be lifted
+        except Unavailable:
+            lift()
+            raise
+        return lift
+
     def mark(self) -> None:
         """Remember the start, for `states`."""
         self._states = self._take()

@@ -41,6 +41,8 @@ def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, st
         yield "in C", f" {glyphs.arrow} ".join(reversed(culprit.native))
     if culprit.kept is not None:
         yield "kept", f"{place(culprit.kept)} in {_function(culprit.kept)}"
+    if culprit.ran_out is not None:
+        yield "ran out", f"{place(culprit.ran_out)} in {_function(culprit.ran_out)}"
     if culprit.cycle:
         yield "cycle", f"released only by the garbage collector: {cycle_text(culprit, glyphs)}"
     if culprit.owner is not None:

@@ -18,6 +18,7 @@ from pytest_leakcheck.attribution.identity import (
     describe_fd,
     describe_target,
     group,
+    live_children,
     survivors,
     take_identities,
 )
@@ -55,7 +56,7 @@ def test_survivors_are_what_is_new() -> None:
     )
     assert survivors(before, after) == {
         # Descriptor 4 was closed and its number used again.
-        "fd": (Held("socket", 2), Held("/clip.mp4 in child old", 2)),
+        "fd": (Held("socket", 2), Held("/clip.mp4", 2, "in child old")),
         "thread": (Held("Thread-N (work)", 2),),
         "process": (Held("sleep 60", 1, "the oldest for 0.0 s"),),
         "task": (),
@@ -146,4 +147,24 @@ def test_descriptors_that_a_child_opens_are_told_with_the_child() -> None:
         child.stdin.flush()
         assert child.stdout.readline() == "open\n"
         (held,) = survivors(before, take_identities())["fd"]
-    assert held.what.startswith("/dev/zero in child ")
+    assert held.what == "/dev/zero"
+    assert held.note.startswith(f"in child {sys.executable} -c import sys;")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_fork_of_this_process_is_told_by_its_name_and_not_by_a_command_that_is_this_process_s_own() -> None:
+    ready, go_on = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        Path("/proc/self/comm").write_text("worker-7")
+        os.write(ready[1], b".")
+        os.read(go_on[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    try:
+        assert live_children()[child] == "worker-7 (forked)"
+    finally:
+        os.write(go_on[1], b".")
+        os.waitpid(child, 0)
+        for descriptor in (*ready, *go_on):
+            os.close(descriptor)

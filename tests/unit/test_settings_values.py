@@ -29,6 +29,7 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
         "run",
         "fail_on",
         "blame",
+        "ceiling",
         "missing",
         "vram",
         "summary",

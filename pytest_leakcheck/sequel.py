@@ -1,0 +1,99 @@
+"""What follows a red verdict: a few iterations that name the culprit, and under a ceiling those that lead to the failure."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.identity import Held, Identities, describe_target, group, survivors, take_identities
+from pytest_leakcheck.headroom import Headroom
+from pytest_leakcheck.investigation import Investigation
+from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """When no further iteration may begin, by ``time.perf_counter``."""
+
+    named: float
+    failed: float
+
+
+class Sequel:
+    """Made with the verdict; `begin`, then `iteration_done` after each iteration as long as it wants another, then `end`.
+
+    Attributes:
+        culprit: What is known of the cause; None until that is settled.
+    """
+
+    def __init__(self, panel: Panel, red: Verdict, start: Identities, headroom: Headroom, until: Until) -> None:
+        """
+        Args:
+            panel: The instruments.
+            red: What was said.
+            start: Which descriptors, threads, children and tasks there were.
+            headroom: Lifted while causes are sought.
+            until: The time that is left.
+        """
+        self._panel, self._red, self._start, self._headroom, self._until = panel, red, start, headroom, until
+        self.culprit: Culprit | None = None
+        if red.outcome == "unclosed" and red.resource == "fd":
+            # What the collector gives back is gone by then: only in the next iterations can be seen what it is.
+            panel.watch.name_released(True)
+        headroom.suspend()
+        self._at_red = take_identities()
+        self._investigation = Investigation(panel, red, panel.seconds_per_iteration(), until.named)
+
+    def begin(self) -> bool:
+        """Whether an iteration is wanted at all."""
+        if self.culprit is None:
+            if self._investigation.iteration_done():
+                return True
+            self.end()
+            self._headroom.resume()
+        return self.drives_on and time.perf_counter() < self._until.failed
+
+    def iteration_done(self) -> bool:
+        """Whether another iteration is wanted."""
+        # One iteration's are enough to be named.
+        self._panel.watch.name_released(False)
+        return self.begin()
+
+    @property
+    def drives_on(self) -> bool:
+        """Whether the cause is known, and the failure that it leads to is still to come."""
+        return self.culprit is not None and self._headroom.drives_on(self._red)
+
+    def end(self) -> None:
+        """No more iterations for the cause: say what was found."""
+        if self.culprit is None:
+            self.culprit = self._investigation.end(self.held().get(self._red.resource, ()))
+
+    def held(self) -> dict[str, tuple[Held, ...]]:
+        """What had come by the time of the verdict, by resource; of memory and objects, what came since and is still there."""
+        held = survivors_of(self._panel, self._red, self._start, self._at_red)
+        if self._investigation.kinds:
+            held[self._red.resource] = self._investigation.kinds
+        return held
+
+
+def survivors_of(panel: Panel, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
+    """What is new, by resource.
+
+    Args:
+        panel: Knows the entries of folders, and what the collector has given back.
+        red: What it is asked for.
+        start: What there was at first.
+        now: What there is.
+    """
+    held = survivors(start, now)
+    # Libraries map memory too, and entries of a folder are others' as well: named only where they are the finding.
+    if red.resource != "mmap":
+        del held["mmap"]
+    if red.resource in panel.folders:
+        held[red.resource] = group(panel.folders[red.resource].kinds())
+    if panel.watch.released_names:
+        held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
+    return held
