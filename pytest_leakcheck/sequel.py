@@ -57,9 +57,10 @@ class Sequel:
 
     def iteration_done(self) -> bool:
         """Whether another iteration is wanted."""
-        # One iteration's are enough to be named.
+        more = self.begin()
+        # What one iteration had the collector release is enough to be named.
         self._panel.watch.name_released(False)
-        return self.begin()
+        return more
 
     @property
     def drives_on(self) -> bool:
