@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.identity import live_children
 from pytest_leakcheck.attribution.path import is_harness, is_own
 from pytest_leakcheck.attribution.site import Site, name_of
 from pytest_leakcheck.ceiling import Ceiling, Imposed
@@ -19,6 +22,8 @@ from pytest_leakcheck.units import format_amount
 from pytest_leakcheck.verdict import Verdict
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+# With fewer left than this a worker can do nothing any more.
+_NEAR: Final = 4
 # What grows towards the ceiling of each.
 _TOWARDS: Final = {"fd": ("fd",), "rss": MEMORY, "vram": ("vram",)}
 
@@ -32,12 +37,14 @@ class Failure:
         iteration: The number of the iteration, warm-up counted in.
         said: The error, in a line.
         site: The line of the program that failed; None where that is not known.
+        in_child: A child ran out, and did not say so itself. Its limit is not lifted, so the test cannot go on.
     """
 
     resource: str
     iteration: int
     said: str
     site: Site | None
+    in_child: bool = False
 
 
 class Headroom:
@@ -98,13 +105,43 @@ class Headroom:
 
     def is_reached(self, error: BaseException) -> bool:
         """Whether an iteration failed for want of what is limited; then the ceiling is lifted, so that it can be looked into."""
-        gone = exhausted_by(error)
-        reached = next((name for name in self._ceiling.sizes if set(gone) & set(_TOWARDS[name])), None)
+        reached, said = self._ceiling_of(error), first_line(error)
+        if reached is None and (child := self._child_at_limit()):
+            # What a parent sees of that may be anything: its connection to the worker breaks off.
+            reached, said = "fd", f"{said}, while {child}"
         if reached is None or self.failure is not None:
             return False
-        self.failure = Failure(reached, self._iterations + 1, first_line(error), failed_at(error))
+        in_child = self._ceiling_of(error) is None
+        self.failure = Failure(reached, self._iterations + 1, said, failed_at(error), in_child=in_child)
         self._imposed.lift()
         return True
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the test may be run again after the failure."""
+        return self.failure is None or not self.failure.in_child
+
+    def grown_towards(self, error: BaseException) -> tuple[str, ...]:
+        """The resources of which one may have run out, by what failed."""
+        if self.failure is not None and self.failure.in_child:
+            return _TOWARDS[self.failure.resource]
+        return exhausted_by(error)
+
+    def _ceiling_of(self, error: BaseException) -> str | None:
+        gone = set(exhausted_by(error))
+        return next((name for name in self._ceiling.sizes if gone & set(_TOWARDS[name])), None)
+
+    def _child_at_limit(self) -> str:
+        """A child that has as many descriptors as it may have, in words; empty where there is none."""
+        size = self._ceiling.sizes.get("fd")
+        if size is None or not sys.platform.startswith("linux"):
+            return ""
+        for pid, command in live_children().items():
+            with contextlib.suppress(OSError):
+                held = Path(f"/proc/{pid}/fd").stat().st_size
+                if held >= size - _NEAR:
+                    return f"child {command} had {held} descriptors open"
+        return ""
 
     def end(self) -> None:
         """Lift it in any case."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_leakcheck.attest import attest
 from pytest_leakcheck.attribution.identity import Held, take_identities
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.exhaustion import device_lost, exhausted_by, first_line, ran_out
+from pytest_leakcheck.exhaustion import device_lost, first_line, ran_out
 from pytest_leakcheck.gauges import Phases
 from pytest_leakcheck.headroom import Headroom
 from pytest_leakcheck.panel import CHEAP, Panel
@@ -117,10 +117,11 @@ class Repetition:
         panel = self._panel
         if not self._headroom.is_reached(error) or panel is None or panel.n < 1:
             return False
-        if self._sequel is not None:
-            return self._sequel.iteration_done()
-        self._judge_exhaustion(panel, error)
-        return self._look_into(panel)
+        if self._sequel is None:
+            self._judge_exhaustion(panel, error)
+        if not self._headroom.may_go_on:
+            return False
+        return self._sequel.iteration_done() if self._sequel is not None else self._look_into(panel)
 
     @property
     def group(self) -> Path | None:
@@ -278,7 +279,7 @@ class Repetition:
         )
 
     def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:
-        gone = exhausted_by(error)
+        gone = self._headroom.grown_towards(error)
         for budget in self._plan.budgets:
             if budget.resource in gone and panel.has(budget.resource):
                 verdict = ran_out(panel.series(budget.resource), budget, first_line(error))

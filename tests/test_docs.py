@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ SHORTENED = {
     "python ci/bench/tracing.py": ".venv/bin/python ci/bench/tracing.py --help",
     "python ci/bench/holders.py": ".venv/bin/python ci/bench/holders.py --help",
     "python ci/bench/laws.py": ".venv/bin/python ci/bench/laws.py --help",
+    "python ci/bench/vram.py": ".venv/bin/python ci/bench/vram.py --help",
     "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
 }
 
@@ -54,8 +56,12 @@ def test_python(project: Project, language: str, text: str) -> None:
         subprocess.run([sys.executable, path], check=True, timeout=60)
         return
     tests = text.count("def test_")
-    assert project.run(leakcheck=False).last_line == f"{tests} passed"
-    measured = project.run()
+    # The first line says how it is to be run, where that takes more than the flag.
+    said = re.match(r"# pytest --leakcheck (.*)", text)
+    options = said[1].split() if said else []
+    plugins = [word for pair in pairwise(options) if pair[0] == "-p" for word in pair]
+    assert project.run(*plugins, leakcheck=False).last_line == f"{tests} passed"
+    measured = project.run(*options)
     assert measured.last_line == f"{tests} passed", measured.text
     assert {one["verdict"] for one in measured.findings} == {"ok"}
 

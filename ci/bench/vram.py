@@ -1,0 +1,118 @@
+"""Reads the memory of the accelerators here. In: nothing. Out: a table; exit 1 where a verdict is not what it must be.
+
+On each device: what a sample costs, the allocator's and the driver's; a loop that keeps its loss and one that does not, with
+what both witnesses say; a peak; and, beside another process that takes memory of the same device, the mended loop once more.
+Without a device it says so, and exits with 3; with --accounted it takes live tensors on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from pytest_leakcheck import measure
+from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.accelerators import find_accelerators
+from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.probes.user import account_for_tensors
+
+NEIGHBOUR: Final = """
+import sys, time, torch
+kept = []
+print("ready", flush=True)
+for _ in range(400):
+    kept.append(torch.zeros(1 << 20, device=sys.argv[1]))
+    time.sleep(0.05)
+"""
+SAMPLES: Final = 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--accounted", action="store_true", help="without a device, count live tensors on the CPU")
+    wanted = parser.parse_args()
+    import torch
+
+    try:
+        vram = Vram(lambda: find_accelerators(accounted=wanted.accounted))
+        vram.open()
+    except Unavailable as error:
+        print(error)
+        return 3
+    if wanted.accounted:
+        account_for_tensors()
+    device = "cpu" if vram.kind == "accounted" else str(torch.accelerator.current_accelerator())
+    print(f"{dt.datetime.now(tz=dt.timezone.utc):%Y-%m-%d}  {vram.name}  ({vram.kind})\n")
+    print("| what | came to | |\n| --- | ---: | --- |")
+    print(f"| a sample | {cost(vram.read):.1f} us | the allocator's count |")
+    vram.mark()
+    print(f"| both witnesses | {cost(vram.states, 20):.0f} us | cached memory given back before, so not in a loop |")
+    vram.close()
+    wrong = loops(torch, device)
+    if device != "cpu":
+        wrong += beside_another(torch, device)
+    return 1 if wrong else 0
+
+
+def cost(read: Callable[[], object], samples: int = SAMPLES) -> float:
+    """Microseconds for one, the quickest of five blocks."""
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(samples // 5):
+            read()
+        best = min(best, (time.perf_counter() - began) / (samples // 5))
+    return best * 1e6
+
+
+def step_on(torch: Any, device: str) -> Callable[[], Any]:
+    """One step of a small training, which gives its loss."""
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def step() -> Any:
+        loss = model(torch.randn(512, 1024, device=device)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def loops(torch: Any, device: str) -> int:
+    """How many verdicts are not what they must be."""
+    step, history = step_on(torch, device), []
+    wrong = told("keeps its loss", lambda: history.append(step()), "leak")
+    history.clear()
+    wrong += told("mended", lambda: step().item(), "ok")
+    return wrong + told("keeps 4 KiB", lambda: history.append(torch.zeros(1024, device=device)), "leak")
+
+
+def beside_another(torch: Any, device: str) -> int:
+    """The mended loop, while another process takes memory of the same device."""
+    command = [sys.executable, "-c", NEIGHBOUR, device]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        step = step_on(torch, device)
+        history: list[Any] = []
+        wrong = told("mended, beside another process", lambda: step().item(), "ok")
+        wrong += told("leaky, beside another process", lambda: history.append(step()), "leak")
+        other.kill()
+    return wrong
+
+
+def told(what: str, work: Callable[[], object], must: str) -> int:
+    verdict = measure(work, vram=0).finding.verdict
+    print(f"| {what} | {verdict.outcome} | {verdict.reason or f'floor {verdict.floor:.0f} B/iter'} |")
+    return int(verdict.outcome != must)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The leaky loader under a ceiling of 256 descriptors: in this process, and in a worker of torch's DataLoader."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from projects import Outcome, Project
+
+WORKER = """
+    import gc
+    from importlib import import_module
+    from itertools import islice
+
+    import pytest
+    from torch.utils.data import DataLoader, IterableDataset
+
+    from leakcheck_incidents.pyav_loader.chunks import CAMERAS, KINDS, Recording
+
+
+    class Switches(IterableDataset):
+        def __init__(self, implementation, recording):
+            self.implementation, self.recording = implementation, recording
+
+        def __iter__(self):
+            gc.disable()
+            stream = import_module(f"leakcheck_incidents.pyav_loader.{self.implementation}").ChunkStream(self.recording)
+            while True:
+                yield len(list(islice(stream.next_chunk(), 2)))
+
+
+    @pytest.fixture(scope="module")
+    def recording(synthetic_video):
+        videos = {
+            (camera, kind): synthetic_video(kind=kind, seed=seed, width=64, height=64)
+            for seed, camera in enumerate(CAMERAS)
+            for kind in KINDS
+        }
+        return Recording(videos, frames=60, gop=10)
+
+
+    @pytest.fixture(scope="module", params=["leaky", "fixed"])
+    def batches(request, recording):
+        # Plain numbers: a tensor would be sent by a descriptor, and the worker could run out in the middle of that.
+        loader = DataLoader(
+            Switches(request.param, recording), num_workers=1, prefetch_factor=2, collate_fn=sum, persistent_workers=True
+        )
+        return iter(loader)
+
+
+    @pytest.mark.leakcheck_ceiling(fd=256)
+    def test_switch(batches):
+        next(batches)
+"""
+REACHED = r"iteration (\d+) failed under the ceiling of 256 descriptors: .*Too many open files"
+
+
+@pytest.fixture(scope="module")
+def in_process(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("in_process"))
+    incident = ("-p", "leakcheck_incidents.material", "--pyargs", "leakcheck_incidents.pyav_loader")
+    return project.run(*incident, "-k", "leaky and not CollectorOn", "--leakcheck-ceiling=fd=256")
+
+
+@pytest.mark.parametrize("name", ["TestCollectorOff", "TestLoadersRetained"])
+def test_in_the_process_it_runs_out_and_the_line_and_the_videos_are_named(in_process: Outcome, name: str) -> None:
+    found = next(one for one in in_process.findings if name in one["test"] and one["resource"] == "fd")
+    assert (found["verdict"], found["slope"]) == ("leak", 9)
+    reached = re.search(REACHED, found["reason"])
+    assert reached
+    # Some 35 are open beforehand and 9 come in each; up to 25 iterations are run without the limit, to name the line.
+    assert 22 <= int(reached[1]) <= 48
+    assert found["site"]["file"].endswith("pyav_loader/leaky.py")
+    assert found["site"]["call"] == "av.open()"
+    assert found["culprit"]["ran_out"]["file"].endswith("pyav_loader/leaky.py")
+    assert len([one for one in found["held"] if one["what"].endswith(".mp4")]) == 9
+
+
+def test_in_a_worker_it_runs_out_and_the_line_is_read_from_what_the_worker_sent(project: Project) -> None:
+    project.write("test_workers.py", WORKER)
+    ran = project.run("-p", "leakcheck_incidents.material")
+    found = ran.finding("test_switch[leaky]")
+    assert found["verdict"] == "leak"
+    assert 7 <= found["slope"] <= 11
+    reached = re.search(REACHED, found["reason"])
+    assert reached
+    # The worker's own are counted: about 20 beforehand, and two switches ahead of what was asked for.
+    assert 20 <= int(reached[1]) <= 28
+    assert found["site"]["file"].endswith("pyav_loader/leaky.py")
+    assert found["site"]["function"] == "__init__"
+    videos = [one for one in found["held"] if one["what"].endswith(".mp4")]
+    assert len(videos) == 9
+    assert {one["note"] for one in videos} == {"in child pt_data_worker (forked)"}
+    mended = [one for one in ran.findings if "[fixed]" in one["test"]]
+    assert [one["verdict"] for one in mended] == ["ok"]
