@@ -31,6 +31,7 @@ FIELDS = {
     "floor",
     "iterations",
     "peak",
+    "kind",
     "site",
     "owner",
     "culprit",
