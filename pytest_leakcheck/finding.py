@@ -78,6 +78,13 @@ class Finding:
         """Equal for the same cause in any test on any machine (`culprit.fingerprint`)."""
         return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
 
+    @property
+    def missing(self) -> str:
+        """Which budgets of the user's could not be judged here, and why; a test must not pass on them."""
+        return "; ".join(
+            f"{one.resource}: {one.reason}" for one in self.verdicts if one.outcome == "unavailable" and one.explicit
+        )
+
     def ended_by(self, reason: str) -> Finding:
         """The same with what the process came to afterwards, which was on its way to that."""
         worst = replace(self.verdict, reason=f"{self.verdict.reason}; then {reason}")

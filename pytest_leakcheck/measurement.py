@@ -24,7 +24,7 @@ class Measurement:
         """Pass, or say why not.
 
         Raises:
-            LeakError: The verdict is red.
+            LeakError: The verdict is red, or a level was given for something that this machine cannot read.
         """
         if self.finding.colour == "red":
             from pytest_leakcheck.failure import LeakError
@@ -75,4 +75,5 @@ def measure(
             raise
     else:
         result = repetition.end()
-    return Measurement(conclude(result, ("leak", "over_budget", "unclosed")))
+    # A script cannot be skipped, and must not pass on what was not read.
+    return Measurement(conclude(result, ("leak", "over_budget", "unclosed"), "fail"))

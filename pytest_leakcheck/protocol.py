@@ -169,9 +169,8 @@ class RepeatingProtocol:
         for finding in item.stash.get(FINDINGS, []):
             if finding.colour == "red":
                 raise LeakError(block(finding, glyphs_of(item.config)))
-            missing = [f"{v.resource}: {v.reason}" for v in finding.verdicts if _is_missing(v)]
-            if missing:
-                pytest.skip("; ".join(missing))
+            if finding.missing:
+                pytest.skip(finding.missing)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
@@ -317,7 +316,3 @@ def keep_first_line(report: pytest.TestReport) -> None:
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
         crash.message = crash.message.partition("\n")[0]
-
-
-def _is_missing(verdict: Verdict) -> bool:
-    return verdict.outcome == "unavailable" and verdict.explicit

@@ -286,9 +286,8 @@ def _report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, s
     def outcome() -> None:
         if finding.colour == "red":
             raise LeakError(block(finding, glyphs_of(item.config)))
-        missing = [f"{one.resource}: {one.reason}" for one in finding.verdicts if one.outcome == "unavailable"]
-        if missing:
-            pytest.skip("; ".join(missing))
+        if finding.missing:
+            pytest.skip(finding.missing)
 
     call = pytest.CallInfo.from_call(outcome, when="call", reraise=(pytest.exit.Exception, KeyboardInterrupt))
     report = pytest.TestReport.from_item_and_call(item, call)

@@ -73,3 +73,12 @@ def test_it_is_the_function_under_the_public_name_however_it_is_imported() -> No
     names: dict[str, object] = {}
     exec("from pytest_leakcheck import Measurement, measure", names)
     assert names["measure"] is measure
+
+
+def test_a_level_of_what_is_not_there_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "tensorflow", "jax"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    found = measure(int, fd=0, vram=0, iterations=13)
+    assert {one.resource: one.outcome for one in found.finding.verdicts} == {"fd": "ok", "vram": "unavailable"}
+    with pytest.raises(LeakError, match="vram unavailable: no accelerator"):
+        found.check()
