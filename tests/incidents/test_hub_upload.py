@@ -318,7 +318,8 @@ def test_two_uploads_to_one_place(temporary: Path) -> None:
 
 def test_a_folder_that_goes_while_it_is_locked(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The former owner removes it between the opening and the lock."""
-    lock, removed = fcntl.flock, []
+    removed: list[str] = []
+    lock = fcntl.flock
 
     def late(descriptor: int, how: int) -> None:
         if not removed:
