@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import fcntl
+import inspect
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from leakcheck_incidents.hub_upload import fixed, leaky, leaky_commit, progress,
 from leakcheck_incidents.hub_upload.plan import planned
 from leakcheck_incidents.hub_upload.shards import cut, embedded
 from leakcheck_incidents.hub_upload.workplace import workplace
+from projects import Project
 
 if TYPE_CHECKING:
     from leakcheck_incidents.material import SyntheticArrow
@@ -345,3 +348,21 @@ def test_a_long_upload_has_a_bar(
     said = capsys.readouterr().err
     assert f"{repo}-slow train" in said
     assert "3/3" in said
+
+
+# What users read.
+
+
+def test_the_example_of_the_readme(project: Project) -> None:
+    text = Path(shards.__file__).with_name("README.md").read_text(encoding="utf-8")
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def test_" in block]
+    project.write("test_it.py", example)
+    done = project.run("-p", "leakcheck_incidents.material", leakcheck=False)
+    assert done.last_line.startswith("1 passed"), done.text
+
+
+def test_the_readme_shows_the_two_lines_by_which_the_arms_differ() -> None:
+    text = Path(shards.__file__).with_name("README.md").read_text(encoding="utf-8")
+    ours, theirs = (inspect.getsource(arm).splitlines()[3:] for arm in (fixed, leaky))
+    different = [line for line in difflib.unified_diff(ours, theirs, n=0, lineterm="") if line[0] in "+-"]
+    assert "\n".join(line for line in different if not line.startswith(("---", "+++"))) in text
