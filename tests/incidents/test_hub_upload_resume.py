@@ -187,4 +187,4 @@ def test_the_warning_of_a_killed_upload(folder: Path, tmp_path: Path) -> None:
         assert done.returncode == (0 if how == "end" else -9), done.stderr
         warned[how] = re.findall(r"There appear to be (\d+) leaked semaphore", done.stderr)
     assert warned["end"] == []
-    assert warned["kill"] == ["1"]
+    assert [int(count) > 0 for count in warned["kill"]] == [True]
