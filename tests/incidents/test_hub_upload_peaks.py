@@ -1,0 +1,126 @@
+"""Incident 3 as a user runs it: the peaks of the arms over the shards, and what is left behind."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from leakcheck_incidents.catalog import INCIDENTS
+from leakcheck_incidents.hub_upload import fixed, leaky, releases
+from leakcheck_incidents.hub_upload.releases import Checked
+from projects import Project
+
+INCIDENT = INCIDENTS["hub_upload"]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
+
+
+@pytest.fixture(scope="module")
+def reproduced() -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+
+
+def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
+    assert reproduced.returncode == 0, reproduced.stdout + reproduced.stderr
+    assert "leaky arm: 2 of 2 as it must be" in reproduced.stdout
+    assert "fixed arm: 3 of 3 as it must be" in reproduced.stdout
+    assert "push_to_hub arm: 3 of 3 as it must be" in reproduced.stdout
+    assert "NOT" not in reproduced.stdout
+
+
+def test_a_leaky_arm_keeps_a_shard_per_shard(reproduced: subprocess.CompletedProcess[str]) -> None:
+    slopes = re.findall(r"^rss \+([\d.]+) MiB per shard", reproduced.stdout, re.MULTILINE)
+    assert len(slopes) == 2, reproduced.stdout
+    assert all(18 <= float(slope) <= 21 for slope in slopes), slopes
+
+
+def test_the_arms_differ_by_three_lines() -> None:
+    ours, theirs = (inspect.getsource(arm).splitlines() for arm in (fixed, leaky))
+    assert len(ours) == len(theirs)
+    different = [(one, other) for one, other in zip(ours, theirs, strict=True) if one != other]
+    assert len(different) == 3
+    assert different[0][0].startswith('"""')
+    assert "path.read_bytes()" in different[1][1]
+    assert "free_memory=False" in different[2][1]
+
+
+def test_the_plan_states_no_less_than_the_peak(project: Project) -> None:
+    """And the peak goes by the groups of rows: shards of twelve times the size take no more, but for single rows."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        from datasets import load_from_disk
+        from huggingface_hub import HfApi
+        from leakcheck_incidents.hub_upload import fixed
+
+        pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+
+        @pytest.fixture
+        def api(loopback_hub, synthetic_arrow):
+            api = HfApi(endpoint=loopback_hub.url, token=loopback_hub.token)
+            fixed.upload(load_from_disk(str(synthetic_arrow(rows=4))), "user/warm", shards=2, api=api)
+            return api
+
+        @pytest.mark.scaling_budget("mib", [10, 30, 90], rss="512 KiB/mib")
+        def test_shards_that_grow(api, synthetic_arrow, mib):
+            dataset = load_from_disk(str(synthetic_arrow(rows=mib, file_size=1 << 20, nested=False, nulls=0)))
+            plan = fixed.upload(dataset, "user/one", shards=1, api=api)
+            assert 33 << 20 < plan.memory < 41 << 20
+        """,
+    )
+    done = project.run("-p", "leakcheck_incidents.material", "--leakcheck-summary=all", limit=300)
+    assert done.verdicts == {("test_shards_that_grow", "rss"): "ok"}, done.text
+    peaks = [point["recordings"][0]["peaks"]["rss"] for scaled in done.scaled.values() for point in scaled["points"]]
+    assert len(peaks) == 3
+    assert all(peak < 33 << 20 for peak in peaks), peaks
+
+
+FINDINGS: list[dict[str, Any]] = [
+    {
+        "test": "::test_peak[push_to_hub]",
+        "resource": "rss",
+        "verdict": "ok",
+        "reason": "",
+        "points": [{"size": 2, "peak": 5 << 20}, {"size": 4, "peak": 6 << 20}],
+    },
+    {"test": "::test_left_behind[push_to_hub]", "resource": "fd", "verdict": "leak", "reason": "of another resource"},
+    {"test": "::test_left_behind[push_to_hub]", "resource": "disk", "verdict": "leak", "reason": "+4.0/iter"},
+]
+
+
+def test_a_release_is_read_from_the_findings() -> None:
+    assert releases.read_verdicts(FINDINGS) == {"peak": "ok", "disk": "leak: +4.0/iter"}
+    assert releases.read_verdicts(FINDINGS[:1]) == {"peak": "ok"}
+    assert releases.read_peaks(FINDINGS) == {2: 5 << 20, 4: 6 << 20}
+    assert releases.read_peaks([]) == {}
+
+
+def test_a_release_is_red_by_any_verdict_and_not_checked_without_one() -> None:
+    red = Checked("4.6.0", "1.33.0", {"peak": "ok", "disk": "leak: +4.0/iter"}, {2: 5 << 20, 4: 6 << 20})
+    assert red.status == releases.RED
+    assert str(red).splitlines() == [
+        "datasets 4.6.0, huggingface_hub 1.33.0",
+        "  peak    ok",
+        "  disk    leak: +4.0/iter",
+        "  peaks   5, 6 MiB at 2, 4 shards of 20 MiB",
+    ]
+    assert Checked("4.6.1", "1.33.0", {"peak": "ok", "disk": "ok"}).status == releases.GREEN
+    missing = Checked("9.9", "", {}, said="\nno such release")
+    assert missing.status == releases.NOT_CHECKED
+    assert "not installed" in str(missing)
+    assert "no such release" in str(missing)
+
+
+def test_a_release_that_does_not_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # No index is asked: pip itself is told to look nowhere.
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert releases.main(["0.0.0.dev1"]) == releases.NOT_CHECKED
+    said = capsys.readouterr().out
+    assert "datasets 0.0.0.dev1, huggingface_hub not installed" in said
+    assert "No matching distribution found" in said
