@@ -9,6 +9,8 @@ import gc
 import os
 import sys
 import threading
+import time
+import tracemalloc
 from array import array
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -31,6 +33,11 @@ from pytest_leakcheck.series import Phase, Series
 _TREE: Final = ("fd", "thread", "process")
 # Events may cost four times this, in seconds, before the deep ones are left out.
 _PLAIN: Final = 1.0
+# Where it is looked into what memory is made of, the run is slower by itself, since allocations are followed: so many
+# seconds of it are watched, the deep calls left out as they cost too much.
+_WHILE_NAMING: Final = 60.0
+# Of the time between two readings of memory that is to be looked into, they take one part in so many.
+_REST: Final = 8.0
 # How far the kernel's mark and an exact reading may lie apart: two batches of 32 pages.
 _COARSE: Final = 1 << 18
 
@@ -66,6 +73,7 @@ class Meter:
         self._starts = array("q", bytes(8 * len(self._reads)))
         self._tops = array("q", bytes(8 * len(self._reads)))
         self._rss_start = self._rss_top = 0
+        self._rest_until = 0.0
         self.exact = True
 
     @property
@@ -115,7 +123,8 @@ class Meter:
     def begin(self) -> None:
         """From here on."""
         gc.collect()
-        self._tracer = Tracer(_AtEachCall(self._look), _PLAIN)
+        look, longest = (self._look, 0.0) if self._composition is None else (self._seek, _WHILE_NAMING)
+        self._tracer = Tracer(_AtEachCall(look), _PLAIN, longest)
         if self._device is not None:
             self._device.mark()
             self._device.reset_peak()
@@ -217,6 +226,16 @@ class Meter:
         highest = self._device.peak() or 0
         self._device.reset_peak()
         return highest
+
+    def _seek(self, frame: FrameType, _called: Any) -> None:
+        """Where memory is to be looked into, nothing else is wanted; and each reading costs more, since it is followed."""
+        began = time.perf_counter()
+        if began < self._rest_until or self._rss is None:
+            return
+        # What the trace itself takes is none of the test's.
+        self._look_into(self._rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory(), frame)
+        now = time.perf_counter()
+        self._rest_until = now + _REST * (now - began)
 
     def _look(self, frame: FrameType | None = None, called: Any = None) -> None:
         if self._rss is not None:

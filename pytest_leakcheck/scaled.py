@@ -44,7 +44,8 @@ SWEEP: Final = pytest.StashKey[Sweep]()
 # asked for, xdist is told as well, so that no worker waits for another.
 _GROUP: Final = "leakcheck-worlds"
 # A run is repeated to look into it if it took at most so many seconds.
-_QUICK: Final = 5.0
+_QUICK: Final = 12.0
+_TOO_LONG: Final = "the run that looks into it took too long"
 # In the stack of a rank that waits in a collective operation.
 _COLLECTIVES: Final = "/torch/distributed/distributed_c10d.py"
 
@@ -126,11 +127,16 @@ class _Run:
         return [_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
 
     def _look_into_memory(self) -> list[Culprit]:
-        """Once more, at the largest size that was quick, to see what its peak is made of."""
-        point = next((one for one in reversed(self._points) if one.seconds <= _QUICK), self._points[0])
-        if point.peak("rss", "per_rank") <= point.children:
-            return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
-        return [one for one in culprits_of(self._send(point.size, naming=point.near_peak)[0]) if one.resource == "rss"]
+        """Once more, at the largest size that was quick, to see what its peak is made of; if that takes too long, at the least."""
+        least = self._points[0]
+        quick = next((point for point in reversed(self._points) if point.seconds <= _QUICK), least)
+        for point in (quick, least) if quick is not least else (least,):
+            if point.peak("rss", "per_rank") <= point.children:
+                return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
+            answer, _children = self._send(point.size, naming=point.near_peak)
+            if not _lost(answer):
+                return [one for one in culprits_of(answer) if one.resource == "rss"]
+        return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), _TOO_LONG))]
 
     def _send(self, size: int, naming: int = 0) -> tuple[Answer, int]:
         sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)

@@ -30,7 +30,7 @@ from pytest_leakcheck.attribution.source import text_of, with_functions
 
 # What is named must make out so much of the peak.
 _PART: Final = 0.5
-_FRAMES: Final = 32
+_FRAMES: Final = 24
 _MOST_LOOKS: Final = 4
 # What many things share is no part of a peak.
 _SHARED: Final = (ModuleType, FunctionType, type)

@@ -39,11 +39,17 @@ class Throttle:
         turn: Counts events, so that one can be told from the next.
     """
 
-    def __init__(self, plain_seconds: float) -> None:
+    def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
+        """
+        Args:
+            plain_seconds: What an iteration takes that is not traced.
+            longest: Seconds after which nothing more is looked at in one; 0 is some times what a plain one takes.
+        """
         self.limit = self._depth = UNLIMITED
         self.coarse = self.cut = False
         self.turn = 0
         self._plain = max(plain_seconds, _LEAST)
+        self._longest = longest or _ELAPSED * self._plain
         # Numbers in place: a float kept per depth would be a block that the tracer leaks.
         self._by_depth = array("d", bytes(8 * _DEPTHS))
         self.begin()
@@ -55,7 +61,8 @@ class Throttle:
         self._forget()
         self._spent = 0.0
         self._allowed = _AT_FIRST * self._plain
-        self._stop_at = perf_counter() + _ELAPSED * self._plain
+        self._began = perf_counter()
+        self._stop_at = self._began + self._longest
 
     def spend(self, depth: int, began: float | None) -> bool:
         """Charge an event that was begun then, if that is known. Returns whether less is looked at from now on."""
@@ -96,7 +103,7 @@ class Throttle:
     def _lower(self) -> None:
         """Choose a smaller depth by what each depth has cost since the last was chosen."""
         # What of the elapsed time was not spent here went into the program, which tells how far it has come.
-        elapsed = perf_counter() - self._stop_at + _ELAPSED * self._plain
+        elapsed = perf_counter() - self._began
         progress = min(max((elapsed - self._spent) / self._plain, 0.01), 1.0)
         share = min(_AT_DEPTH * self._plain * progress / self._spent, _MOST)
         wanted = share * sum(self._by_depth)

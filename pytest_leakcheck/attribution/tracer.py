@@ -98,17 +98,18 @@ class Tracer:
         throttle: What is left out.
     """
 
-    def __init__(self, listener: Listener, plain_seconds: float = 0.0) -> None:
+    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
         """
         Args:
             listener: What is told.
             plain_seconds: How long an iteration takes that is not traced.
+            longest: As for `Throttle`.
 
         Raises:
             Unavailable: Other tools have taken all places that there are.
         """
         self.interrupted = ""
-        self.throttle = Throttle(plain_seconds)
+        self.throttle = Throttle(plain_seconds, longest)
         self._listener = listener
         self._handler: Handler | None = None
         self._armed = False

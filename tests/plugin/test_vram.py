@@ -300,7 +300,9 @@ def test_a_device_that_is_lost_meanwhile_is_never_green_and_the_rest_is_judged(d
 def test_every_line_that_tells_of_a_simulated_device_says_so(devices: Outcome) -> None:
     told = [line for line in devices.text.splitlines() if re.search(r"\bvram\b", line) and "::" not in line]
     # What could not be read has no figure.
-    told = [line for line in told if not re.match(r"\s+(finding|advice) |.*--leakcheck|.*unavailable|  not read here", line)]
+    told = [
+        line for line in told if not re.match(r"\s+(finding|advice) |.*--leakcheck|.*unavailable|  not read here", line)
+    ]
     assert len(told) >= 8
     assert [line for line in told if "simulated" not in line] == []
 
