@@ -69,7 +69,7 @@ OVER_MUTANTS = """
     import importlib
     import pytest
     from leakcheck_incidents.tf_data_pipeline.test_tf_data_pipeline import *
-    from leakcheck_incidents.tf_data_pipeline.test_tf_data_pipeline import EFFORT, split, take
+    from leakcheck_incidents.tf_data_pipeline.test_tf_data_pipeline import split, take
 
     @pytest.fixture(scope="module", params={names})
     def implementation(request):
@@ -77,7 +77,6 @@ OVER_MUTANTS = """
 
     KEPT = []
 
-    @EFFORT
     @pytest.mark.thread_budget(0)
     class TestDatasetsKept:
         def test_epoch(self, implementation):
@@ -168,7 +167,9 @@ def test_a_tensorflow_that_is_mended_is_told_in_words(project: Project) -> None:
 
         def from_generator(*arguments, given=tf.data.Dataset.from_generator, **named):
             dataset = given(*arguments, **named)
-            dataset.functions = ops.get_default_graph().__dict__.pop("_py_funcs_used_in_graph", [])
+            registered = ops.get_default_graph()._py_funcs_used_in_graph
+            dataset.functions = registered.copy()
+            registered.clear()
             return dataset
 
         tf.data.Dataset.from_generator = staticmethod(from_generator)
