@@ -5,24 +5,19 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import leakcheck_incidents
-from leakcheck_incidents import readme
 from leakcheck_incidents.catalog import INCIDENTS
 from projects import Project
 
 INCIDENT = INCIDENTS["pyav_workers"]
-FOLDER = Path(leakcheck_incidents.__file__).parent / INCIDENT.name
 TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
 
 # A training of its own: its limit of descriptors is lowered, and it ends with what became of it.
 TRAINING = """
 import resource, sys
 from importlib import import_module
-from pathlib import Path
 from leakcheck_incidents.media import Clip, write_clip
 from leakcheck_incidents.pyav_loader.chunks import Recording
 from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
@@ -63,7 +58,6 @@ def test_both_arms_come_out_as_they_must() -> None:
     assert "leaky arm: 2 of 2 as it must be" in said
     assert "fixed arm: 12 of 12 as it must be" in said
     assert said.count("fd leak, 9 per switch; 2 threads per container") == 2
-    assert readme.steady(readme.report(FOLDER)) == readme.steady(readme.first_block(said)), "see readme.py"
 
 
 def test_what_is_held_is_told_with_its_worker(project: Project) -> None:
