@@ -19,9 +19,9 @@ import torch
 from tensorflow.python.framework import ops
 
 from leakcheck_incidents.tf_data_pipeline import fixed, leaky, pairs
-from leakcheck_incidents.tf_data_pipeline.episodes import Episode, synthetic_episodes
+from leakcheck_incidents.tf_data_pipeline.episodes import Episode, Pictures, synthetic_episodes
 from leakcheck_incidents.tf_data_pipeline.memory import PAIR_BYTES
-from leakcheck_incidents.tf_data_pipeline.pairs import Epoch, Pictures, Settings
+from leakcheck_incidents.tf_data_pipeline.pairs import Epoch, Settings
 from leakcheck_incidents.tf_data_pipeline.registry import keeps_functions
 
 # 16 episodes, of which 4 were broken off; 6 frames at an offset of 2 make 4 pairs.

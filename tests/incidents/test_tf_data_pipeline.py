@@ -196,9 +196,9 @@ def test_pairs_are_frames_at_an_offset() -> None:
         expected += [(frames[first], frames[first + 2]) for first in range(len(frames) - 2)]
     assert len(made) == len(expected) == 6 * 4
     mirrored = 0
-    for pair, frames, chance in zip(made, expected, epoch.draws, strict=False):
+    for pair, both, chance in zip(made, expected, epoch.draws, strict=False):
         mirrored += chance < 0.5
-        assert np.array_equal(pair, np.stack(frames)[:, :, :: -1 if chance < 0.5 else 1])
+        assert np.array_equal(pair, np.stack(both)[:, :, :: -1 if chance < 0.5 else 1])
     assert 0 < mirrored < len(made)
 
 
