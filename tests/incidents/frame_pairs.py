@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -18,11 +18,12 @@ import tensorflow as tf
 import torch
 from tensorflow.python.framework import ops
 
-from leakcheck_incidents.tf_data_pipeline import fixed, leaky, pairs
-from leakcheck_incidents.tf_data_pipeline.episodes import Episode, Pictures, synthetic_episodes
+from leakcheck_incidents.tf_data_pipeline import fixed, leaky
+from leakcheck_incidents.tf_data_pipeline.episodes import synthetic_episodes
 from leakcheck_incidents.tf_data_pipeline.memory import PAIR_BYTES
 from leakcheck_incidents.tf_data_pipeline.pairs import Epoch, Settings
 from leakcheck_incidents.tf_data_pipeline.registry import keeps_functions
+from leakcheck_incidents.tf_data_pipeline.rest import Made
 
 # 16 episodes, of which 4 were broken off; 6 frames at an offset of 2 make 4 pairs.
 EPISODES = synthetic_episodes(16)
@@ -175,23 +176,16 @@ class Suspended:
 
     def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         self._settings = settings
-        self._made = 0
+        self._made = Made()
         self._dataset = leaky.FramePairs(EPISODES, settings)
         self.readers: list[Iterator[torch.Tensor]] = []
-        monkeypatch.setattr(leaky, "frame_pairs", self._counted)
-
-    def _counted(self, episodes: Sequence[Episode], epoch: Epoch, offset: int) -> Iterator[Pictures]:
-        for pair in pairs.frame_pairs(episodes, epoch, offset):
-            self._made += 1
-            yield pair
+        monkeypatch.setattr(leaky, "frame_pairs", self._made.frame_pairs)
 
     def add(self) -> None:
-        self._made = 0
+        self._made.begin()
         self.readers.append(iter(self._dataset))
         assert len(list(islice(self.readers[-1], 2))) == 2
-        # The buffer lacks the pair that was taken from it last.
-        full = 2 + self._settings.buffer - 1 + self._settings.prefetch
-        assert until(lambda: self._made == full)
+        self._made.rest(taken=2, settings=self._settings)
 
 
 def heap() -> int:
