@@ -6,15 +6,71 @@ import subprocess
 import sys
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 
-from leakcheck_incidents import media
+from leakcheck_incidents import depth, media, readme
 from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.pyav_loader import fixed, leaky
 from leakcheck_incidents.pyav_loader.chunks import Chunk, Recording
+from leakcheck_incidents.pyav_loader.pictures import CONVERT
+from mutants import Mutant
 from projects import Project
 
 INCIDENT = INCIDENTS["pyav_loader"]
+FOLDER = Path(leaky.__file__).parent
+TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
+
+MUTANTS = (
+    Mutant(
+        "drops_the_close",
+        "                loader.close()  # type: ignore[attr-defined]\n",
+        "                pass\n",
+        "TestCollectorOff",
+        "fd",
+    ),
+    Mutant(
+        "closes_only_at_the_end", "        self.close()\n        chunk =", "        chunk =", "TestCollectorOff", "fd"
+    ),
+    Mutant(
+        "keeps_the_stream",
+        "            del self.stream, self._frames\n",
+        "            del self._frames\n",
+        "TestLoadersRetained",
+        "thread",
+    ),
+    Mutant(
+        "closes_the_container_under_its_reader",
+        "        self._closed = True\n",
+        "        self.container.close()\n        return\n",
+        "TestStrayRead",
+        "fd",
+    ),
+)
+
+# The incident's tests over mutants, and one more: what a reader does that has not heard of the switch.
+OVER_MUTANTS = """
+    import importlib
+    import pytest
+    from leakcheck_incidents.pyav_loader.chunks import Chunk
+    from leakcheck_incidents.pyav_loader.test_pyav_loader import *
+
+    @pytest.fixture(scope="module", params={names})
+    def implementation(request):
+        return importlib.import_module(request.param)
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.leakcheck(isolate=True, resources=["fd"])
+    class TestStrayRead:
+        def test_switch(self, implementation, synthetic_video):
+            loader = implementation.VideoLoader(synthetic_video(width=64, height=64), Chunk(0, 10))
+            frames = iter(loader)
+            next(frames)
+            loader.close()
+            with pytest.raises(ValueError, match="closed VideoLoader"):
+                next(frames)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +105,52 @@ def test_the_figures_of_the_leaky_arm(reproduced: subprocess.CompletedProcess[st
     assert all(108 <= switches <= 116 for switches in reached), reached
     assert "heap +" in text
     assert "not judged" in text
+
+
+def test_the_report_in_the_readme(reproduced: subprocess.CompletedProcess[str]) -> None:
+    found = readme.steady(readme.first_block(reproduced.stdout))
+    assert readme.steady(readme.report(FOLDER)) == found, "run: python -m leakcheck_incidents.readme pyav_loader"
+
+
+def test_a_long_run_of_the_mended_loaders(project: Project) -> None:
+    """As long as that of the write-up: 360 switches, and not one descriptor."""
+    outcome = project.run(
+        *TESTS, "-k", "TestCollectorOff and fixed", "--leakcheck-iterations=360", "--leakcheck-max-time=110"
+    )
+    found = outcome.finding("TestCollectorOff::test_switch[fixed]")
+    assert (found["verdict"], found["slope"], found["iterations"]) == ("ok", 0.0, 360), outcome.text
+
+
+def test_every_mutant_is_red(project: Project) -> None:
+    mended = (FOLDER / "fixed.py").read_text(encoding="utf-8")
+    for mutant in MUTANTS:
+        (project.folder / f"{mutant.name}.py").write_text(mutant.of(mended), encoding="utf-8")
+    (project.folder / "unchanged.py").write_text(mended, encoding="utf-8")
+    names = [*(mutant.name for mutant in MUTANTS), "unchanged"]
+    project.write("test_mutants.py", OVER_MUTANTS.format(names=names))
+    wanted = " or ".join(f"({mutant.test} and {mutant.name})" for mutant in MUTANTS)
+    outcome = project.run(
+        "-p",
+        "leakcheck_incidents.material",
+        "-k",
+        f"{wanted} or (TestStrayRead and unchanged)",
+        PYTHONPATH=str(project.folder),
+    )
+    found = {}
+    for mutant in MUTANTS:
+        node = f"{mutant.test}::test_switch[{mutant.name}]"
+        said = [one for one in outcome.findings if node in one["test"] and one["resource"] == mutant.resource]
+        found[mutant.name] = [(one["verdict"], one["colour"]) for one in said]
+    leak = [("leak", "red")]
+    # One that crashes has no verdict, and is red: `died of SIGSEGV`.
+    assert found == {
+        "drops_the_close": leak,
+        "closes_only_at_the_end": leak,
+        "keeps_the_stream": leak,
+        "closes_the_container_under_its_reader": [("inconclusive", "red")],
+    }, outcome.text
+    assert "died of SIG" in outcome.text
+    assert outcome.finding("TestStrayRead::test_switch[unchanged]")["verdict"] == "ok"
 
 
 def test_one_arm_exits_as_pytest_does() -> None:
@@ -122,6 +224,80 @@ def test_the_reason_for_that(clip: Path) -> None:
     assert done.returncode != 0
 
 
+def test_errors_of_closing_are_counted_and_raised(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    videos = {(camera, "rgb"): clip for camera in ("head", "left_wrist", "right_wrist")}
+    opened: list[fixed.VideoLoader] = []
+    stream = fixed.ChunkStream(Recording(videos, frames=25, gop=10), opened)
+    next(stream.next_chunk())
+    for loader in opened[:2]:
+        monkeypatch.setattr(loader, "_frames", Stubborn())
+    with pytest.raises(
+        RuntimeError, match="2 loaders could not be closed, the first: the file system is gone"
+    ) as failed:
+        stream.close()
+    assert stream.failed == 2
+    assert isinstance(failed.value.__cause__, OSError)
+    # The containers are closed all the same, and the stream goes on.
+    for loader in opened:
+        with pytest.raises(AssertionError, match="not open"):
+            loader.container.seek(0)
+    assert len(list(stream.next_chunk())) == 10
+    stream.close()
+    assert stream.failed == 2
+
+
+class Stubborn:
+    """A reader that cannot be ended."""
+
+    def close(self) -> None:
+        raise OSError("the file system is gone")
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_depth_comes_back_in_metres(tmp_path: Path, codec: str) -> None:
+    clip = media.Clip(kind="depth", codec=codec, width=64, height=48, frames=6, gop=3, seed=1)
+    path = media.write_clip(clip, tmp_path / clip.name)
+    read = list(fixed.VideoLoader(path, Chunk(0, 6), CONVERT["depth"]))
+    assert len(read) == 6
+    for index, picture in enumerate(read):
+        assert picture.shape == (48, 64)
+        assert picture.dtype == np.float32
+        assert np.abs(picture - media.metres(clip, index)).max() < 0.0006
+        assert 5 < picture.max() < 10
+
+
+def test_ids_come_back(tmp_path: Path) -> None:
+    clip = media.Clip(kind="segmentation", width=128, height=96, frames=6, gop=3, seed=1)
+    path = media.write_clip(clip, tmp_path / clip.name)
+    for loaders in (fixed, leaky):
+        for index, picture in enumerate(loaders.VideoLoader(path, Chunk(0, 6), CONVERT["segmentation"])):
+            assert picture.shape == (96, 128)
+            assert picture.dtype == np.int32
+            assert np.array_equal(picture, media.ids(clip, index))
+    assert media.ids(clip, 5).max() > 255
+
+
+@pytest.mark.parametrize("bits", [14, 16])
+def test_depth_in_numbers(bits: depth.Bits) -> None:
+    metres = np.array([-1.0, 0.0, 0.01, 1.0, 5.0, 10.0, 11.0], np.float32)
+    codes = depth.quantised(metres, bits)
+    assert codes.dtype == np.uint16
+    assert (codes[0], codes[1], codes[-2], codes[-1]) == (0, 0, 2**bits - 1, 2**bits - 1)
+    back = depth.in_metres(codes, bits)
+    assert back.dtype == np.float32
+    # Half a step at the far end, where steps are the widest.
+    step = (depth.FARTHEST + depth.SHIFT) * np.log((depth.FARTHEST + depth.SHIFT) / depth.SHIFT) / (2**bits - 1)
+    assert np.abs(back - np.clip(metres, 0, 10)).max() <= step / 2 * 1.01
+    all_codes = np.arange(2**bits, dtype=np.uint16)
+    assert np.array_equal(depth.quantised(depth.in_metres(all_codes, bits), bits), all_codes)
+
+
+def test_numbers_are_refused_where_a_codec_would_lose_them(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="depth is made of numbers, which mpeg4 does not keep: libx264, libx265 do"):
+        media.write_clip(media.Clip(kind="depth", codec="mpeg4"), tmp_path / "clip.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_clips_are_deterministic(tmp_path: Path) -> None:
     for kind in ("rgb", "depth", "segmentation"):
         clip = media.Clip(kind=kind, width=64, height=48, frames=12, gop=4, seed=3)
@@ -133,8 +309,6 @@ def test_clips_are_deterministic(tmp_path: Path) -> None:
 
 
 def test_keyframes_are_where_they_are_said(clip: Path) -> None:
-    import av
-
     with av.open(str(clip)) as container:
         keys = [index for index, frame in enumerate(container.decode(video=0)) if frame.key_frame]
     assert keys == [0, 10, 20]

@@ -1,0 +1,216 @@
+"""How the frame pairs of incident 1 behave. Run by `test_tf_data_pipeline` in a process of its own: TensorFlow is loaded."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+os.environ["KERAS_BACKEND"] = "torch"
+
+import psutil
+import pytest
+import tensorflow as tf
+import torch
+from tensorflow.python.framework import ops
+
+from leakcheck_incidents.tf_data_pipeline import fixed, leaky
+from leakcheck_incidents.tf_data_pipeline.episodes import synthetic_episodes
+from leakcheck_incidents.tf_data_pipeline.memory import PAIR_BYTES
+from leakcheck_incidents.tf_data_pipeline.pairs import Epoch, Settings
+from leakcheck_incidents.tf_data_pipeline.registry import keeps_functions
+from leakcheck_incidents.tf_data_pipeline.rest import Made
+
+# 16 episodes, of which 4 were broken off; 6 frames at an offset of 2 make 4 pairs.
+EPISODES = synthetic_episodes(16)
+PAIRS = 12 * 4
+
+
+def threads() -> int:
+    return psutil.Process().num_threads()
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    """Threads of TensorFlow end, and fill their buffers, a little later."""
+    deadline = time.monotonic() + 30
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holds()
+
+
+def live_epochs() -> int:
+    gc.collect()
+    return sum(type(one) is Epoch for one in gc.get_objects())
+
+
+@pytest.fixture
+def dataset() -> Iterator[fixed.FramePairs]:
+    dataset = fixed.FramePairs(EPISODES, Settings())
+    yield dataset
+    dataset.close()
+
+
+def test_both_give_the_same_pairs_and_each_epoch_another_order() -> None:
+    ours, theirs = (one.FramePairs(EPISODES, Settings()) for one in (fixed, leaky))
+    epochs = []
+    for _ in range(2):
+        mended, original = torch.stack(list(ours)), torch.stack(list(theirs))
+        assert mended.shape == (PAIRS, 2, 256, 256, 3)
+        assert mended.dtype == torch.uint8
+        assert torch.equal(mended, original)
+        epochs.append(mended)
+    assert not torch.equal(*epochs)
+
+
+def test_a_loader_of_torch_reads_it(dataset: fixed.FramePairs) -> None:
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8)
+    assert [len(batch) for batch in loader] == [8] * 6
+
+
+def break_off(dataset: fixed.FramePairs) -> None:
+    for _pair in dataset:
+        break
+
+
+def in_zip(dataset: fixed.FramePairs) -> None:
+    for _both in zip(dataset, range(2), strict=False):
+        pass
+
+
+def to_the_end(dataset: fixed.FramePairs) -> None:
+    assert len(list(dataset)) == PAIRS
+
+
+@pytest.mark.parametrize("read", [break_off, in_zip, to_the_end])
+def test_an_epoch_that_is_left_holds_nothing(
+    dataset: fixed.FramePairs, read: Callable[[fixed.FramePairs], None]
+) -> None:
+    before = threads()
+    read(dataset)
+    assert until(lambda: threads() <= before)
+    assert live_epochs() == 0
+
+
+def test_a_reader_that_is_kept_holds_nothing_once_the_dataset_is_closed(dataset: fixed.FramePairs) -> None:
+    before = threads()
+    kept = zip(dataset, range(PAIRS), strict=True)
+    next(kept)
+    assert threads() > before
+    assert live_epochs() == 1
+    dataset.close()
+    dataset.close()
+    assert until(lambda: threads() <= before)
+    assert live_epochs() == 0
+    with pytest.raises(ValueError, match="FramePairs was closed"):
+        next(kept)
+
+
+def test_the_next_epoch_takes_the_place_of_the_last(dataset: fixed.FramePairs) -> None:
+    readers = []
+    for _ in range(4):
+        readers.append(iter(dataset))
+        next(readers[-1])
+    assert live_epochs() == 1
+    for reader in readers[:-1]:
+        with pytest.raises(ValueError, match="read from an epoch that is over"):
+            next(reader)
+    # Those that ended have not taken the last one with them.
+    assert len(list(readers[-1])) == PAIRS - 1
+
+
+def test_a_closed_dataset_says_so_and_begins_anew(dataset: fixed.FramePairs) -> None:
+    reader = iter(dataset)
+    next(reader)
+    dataset.close()
+    with pytest.raises(ValueError, match="FramePairs was closed"):
+        next(reader)
+    assert len(list(dataset)) == PAIRS
+
+
+def test_a_validation_in_the_midst_leaves_the_training_alone(dataset: fixed.FramePairs) -> None:
+    validation = fixed.FramePairs(EPISODES[:8], Settings(seed=1))
+    seen = 0
+    for step, _pair in enumerate(dataset):
+        seen += 1
+        if step % 16 == 0:
+            assert sum(1 for _pair in validation) == 6 * 4
+    assert seen == PAIRS
+
+
+def test_closing_inside_a_graph_is_refused(dataset: fixed.FramePairs) -> None:
+    """TensorFlow gives an iterator that is dropped there never back."""
+    reader = iter(dataset)
+    next(reader)
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def traced() -> Any:
+        dataset.close()
+
+    with pytest.raises(RuntimeError, match="close FramePairs outside"):
+        traced()
+    next(reader)
+    dataset.close()
+    assert live_epochs() == 0
+
+
+@pytest.mark.skipif(not keeps_functions(), reason="this TensorFlow keeps no functions")
+def test_the_registry_has_three_functions_more_for_each_epoch() -> None:
+    tf.compat.v1.reset_default_graph()
+    dataset = leaky.FramePairs(EPISODES, Settings())
+    counts = []
+    for _ in range(3):
+        next(iter(dataset))
+        counts.append(len(ops.get_default_graph()._py_funcs_used_in_graph))
+    assert counts == [3, 6, 9]
+    assert live_epochs() == 3
+    fixed.FramePairs(EPISODES, Settings()).close()
+    assert live_epochs() == 0
+
+
+class Suspended:
+    """Readers of the leaky pipeline that are kept, each when its buffers are full; what they hold, counted directly."""
+
+    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._settings = settings
+        self._made = Made()
+        self._dataset = leaky.FramePairs(EPISODES, settings)
+        self.readers: list[Iterator[torch.Tensor]] = []
+        monkeypatch.setattr(leaky, "frame_pairs", self._made.frame_pairs)
+
+    def add(self) -> None:
+        self._made.begin()
+        self.readers.append(iter(self._dataset))
+        assert len(list(islice(self.readers[-1], 2))) == 2
+        self._made.rest(taken=2, settings=self._settings)
+
+
+def heap() -> int:
+    gc.collect()
+    info = psutil.heap_info()
+    return int(info.heap_used + info.mmap_used)
+
+
+def test_each_suspended_reader_has_four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    suspended = Suspended(Settings(), monkeypatch)
+    suspended.add()
+    before = threads()
+    for count in (1, 2, 3):
+        suspended.add()
+        assert until(lambda: threads() == before + 4 * count)  # noqa: B023 - called at once
+
+
+def test_the_memory_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What 16 pairs more in the buffer add to each reader that is kept."""
+    held = []
+    for buffer in (8, 24):
+        suspended = Suspended(Settings(buffer=buffer), monkeypatch)
+        suspended.add()
+        before = heap()
+        for _ in range(4):
+            suspended.add()
+        held.append((heap() - before) / 4)
+    assert (held[1] - held[0]) / 16 == pytest.approx(PAIR_BYTES, rel=0.05)

@@ -1,0 +1,100 @@
+"""Incident 2 in workers: the children's descriptors are seen, and a worker that runs out of them is told to the parent."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from leakcheck_incidents.catalog import INCIDENTS
+from projects import Project
+
+INCIDENT = INCIDENTS["pyav_workers"]
+TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
+
+# A training of its own: its limit of descriptors is lowered, and it ends with what became of it.
+TRAINING = """
+import resource, sys
+from importlib import import_module
+from pathlib import Path
+from leakcheck_incidents.media import Clip, write_clip
+from leakcheck_incidents.pyav_loader.chunks import Recording
+from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
+
+name, start, switches = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    path = write_clip(Clip(width=64, height=64, frames=20, gop=10), Path("clip.mp4"))
+    recording = Recording({(f"camera{number}", "rgb"): path for number in range(9)}, frames=20, gop=10)
+    setting = Setting(start, prefetch=2, collector=False)
+    parent = Parent(Switches(import_module(f"leakcheck_incidents.pyav_loader.{name}"), recording, setting), setting)
+    own = len(list(Path("/proc/self/fd").iterdir()))
+    taken = 0
+    try:
+        while taken < switches:
+            parent.take()
+            taken += 1
+    except RuntimeError as error:
+        print(error)
+    print("taken:", taken)
+    print("more of the parent's own:", len(list(Path("/proc/self/fd").iterdir())) - own)
+    parent.close()
+"""
+
+
+def train(project: Project, *arguments: str) -> str:
+    script = project.write("training.py", TRAINING)
+    command = [sys.executable, "-W", "ignore", str(script), *arguments]
+    return subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=True, timeout=300).stdout
+
+
+def test_both_arms_come_out_as_they_must() -> None:
+    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+    said = done.stdout
+    assert done.returncode == 0, said + done.stderr
+    assert "leaky arm: 2 of 2 as it must be" in said
+    assert "fixed arm: 12 of 12 as it must be" in said
+    assert said.count("fd leak, 9 per switch; 2 threads per container") == 2
+
+
+def test_what_is_held_is_told_with_its_worker(project: Project) -> None:
+    outcome = project.run(*TESTS, "-k", "leaky-spawn-prefetch5-gc_off")
+    finding = outcome.finding("gc_off]")
+    assert finding["verdict"] == "leak", outcome.text
+    held = [one["what"] for one in finding["held"]]
+    clips = [re.fullmatch(r"\S+\.mp4 in child (.+)", what) for what in held]
+    assert held
+    assert all(clips), held
+    assert all("spawn_main" in clip[1] for clip in clips if clip)
+
+
+def test_the_collector_of_the_workers_frees_some(project: Project) -> None:
+    """Up and down by many switches' worth where they leak; not by one descriptor where they are mended."""
+    outcome = project.run(*TESTS, "-k", "fork-prefetch5-gc_on", limit=300)
+    moved = {}
+    for recording in outcome.recordings:
+        (fds,) = [one for one in recording["series"] if one["resource"] == "fd"]
+        moved["leaky" if "leaky" in recording["test"] else "fixed"] = max(fds["readings"]) - min(fds["readings"])
+    assert moved["fixed"] == 0
+    assert moved["leaky"] >= 18
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_worker_without_descriptors_left_is_told_to_the_parent(project: Project, start: str) -> None:
+    said = train(project, "leaky", start, "400")
+    assert re.search(r"Caught OSError in DataLoader worker process [01]\.", said), said
+    assert "[Errno 24] Too many open files" in said
+    # Two workers of 256 descriptors each, of which some 20 to 40 are torch's; nine per switch.
+    taken = int(re.search(r"taken: (\d+)", said)[1])  # type: ignore[index]
+    assert 2 * (256 - 60) // 9 - 2 * 2 - 2 <= taken <= 2 * 256 // 9
+    assert "more of the parent's own: 0" in said
+
+
+def test_the_mended_loader_lives_on(project: Project) -> None:
+    said = train(project, "fixed", "fork", "400")
+    assert "taken: 400" in said
+    assert "more of the parent's own: 0" in said
