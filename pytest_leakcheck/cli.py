@@ -35,18 +35,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     repro = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm, then the mended one")
     repro.add_argument("incident", nargs="?", metavar="INCIDENT", help="its name; left out, all are listed")
-    repro.add_argument("--arm", choices=("leaky", "fixed"), help="run this arm alone; exits as pytest does")
+    repro.add_argument(
+        "--arm", metavar="ARM", help="leaky, fixed or another of its arms; alone it exits as pytest does"
+    )
     given = parser.parse_args(arguments)
     if given.incident is None:
+        wide = max(map(len, INCIDENTS)) + 2
         for incident in INCIDENTS.values():
-            print(f"{incident.name:<16}{incident.title}")
-            print(f"{'':<16}{_state(incident)}")
+            print(f"{incident.name:<{wide}}{incident.title}")
+            print(f"{'':<{wide}}{_state(incident)}")
         return AS_IT_MUST
     if given.incident not in INCIDENTS:
         known = ", ".join(INCIDENTS)
         print(f"pytest-leakcheck repro {given.incident}: no such incident; there are: {known}", file=sys.stderr)
         return WRONG_USE
     incident = INCIDENTS[given.incident]
+    if given.arm is not None and given.arm not in incident.arms:
+        known = ", ".join(incident.arms)
+        print(
+            f"pytest-leakcheck repro {incident.name} --arm {given.arm}: no such arm; there are: {known}",
+            file=sys.stderr,
+        )
+        return WRONG_USE
     if incident.missing:
         print(f"{incident.name}: {_state(incident)}", file=sys.stderr)
         return SOMETHING_MISSING
@@ -116,7 +126,7 @@ def _check(incident: Incident, expected: Expectation, findings: list[dict[str, A
     right = found["verdict"] == expected.verdict and (expected.slope is None or found["slope"] == expected.slope)
     print(f"  {'as it must be' if right else 'NOT as it must be'}  {what}{_figures(incident, found)}")
     if not right:
-        print(f"      found {found['verdict']}, {found['slope']:g} per iteration: {found['reason']}")
+        print(f"      found {found['verdict']}: {found['reason']}")
     return right
 
 
@@ -125,7 +135,8 @@ def _figures(incident: Incident, found: dict[str, Any]) -> str:
     if found["verdict"] == "ok":
         return ""
     name, count = incident.part
-    text = f", {found['slope']:g} per {incident.iteration}"
+    unit = RESOURCES[found["resource"]].unit
+    text = f", {format_amount(found['slope'], unit)} per {incident.iteration}"
     seen = {one["resource"]: one["slope"] / count for one in found["seen"]}
     parts = [
         f"{format_amount(seen[resource], RESOURCES[resource].unit)} {word}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import re
 import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
@@ -256,6 +257,8 @@ class Investigation:
 def _of_the_search() -> Iterator[int]:
     """Identities of what grows by the search itself, or holds whatever is alive and nothing else."""
     yield id(linecache.cache)
+    # Bounded, and filled by what the search itself matches.
+    yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))
     # Every thread that runs is in here, and none is held by it.
     yield id(getattr(threading, "_active", None))
     for name, module in list(sys.modules.items()):

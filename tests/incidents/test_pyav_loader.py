@@ -163,10 +163,10 @@ def test_the_list_and_wrong_use() -> None:
     command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro"]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert listed.returncode == 0
-    assert "pyav_loader     video loaders whose iterator is closed in place of the loader" in listed.stdout
+    assert "pyav_loader       video loaders whose iterator is closed in place of the loader" in listed.stdout
     wrong = subprocess.run([*command, "pyav"], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "pytest-leakcheck repro pyav: no such incident; there are: pyav_loader" in wrong.stderr
+    assert "pytest-leakcheck repro pyav: no such incident; there are: pyav_loader, " in wrong.stderr
 
 
 def test_a_missing_library_is_named(project: Project) -> None:
