@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -205,6 +206,23 @@ def test_an_attribute_of_a_variable_is_named() -> None:
     assert culprit.source == "self.parts.append(bytes(range(256)) * 4096)"
     assert culprit.owner is not None
     assert culprit.owner.name.endswith("add() local 'self'.parts")
+
+
+def test_a_body_that_makes_many_calls_is_looked_into_as_well() -> None:
+    """Each reading costs more while allocations are followed, and the trace itself takes memory: neither is the peak."""
+
+    def work() -> None:
+        parts = []
+        for _ in range(16):
+            parts.append(bytes(range(256)) * 4096)
+            for _ in range(60):
+                json.loads("[1]")
+        del parts
+
+    culprit = named(work)
+    assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
+    assert culprit.owner is not None
+    assert culprit.owner.name.endswith("work() local 'parts'")
 
 
 def test_what_python_has_not_allocated_is_not_named() -> None:
