@@ -70,7 +70,11 @@ def test_descriptors_run_out_in_the_iteration_that_is_told_and_the_line_is_named
     assert match
     # About 40 are open beforehand and 9 come in each. To name the line, up to 25 iterations are run without the limit.
     assert 22 <= int(match[1]) <= 46
-    assert found["site"]["call"] == "open()"
+    # The call in the line is known from Python 3.11 on.
+    assert (found["site"]["function"], found["site"]["call"]) in (
+        ("test_descriptors", "open()"),
+        ("test_descriptors", ""),
+    )
     assert found["owner"]["name"].endswith("KEPT")
     assert found["culprit"]["ran_out"]["function"] == "test_descriptors"
     assert "this process reaches 256 descriptors after" in ran.text
@@ -86,7 +90,7 @@ def test_a_test_that_needs_more_than_the_ceiling_by_itself_is_over_budget(ran: O
     found = ran.finding("test_needs_more")
     assert found["verdict"] == "over_budget"
     assert "iteration 6 failed under the ceiling of 64 descriptors, before growth was seen: OSError" in found["reason"]
-    assert found["culprit"]["ran_out"]["function"] in ("test_needs_more", "test_needs_more.<locals>.<listcomp>")
+    assert found["culprit"]["ran_out"]["function"].endswith(("test_needs_more", "<listcomp>"))
 
 
 def test_memory_runs_out_as_a_memory_error(ran: Outcome) -> None:
