@@ -14,9 +14,9 @@ import pytest
 
 from leakcheck_incidents.rollout_executor import fixed
 from leakcheck_incidents.rollout_executor.executor import BackgroundError, WorkflowExecutor
-from leakcheck_incidents.rollout_executor.rollouts import PATIENCE, Endless
+from leakcheck_incidents.rollout_executor.rollouts import PATIENCE, Endless, until
 from leakcheck_incidents.rollout_executor.staleness import Limits, RolloutStats, StalenessManager
-from rollout_control import Controlled, until
+from rollout_control import Controlled
 
 HUGE = 1 << 40
 
@@ -226,7 +226,12 @@ def test_shutdown_counts_all_and_lets_nothing_more_in() -> None:
     executor.shutdown()
     assert executor.manager is not None
     assert executor.manager.stats == RolloutStats(rejected=2)
-    for call in (lambda: executor.submit(endless), lambda: executor.wait(1), executor.initialize):
+    calls: list[Callable[[], object]] = [
+        lambda: executor.submit(endless),
+        lambda: executor.wait(1),
+        executor.initialize,
+    ]
+    for call in calls:
         with pytest.raises(RuntimeError, match=r"shut down|initialized once"):
             call()
 
@@ -255,7 +260,7 @@ def test_a_workflow_that_ignores_its_cancellation_is_told_of() -> None:
     async def workflow() -> None:
         began.set()
         # Blocks the thread of the loop: nobody can cancel that.
-        stubborn.wait(PATIENCE)  # noqa: ASYNC251 - the fault that is tested
+        stubborn.wait(PATIENCE)
 
     executor = executor_of(Limits(1, 1))
     executor.submit(workflow)
@@ -385,9 +390,9 @@ class TestManager:
             executor.initialize(0)
 
 
-def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     real, starts = threading.Thread.start, count()
-    executor: WorkflowExecutor[int] = WorkflowExecutor(Limits(1, 1), lambda: 0)
 
     def start(thread: threading.Thread) -> None:
         if next(starts) == at:
@@ -395,8 +400,6 @@ def test_a_start_that_fails_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         real(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    for at in range(3):
-        starts = count()
-        executor = WorkflowExecutor(Limits(1, 1), lambda: 0)
-        with pytest.raises(RuntimeError, match="can't start"):
-            executor.initialize(1)
+    executor: WorkflowExecutor[int] = WorkflowExecutor(Limits(1, 1), lambda: 0)
+    with pytest.raises(RuntimeError, match="can't start"):
+        executor.initialize(1)

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from typing import Final
-
-from leakcheck_incidents.rollout_executor.rollouts import PATIENCE
-
-# Between two looks at something that tells nobody when it changes, in seconds.
-_LOOK: Final = 0.001
 
 
 class Controlled:
@@ -40,17 +33,3 @@ class Controlled:
         self._told.set()
         if self.began.is_set() and self._loop is not None and self._ended is not None:
             self._loop.call_soon_threadsafe(self._ended.set)
-
-
-def until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
-    """Return as soon as it holds.
-
-    Raises:
-        TimeoutError: It does not.
-    """
-    never = threading.Event()
-    for _ in range(int(patience / _LOOK)):
-        if condition():
-            return
-        never.wait(_LOOK)
-    raise TimeoutError(f"not so after {patience:g} s")
