@@ -313,7 +313,7 @@ def test_nothing_that_ended_is_kept_alive() -> None:
         workflow = Workflow()
         executor.submit(workflow)
         data = executor.wait(1, PATIENCE)
-        gone = [weakref.ref(workflow), weakref.ref(data[0])]
+        gone: list[Callable[[], object]] = [weakref.ref(workflow), weakref.ref(data[0])]
         del workflow, data
         until(lambda: not any(one() for one in gone))
 
