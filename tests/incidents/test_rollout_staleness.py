@@ -213,6 +213,7 @@ def test_shares_add_up_to_the_whole_or_lose_less_than_a_rank_each(concurrent: in
     share = Limits(concurrent, batch, 2).share(world)
     assert share.staleness == 2
     for whole, part in ((concurrent, share.concurrent), (batch, share.batch)):
+        assert part >= 1
         assert whole - (world - 1) <= part * world <= max(whole, world)
 
 
@@ -263,15 +264,16 @@ def test_modifiers_are_asked_in_turn_and_told_of_all() -> None:
 
 
 def test_threads_take_no_place_twice() -> None:
-    """More threads than places, all at once, with a version that lets others run between the asking and the taking."""
+    """More threads than places, all at once, and a modifier that lets others run between the asking and the taking."""
     begin = threading.Barrier(16)
     never = threading.Event()
 
-    def version() -> int:
+    def modifier(places: int, _stats: RolloutStats, _version: int) -> int:
         never.wait(0.0005)
-        return 0
+        return places
 
-    manager = StalenessManager(Limits(5, HUGE), version)
+    manager = StalenessManager(Limits(5, HUGE), lambda: 0)
+    manager.register(modifier)
     for _ in range(16):
         manager.enqueue()
     got: list[bool] = []

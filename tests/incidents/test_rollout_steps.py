@@ -20,7 +20,7 @@ class ExecutorMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.version = 0
-        self.executor: WorkflowExecutor[int] = WorkflowExecutor(LIMITS, lambda: self.version)
+        self.executor: WorkflowExecutor[int] = WorkflowExecutor(LIMITS, lambda: self.version, queue_size=100)
         self.manager = self.executor.initialize()
         self.waiting: list[Controlled] = []
         self.running: list[Controlled] = []
@@ -38,7 +38,7 @@ class ExecutorMachine(RuleBasedStateMachine):
     def submit(self, count: int) -> None:
         for _ in range(count):
             self.waiting.append(Controlled())
-            self.executor.submit(self.waiting[-1])
+            self.executor.submit(self.waiting[-1], PATIENCE)
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
