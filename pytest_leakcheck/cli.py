@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.resources import RESOURCES
+from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.units import format_amount
 
 if TYPE_CHECKING:
@@ -135,11 +135,11 @@ def _figures(incident: Incident, found: dict[str, Any]) -> str:
     if found["verdict"] == "ok":
         return ""
     name, count = incident.part
-    unit = RESOURCES[found["resource"]].unit
+    unit = find_resource(found["resource"]).unit
     text = f", {format_amount(found['slope'], unit)} per {incident.iteration}"
     seen = {one["resource"]: one["slope"] / count for one in found["seen"]}
     parts = [
-        f"{format_amount(seen[resource], RESOURCES[resource].unit)} {word}"
+        f"{format_amount(seen[resource], find_resource(resource).unit)} {word}"
         for resource, word in (("heap", "of heap"), ("thread", "threads"))
         if seen.get(resource, 0) > 0 and found["verdict"] == "leak"
     ]

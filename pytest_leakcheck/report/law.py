@@ -98,7 +98,8 @@ def _phases(scaled: Scaled) -> Iterator[tuple[str, str]]:
     point = scaled.points[-1]
     recording = max(point.recordings, key=lambda one: max(one.peaks.values(), default=0))
     label = "phases"
-    for phase in recording.phases:
+    # Gauges have no phases, so there may be nothing to tell of one.
+    for phase in (one for one in recording.phases if one.amounts):
         amounts = ", ".join(
             with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))
             for name, peak in phase.amounts.items()

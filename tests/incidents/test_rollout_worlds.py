@@ -1,0 +1,111 @@
+"""Incident 4: a cap for all ranks that each is given, caught over worlds; the mended factory, silent and not throttled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leakcheck_incidents.catalog import INCIDENTS, Expectation
+from leakcheck_incidents.rollout_executor import fixed, leaky
+from leakcheck_incidents.rollout_executor.executor import WorkflowExecutor
+from leakcheck_incidents.rollout_executor.rollouts import PATIENCE, Endless, until
+from leakcheck_incidents.rollout_executor.staleness import Limits
+from projects import Outcome, Project
+
+INCIDENT = INCIDENTS["rollout_executor"]
+MIB = 1 << 20
+# Plugins that play no part would be loaded by each of some forty processes.
+LEAN = "-p pytest_leakcheck.plugin -p leakcheck_incidents.simulated"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("rollout_executor"))
+    return project.run("--pyargs", INCIDENT.tests, limit=400, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=LEAN)
+
+
+def points(ran: Outcome, test: str, resource: str = "gauge:in_flight") -> dict[int, float]:
+    return {point["size"]: point["peak"] for point in ran.finding(test, resource)["points"]}
+
+
+@pytest.mark.parametrize(("arm", "expected"), [(arm, one) for arm, all_of in INCIDENT.arms.items() for one in all_of])
+def test_each_arm_comes_out_as_it_must(ran: Outcome, arm: str, expected: Expectation) -> None:
+    about = [
+        one
+        for one in ran.findings
+        if expected.test in one["test"] and f"[{arm}" in one["test"] and one["resource"] == expected.resource
+    ]
+    assert about, ran.text
+    assert about[0]["verdict"] == expected.verdict, ran.text
+    assert expected.slope in (None, about[0]["slope"])
+
+
+@pytest.mark.parametrize(
+    ("test", "totals"),
+    [
+        ("test_as_it_was_met[leaky]", {1: 64, 2: 128, 4: 256, 8: 512}),
+        ("test_as_it_was_met[fixed]", {1: 64, 2: 64, 4: 64, 8: 64}),
+        ("test_concurrency_alone[leaky-only-batch]", {1: 64, 3: 192, 9: 576}),
+        ("test_concurrency_alone[fixed]", {1: 64, 3: 63, 9: 63}),
+        ("test_staleness_alone[leaky-only-concurrent]", {1: 64, 2: 128, 4: 256}),
+        ("test_staleness_alone[fixed]", {1: 64, 2: 64, 4: 64}),
+        ("TestRanks::test_memory[leaky]", {1: 64, 2: 128, 4: 256}),
+        ("TestRanks::test_memory[fixed]", {1: 64, 2: 64, 4: 64}),
+    ],
+)
+def test_what_is_in_flight_over_the_ranks(ran: Outcome, test: str, totals: dict[int, int]) -> None:
+    assert points(ran, test) == totals
+
+
+@pytest.mark.parametrize(("arm", "held"), [("leaky", {1: 64, 2: 128, 4: 256}), ("fixed", {1: 64, 2: 64, 4: 64})])
+def test_memory_of_the_ranks_is_that_of_what_is_in_flight(ran: Outcome, arm: str, held: dict[int, int]) -> None:
+    peaks = points(ran, f"TestRanks::test_memory[{arm}]", "rss")
+    for world_size, count in held.items():
+        # A rank's threads, their stacks and the executor come to less than 4 MiB.
+        assert count * MIB <= peaks[world_size] <= count * MIB + 4 * MIB * world_size
+
+
+def test_on_a_simulated_accelerator_the_leaky_arm_runs_out_of_memory(ran: Outcome) -> None:
+    assert "BackgroundError: in the background: DeviceOutOfMemory: CUDA out of memory (simulated)" in ran.text
+    assert "failed in a process of its own at world_size=2" in ran.text
+    found = ran.finding("TestOnDevice::test_memory[fixed]", "vram")
+    assert (found["verdict"], found["kind"]) == ("ok", "simulated")
+    assert points(ran, "TestOnDevice::test_memory[fixed]", "vram") == dict.fromkeys((1, 2, 4), 10 << 30)
+
+
+def in_flight(create: Callable[..., WorkflowExecutor[Any]], world_size: int) -> int:
+    """Over the ranks, one after the other: they know nothing of each other, so together they have as many."""
+    total = 0
+    for _ in range(world_size):
+        endless = Endless()
+        with create(Limits(64, 64, 1), lambda: 0, train_data_parallel_size=world_size) as executor:
+            for _ in range(70):
+                executor.submit(endless)
+            executor.wait_saturated(PATIENCE)
+            manager = executor.manager
+            assert manager is not None
+            until(lambda: endless.running == manager.stats.running)  # noqa: B023 - called in this very step
+            total += endless.running
+    return total
+
+
+@pytest.mark.parametrize(
+    ("world_size", "undivided", "divided"),
+    [(1, 64, 64), (2, 128, 64), (3, 192, 63), (4, 256, 64), (8, 512, 64), (100, 6400, 100)],
+)
+def test_the_table_of_worlds(world_size: int, undivided: int, divided: int) -> None:
+    assert in_flight(leaky.create_workflow_executor, world_size) == undivided == 64 * world_size
+    total = in_flight(fixed.create_workflow_executor, world_size)
+    assert total == divided
+    assert 64 - (world_size - 1) <= total <= max(64, world_size)
+
+
+def test_it_is_listed() -> None:
+    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert INCIDENT.name in listed.stdout
+    assert INCIDENT.title in listed.stdout

@@ -1,0 +1,35 @@
+"""Workflows that a test steers from its own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+
+class Controlled:
+    """Begins, and gives what `end` says; or is cancelled.
+
+    Attributes:
+        began: Set once it runs.
+    """
+
+    def __init__(self) -> None:
+        self.began = threading.Event()
+        self._told = threading.Event()
+        self._value: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+
+    async def __call__(self) -> int | None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self.began.set()
+        if not self._told.is_set():
+            await self._ended.wait()
+        return self._value
+
+    def end(self, value: int | None) -> None:
+        """Have it give this value, at once or as soon as it runs."""
+        self._value = value
+        self._told.set()
+        if self.began.is_set() and self._loop is not None and self._ended is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
