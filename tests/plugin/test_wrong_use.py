@@ -154,7 +154,7 @@ def test_a_level_for_steps_that_cannot_be_read(project: Project) -> None:
     for leakcheck in (True, False):
         outcome = project.run(leakcheck=leakcheck)
         assert (
-            "fdd=0: no such resource; valid are fd, thread, process, shm, disk, task, heap, object, block, arrow, mmap, rss"
+            "fdd=0: no such resource; valid are fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss"
             in outcome.text
         )
         assert "heap='much': 'much' is not a size" in outcome.text

@@ -110,8 +110,8 @@ def test_any_mark_is_a_budget_or_a_budget_error(
 
 def test_every_resource_is_found_and_every_gauge_is_an_exact_counter() -> None:
     scarce = ["fd", "thread", "process", "shm", "disk", "task"]
-    assert list(RESOURCES) == [*scarce, "heap", "object", "block", "arrow", "mmap", "rss"]
-    assert [name for name, one in RESOURCES.items() if one.scarce] == scarce
+    assert list(RESOURCES) == [*scarce, "heap", "object", "block", "arrow", "vram", "mmap", "rss"]
+    assert [name for name, one in RESOURCES.items() if one.scarce] == [*scarce, "vram"]
     assert [name for name, one in RESOURCES.items() if not one.default] == ["rss"]
     assert find_resource("gauge:frames").scarce
     with pytest.raises(KeyError):
