@@ -21,6 +21,7 @@ from leakcheck_incidents.tf_data_pipeline.memory import PAIR_BYTES, buffer_bytes
 from leakcheck_incidents.tf_data_pipeline.pairs import PAIRS_OF_SPLIT, draw, frame_pairs, resized
 from mutants import Mutant
 from projects import Project
+from pytest_leakcheck.units import parse_amount
 
 INCIDENT = INCIDENTS["tf_data_pipeline"]
 FOLDER = Path(leakcheck_incidents.__file__).parent / INCIDENT.name
@@ -95,12 +96,13 @@ def test_both_arms_come_out_as_they_must() -> None:
     assert "published arm: 1 of 1 as it must be" in said
     assert "fixed arm: 9 of 9 as it must be" in said
     # Of each pipeline: the 2 MiB that its epoch has drawn (2,055 KiB measured), and of each reader 4 threads.
-    grows = {test: float(number) for test, number in re.findall(r"(Test\w+): \w+ leak, ([\d.e+]+) per epoch", said)}
+    told = re.findall(r"(Test\w+): \w+ leak, ([\d.]+(?: MiB)?) per epoch", said)
+    grows = {test: parse_amount(amount, "bytes") for test, amount in told}
     state = 8 * PAIRS_OF_SPLIT
     assert grows["TestEpochs"] == pytest.approx(state, rel=0.2)
     assert grows["TestTrainAndValidation"] == pytest.approx(2 * state, rel=0.2)
     assert grows["TestPublishedFix"] == pytest.approx(state, rel=0.2)
-    assert grows["TestIteratorsKept"] == 8.0
+    assert grows["TestIteratorsKept"] == 8
     # The path from a module of TensorFlow to the list that grows by the three functions of each pipeline.
     path = said[said.index("held by ") :]
     assert re.match(
