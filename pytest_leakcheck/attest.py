@@ -30,23 +30,19 @@ def attest(verdict: Verdict, device: Vram, *, final: bool) -> Verdict | None:
     """
     states = device.states()
     if verdict.outcome == "ok":
-        return _with(verdict, kept_in_reserve(states, _TOLD))
+        return verdict.adding(kept_in_reserve(states, _TOLD))
     if verdict.outcome not in ("leak", "over_budget"):
         return verdict
     witness = hear(states)
-    said = _with(verdict, witness.text)
+    said = verdict.adding(witness.text)
     if witness.says == "denied":
         said = replace(said, outcome="inconclusive", advice="")
     elif witness.says == "unseen":
         alive = bytes_on_device(new_tensors())
         if alive >= _MOST_OF_IT * verdict.level:
-            said = _with(said, f"{format_amount(alive, 'bytes')} of new tensors are alive on it")
+            said = said.adding(f"{format_amount(alive, 'bytes')} of new tensors are alive on it")
         elif final:
             said = replace(said, outcome="inconclusive", advice="more iterations would tell: --leakcheck-iterations")
         else:
             return None
     return said
-
-
-def _with(verdict: Verdict, text: str) -> Verdict:
-    return replace(verdict, reason="; ".join(filter(None, (verdict.reason, text)))) if text else verdict

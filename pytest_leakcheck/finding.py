@@ -87,7 +87,7 @@ class Finding:
 
     def ended_by(self, reason: str) -> Finding:
         """The same with what the process came to afterwards, which was on its way to that."""
-        worst = replace(self.verdict, reason=f"{self.verdict.reason}; then {reason}")
+        worst = self.verdict.adding(f"then {reason}")
         verdicts = tuple(worst if verdict == self.verdict else verdict for verdict in self.verdicts)
         return replace(self, verdict=worst, verdicts=verdicts)
 

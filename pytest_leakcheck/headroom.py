@@ -92,7 +92,7 @@ class Headroom:
         if red is None or red.outcome != "leak" or not self._drives_on:
             # What the collector gives back does not come to that while it runs.
             return False
-        return self.failure is None and bool(self._ceilings_of(red.resource))
+        return self.failure is None and self._ceiling_of(red.resource) is not None
 
     def suspend(self) -> None:
         """While it is looked into what grows, whole iterations are wanted."""
@@ -105,14 +105,16 @@ class Headroom:
 
     def is_reached(self, error: BaseException) -> bool:
         """Whether an iteration failed for want of what is limited; then the ceiling is lifted, so that it can be looked into."""
-        reached, said = self._ceiling_of(error), first_line(error)
+        if self.failure is not None:
+            return False
+        gone, said, child = exhausted_by(error), first_line(error), ""
+        reached = next((name for name in self._ceiling.sizes if not set(gone).isdisjoint(_TOWARDS[name])), None)
         if reached is None and (child := self._child_at_limit()):
             # What a parent sees of that may be anything: its connection to the worker breaks off.
             reached, said = "fd", f"{said}, while {child}"
-        if reached is None or self.failure is not None:
+        if reached is None:
             return False
-        in_child = self._ceiling_of(error) is None
-        self.failure = Failure(reached, self._iterations + 1, said, failed_at(error), in_child=in_child)
+        self.failure = Failure(reached, self._iterations + 1, said, failed_at(error), in_child=bool(child))
         self._imposed.lift()
         return True
 
@@ -126,10 +128,6 @@ class Headroom:
         if self.failure is not None and self.failure.in_child:
             return _TOWARDS[self.failure.resource]
         return exhausted_by(error)
-
-    def _ceiling_of(self, error: BaseException) -> str | None:
-        gone = set(exhausted_by(error))
-        return next((name for name in self._ceiling.sizes if gone & set(_TOWARDS[name])), None)
 
     def _child_at_limit(self) -> str:
         """A child that has as many descriptors as it may have, in words; empty where there is none."""
@@ -159,22 +157,22 @@ class Headroom:
         return replace(result, verdicts=verdicts, culprit=self._with_line(result.culprit, verdicts))
 
     def _with_end(self, verdict: Verdict, result: Result) -> Verdict:
-        names = self._ceilings_of(verdict.resource)
-        if not names:
+        name = self._ceiling_of(verdict.resource)
+        if name is None:
             return verdict
-        limit, failure = self._shown(names[0]), self.failure
-        if failure is not None and failure.resource == names[0] and verdict.outcome in RED:
+        limit, failure = self._shown(name), self.failure
+        if failure is not None and failure.resource == name and verdict.outcome in RED:
             end = f"iteration {failure.iteration} failed under the ceiling of {limit}: {failure.said}"
         elif verdict.outcome == "leak":
             end = f"the ceiling of {limit} was not reached in {self._iterations} iterations"
-        elif verdict.outcome == "ok" and verdict.resource == names[0]:
+        elif verdict.outcome == "ok" and verdict.resource == name:
             series = result.recording.find(verdict.resource)
             highest = max(series.readings) if series else 0
             unit = find_resource(verdict.resource).unit
             end = f"at most {format_amount(highest, unit)} after an iteration, under a ceiling of {limit}"
         else:
             return verdict
-        return replace(verdict, reason="; ".join(filter(None, (verdict.reason, end))))
+        return verdict.adding(end)
 
     def _is_the_cause(self, verdict: Verdict) -> bool:
         return (
@@ -205,8 +203,9 @@ class Headroom:
             unresolved["owner"] = "the test did not go on after it had failed"
         return replace(culprit, ran_out=failure.site, unresolved=unresolved)
 
-    def _ceilings_of(self, resource: str) -> list[str]:
-        return [name for name in self._ceiling.sizes if resource in _TOWARDS[name]]
+    def _ceiling_of(self, resource: str) -> str | None:
+        """The one that a resource grows towards."""
+        return next((name for name in self._ceiling.sizes if resource in _TOWARDS[name]), None)
 
     def _shown(self, name: str) -> str:
         resource, size = find_resource(name), self._ceiling.sizes[name]

@@ -12,7 +12,7 @@ The order of questions, and why:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any, Final, Literal, TypeAlias
 
@@ -105,6 +105,10 @@ class Verdict:
     explicit: bool = True
     peak: bool = False
     kind: Kind = "measured"
+
+    def adding(self, text: str) -> Verdict:
+        """The same with more to its reason; itself where there is nothing to add."""
+        return replace(self, reason="; ".join(filter(None, (self.reason, text)))) if text else self
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

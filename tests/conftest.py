@@ -5,11 +5,18 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from projects import Project
 from pytest_leakcheck import settling
+
+if TYPE_CHECKING:
+    # At run time these would be loaded before pytest has prepared their asserts.
+    from huggingface_hub import HfApi
+
+    from leakcheck_incidents.material import LoopbackHub
 
 
 @pytest.fixture
@@ -37,3 +44,19 @@ def frozen() -> Iterator[None]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held for good is waited for in vain: a shorter time says the same."""
     monkeypatch.setattr(settling, "_SETTLE", 0.01)
+
+
+@pytest.fixture
+def hub(loopback_hub: LoopbackHub) -> Iterator[LoopbackHub]:
+    """The session's Hub, without the faults that another test has left."""
+    loopback_hub.fail()
+    yield loopback_hub
+    loopback_hub.fail()
+
+
+@pytest.fixture
+def api(hub: LoopbackHub) -> HfApi:
+    # Loaded only here: most tests do without.
+    from huggingface_hub import HfApi
+
+    return HfApi(endpoint=hub.url, token=hub.token)

@@ -7,7 +7,7 @@ import fcntl
 import inspect
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,18 +55,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
-
-
-@pytest.fixture
-def hub(loopback_hub: LoopbackHub) -> Iterator[LoopbackHub]:
-    loopback_hub.fail()
-    yield loopback_hub
-    loopback_hub.fail()
-
-
-@pytest.fixture
-def api(hub: LoopbackHub) -> HfApi:
-    return HfApi(endpoint=hub.url, token=hub.token)
 
 
 @pytest.fixture

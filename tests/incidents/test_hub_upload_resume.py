@@ -37,18 +37,6 @@ KILLED = Path(__file__).with_name("killed_upload.py")
 
 
 @pytest.fixture
-def hub(loopback_hub: LoopbackHub) -> Iterator[LoopbackHub]:
-    loopback_hub.fail()
-    yield loopback_hub
-    loopback_hub.fail()
-
-
-@pytest.fixture
-def api(hub: LoopbackHub) -> HfApi:
-    return HfApi(endpoint=hub.url, token=hub.token)
-
-
-@pytest.fixture
 def folder(synthetic_arrow: SyntheticArrow) -> Path:
     return synthetic_arrow(rows=ROWS, shard_rows=10)
 

@@ -41,18 +41,6 @@ CONTENT = bytes(range(256)) * 5000
 
 
 @pytest.fixture
-def hub(loopback_hub: LoopbackHub) -> Iterator[LoopbackHub]:
-    loopback_hub.fail()
-    yield loopback_hub
-    loopback_hub.fail()
-
-
-@pytest.fixture
-def api(hub: LoopbackHub) -> HfApi:
-    return HfApi(endpoint=hub.url, token=hub.token)
-
-
-@pytest.fixture
 def repo(api: HfApi, tmp_path: Path) -> str:
     """An empty repository of the test's own."""
     name = f"user/{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:12]}"
