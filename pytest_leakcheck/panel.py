@@ -14,7 +14,7 @@ from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.pace import Pace
 from pytest_leakcheck.probes.processes import Tree, process_tree
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
-from pytest_leakcheck.settling import TREE, Settling
+from pytest_leakcheck.settling import IN_VAIN, TREE, Settling
 
 # What can be read at any moment of an iteration.
 CHEAP: Final = frozenset({*TREE, "task", "heap", "arrow", "mmap", "vram"})
@@ -121,7 +121,7 @@ class Panel(Settling):
             folder.restart()
         for released in self._released.values():
             released[:] = self._column()
-        self.n = 0
+        self.n = self._joins_in_vain = 0
         if self.device is not None:
             self.device.mark()
         # A collection also stops tracking tuples and dicts that hold only atoms, level by level: let that end first.
@@ -252,7 +252,10 @@ class Panel(Settling):
 
     def _read_tree(self, row: int) -> None:
         # In a frame of its own: the tuples that it makes are objects too, and gone when the objects are counted.
-        fds, threads, processes = before = self._tree.read()
+        before = self._tree.read()
+        if row and before[1] > self._threads[row - 1] and self._joins_in_vain < IN_VAIN:
+            before = self._await_joined(self._threads[row - 1])
+        fds, threads, processes = before
         on_device = self.device.read() if self.device is not None else 0
         watch = self.watch
         if (watch.enabled and watch.collect()) or watch.has_released:

@@ -18,6 +18,11 @@ TREE: Final = ("fd", "thread", "process")
 _ENDS_BY_ITSELF: Final = frozenset({"thread", "process", "task"})
 _SETTLE: Final = 2.0
 _SETTLE_ALONE: Final = 0.25
+# `Thread.join` returns before the kernel has let go of the thread: looked at again so many times, after so many seconds
+# each, and no more once that was in vain in so many rows.
+_LOOKS: Final = 20
+_MOMENT: Final = 0.00005
+IN_VAIN: Final = 3
 
 
 class Settling(Rows):
@@ -36,6 +41,7 @@ class Settling(Rows):
         """Args: capacity: The largest number of rows."""
         super().__init__(capacity)
         self._waited_in_vain = False
+        self._joins_in_vain = 0
 
     def _begin_to_count_time(self) -> None:
         self._began = time.perf_counter()
@@ -68,6 +74,19 @@ class Settling(Rows):
                     self._columns[name][self.n], fell = value, True
         self._waited_in_vain |= not fell and waited > 0
         return fell
+
+    def _await_joined(self, threads: int) -> tuple[int, int, int]:
+        """Read the tree again until it has no more threads than these, or for a moment."""
+        self._joins_in_vain += 1
+        tree = self._tree.read()
+        for _ in range(_LOOKS):
+            if tree[TREE.index("thread")] <= threads:
+                self._joins_in_vain = 0
+                break
+            time.sleep(_MOMENT)
+            self._rested += _MOMENT
+            tree = self._tree.read()
+        return tree
 
     def _is_alone(self) -> bool:
         """Whether nothing else runs in this process, or under it, that could close a descriptor."""
