@@ -9,12 +9,12 @@ from typing import Final
 
 from pytest_leakcheck.attribution.identity import group, survivors, take_identities
 from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.judge import judge_once
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Effort, Plan
 from pytest_leakcheck.probes.limits import read_limits
 from pytest_leakcheck.result import Result, describe_environment, missing_verdicts
 from pytest_leakcheck.series import Recording
-from pytest_leakcheck.verdict import judge_once
 
 _REST: Final = 0.1
 

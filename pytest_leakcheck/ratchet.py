@@ -25,11 +25,12 @@ calling such a series growing is at most ALPHA = 0.1 %. No variance is estimated
 Minima are used since noise in these counters is one-sided: blocks wait to be freed, threads wait to end.
 
 The bound says nothing of a cache that fills at a steady pace, which counts like a leak until it is full. Two things
-outside this module answer that: the horizon of `verdict.PROFILES`, and the search for a bounded owner.
+outside this module answer that: the horizons of `judge`, and the search for a bounded owner.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -44,6 +45,8 @@ FIRST_LOOK: Final = 10
 _STEP: Final = 1.25
 _STEADY: Final = 0.9
 _ALIVE: Final = 0.75
+# Fewer may be chance.
+_FALLS: Final = 4
 
 State: TypeAlias = Literal["growing", "flat", "undecided"]
 
@@ -147,6 +150,22 @@ def _steps(levelled: Sequence[float], start: int, tail: int) -> tuple[int, ...]:
 
 def _quiet(n: int, start: int, steps: Sequence[int]) -> int:
     return n - (steps[-1] if steps else start)
+
+
+def let_go(readings: Sequence[int]) -> tuple[int, float] | None:
+    """Whether a counter rises steadily and comes down now and then, by several iterations' worth at once.
+
+    That is how things look that nobody closes and a garbage collector finds, and how a buffer looks that is emptied.
+
+    Returns:
+        What it rises by in most iterations, and how far it falls on the average; None where it does neither.
+    """
+    steps = [after - before for before, after in pairwise(readings)]
+    (rise, times), *_ = Counter(steps).most_common(1) or [(0, 0)]
+    falls = [-step for step in steps if step < 0]
+    if rise <= 0 or 2 * times < len(steps) or len(falls) < _FALLS or sum(falls) < 2 * rise * len(falls):
+        return None
+    return rise, sum(falls) / len(falls)
 
 
 def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], tolerance: float, *, exact: bool) -> bool:

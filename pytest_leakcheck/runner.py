@@ -18,6 +18,7 @@ from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.exhaustion import device_lost, first_line, ran_out
 from pytest_leakcheck.gauges import Phases
 from pytest_leakcheck.headroom import Headroom
+from pytest_leakcheck.judge import Context, judge
 from pytest_leakcheck.panel import CHEAP, Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.heap import is_quiet
@@ -26,8 +27,9 @@ from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.result import RED, Result, describe_environment, missing_verdicts
 from pytest_leakcheck.series import Recording, Stopped
+from pytest_leakcheck.settling import TREE
 from pytest_leakcheck.suspicion import Suspicion
-from pytest_leakcheck.verdict import Context, Verdict, judge
+from pytest_leakcheck.verdict import Verdict
 
 if TYPE_CHECKING:
     from pytest_leakcheck.sequel import Sequel
@@ -271,11 +273,18 @@ class Repetition:
             heap = find_resource("heap")
             exact_flat = growth(panel.series("heap").readings, heap.tolerance).state == "flat"
         headroom = None if limit is None else max(0, limit - panel.level(name))
-        if name == "fd" and panel.level("process"):
+        elsewhere = name in TREE and panel.level("process") > 0
+        if name == "fd" and elsewhere:
             # The counter is the whole tree's, the limit that of each process alone.
             headroom = None
         return Context(
-            final, effort.run_length, headroom, effort.most, exact_flat=exact_flat, quiet_heap=self._quiet_heap
+            final,
+            effort.run_length,
+            headroom,
+            effort.most,
+            exact_flat=exact_flat,
+            elsewhere=elsewhere,
+            quiet_heap=self._quiet_heap,
         )
 
     def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:

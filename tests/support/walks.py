@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_leakcheck.budget import Budget, parse_budget
+from pytest_leakcheck.judge import Context, judge
 from pytest_leakcheck.plan import ADAPTIVE
 from pytest_leakcheck.ratchet import looks
 from pytest_leakcheck.series import Series
-from pytest_leakcheck.verdict import Context, Verdict, judge
+from pytest_leakcheck.verdict import Verdict
 
 
 def walk(

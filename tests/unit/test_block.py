@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget, parse_budget
 from pytest_leakcheck.finding import Finding, conclude
+from pytest_leakcheck.judge import Context, judge
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.block import block, floor_text, headline
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE, Glyphs
 from pytest_leakcheck.result import Result
 from pytest_leakcheck.series import Collector, Recording, Series
-from pytest_leakcheck.verdict import Context, Verdict, judge
+from pytest_leakcheck.verdict import Verdict
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 AUTO = ("leak", "over_budget", "unclosed")

@@ -10,11 +10,11 @@ import pytest
 
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.floor import detection_floor
+from pytest_leakcheck.judge import RETAINED, Context, judge
 from pytest_leakcheck.plan import ADAPTIVE
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import RESOURCES, Resource
 from pytest_leakcheck.series import Series
-from pytest_leakcheck.verdict import RETAINED, Context, judge
 
 FIRST_LOOK = 16
 Noise: TypeAlias = Callable[[random.Random], int]

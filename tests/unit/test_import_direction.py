@@ -84,6 +84,7 @@ LAYERS = (
     {"rows"},
     {"plan", "scaling"},
     {"ceiling"},
+    {"judge"},
     {
         "verdict",
         "floor",
@@ -175,7 +176,7 @@ def test_no_module_imports_from_above_and_few_import_pytest() -> None:
 def test_a_planted_violation_is_found() -> None:
     planted = sources()
     del planted[""]
-    planted["units"] += "\ndef late():\n    from pytest_leakcheck.verdict import judge\n"
+    planted["units"] += "\ndef late():\n    from pytest_leakcheck.judge import judge\n"
     planted["series"] += "\nfrom pytest_leakcheck import budget, runner\n"
     planted["verdict"] += "\nimport pytest\n"
     planted["finding"] += "\nfrom _pytest.runner import runtestprotocol\n"
@@ -184,6 +185,6 @@ def test_a_planted_violation_is_found() -> None:
         "finding imports _pytest.runner",
         "finding imports _pytest.runner.runtestprotocol",
         "series imports runner",
-        "units imports verdict",
+        "units imports judge",
         "verdict imports pytest",
     ]

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.judge import Context, judge
 from pytest_leakcheck.series import Series
-from pytest_leakcheck.verdict import Context, Verdict, judge
+from pytest_leakcheck.verdict import Verdict
 from walks import budget, walk
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

@@ -11,10 +11,10 @@ import pytest
 
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.exhaustion import ran_out
+from pytest_leakcheck.judge import Context, judge, judge_once
 from pytest_leakcheck.plan import ADAPTIVE
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.series import Series
-from pytest_leakcheck.verdict import Context, judge, judge_once
 from walks import budget, walk
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from pytest_leakcheck.judge import Context, judge
 from pytest_leakcheck.plan import ADAPTIVE
 from pytest_leakcheck.ratchet import looks
 from pytest_leakcheck.series import Series
-from pytest_leakcheck.verdict import Context, judge
 from walks import budget
 
 
