@@ -13,7 +13,7 @@ from typing import Final
 from pytest_leakcheck.attribution.census import Growing, bytes_gained
 from pytest_leakcheck.attribution.holders import Holders, find_owners
 from pytest_leakcheck.attribution.kinds import kind_of
-from pytest_leakcheck.attribution.objects import last_entries, module_of_type
+from pytest_leakcheck.attribution.objects import array_types, last_entries, module_of_type, own_size
 from pytest_leakcheck.attribution.roots import is_ours
 from pytest_leakcheck.attribution.things import is_of_extension, stand_for
 
@@ -89,10 +89,19 @@ def _kinds(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], 
     wanted = sought.iterations * (sought.rate or 1.0)
     often = [kind for kind in by_kind.values() if max(2.0, _LEAST * wanted) <= len(kind)]
     often = [kind for kind in often if _may_be_kind(sought, kind, wanted)]
+    # Where it is known what the bytes are in, what comes with it tells nothing: it may stay for a while only.
+    often = [kind for kind in often if _is_the_bulk(sought, kind)] or often
     often.sort(key=lambda kind: abs(len(kind) - wanted))
     own = [kind for kind in often if not _is_builtin(kind)]
     # Where it is not tracked itself, what comes with it are the harness's tuples and lists as well.
     return own, [kind for kind in often if _is_builtin(kind)] if sought.rate else []
+
+
+def _is_the_bulk(sought: Sought, kind: Sequence[object]) -> bool:
+    """Whether what is sought, where its size is known, can be in things of this kind."""
+    if sought.size is None:
+        return False
+    return len(kind) * own_size(kind[-1], kind[-2], array_types()) >= _LEAST * sought.size * sought.iterations
 
 
 def _is_builtin(kind: Sequence[object]) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, zip_longest
 from types import FrameType, ModuleType
 from typing import Final
 
@@ -20,6 +22,7 @@ _MANY: Final = 20_000
 # A module or a class is what a person looks for; what only runs, or is the test runner's own, is a last resort.
 _LASTING, _THREAD, _RUNNING, _RUNNER = range(4)
 _OURS: Final = "pytest_leakcheck"
+_NONE: Final = object()
 RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
 
@@ -85,7 +88,7 @@ def _begin(target: object, running: dict[int, FrameType]) -> _Search:
 
 def _climb(searches: list[_Search], skipped: set[int], running: dict[int, FrameType]) -> None:
     """One level up in each of them."""
-    frontiers = [search.frontier[:_WIDTH] for search in searches]
+    frontiers = [list(islice(_diverse(search.frontier), _WIDTH)) for search in searches]
     wanted = {id(one): one for frontier in frontiers for one in frontier}
     asked = [{id(one) for one in frontier} for frontier in frontiers]
     for search in searches:
@@ -105,6 +108,23 @@ def _climb(searches: list[_Search], skipped: set[int], running: dict[int, FrameT
             if places and id(referrer) not in search.next_of and referrer is not search.target:
                 search.next_of[id(referrer)] = wanted[min(places)]
                 search.meet(referrer, rank)
+
+
+def _diverse(some: Sequence[object]) -> Iterator[object]:
+    """By turns one of each kind: where hundreds of one kind refer to a thing, the way out is through one of another."""
+    by_kind: dict[object, list[object]] = defaultdict(list)
+    for one in some:
+        by_kind[_kind(one)].append(one)
+    for level in zip_longest(*by_kind.values(), fillvalue=_NONE):
+        yield from (one for one in level if one is not _NONE)
+
+
+def _kind(one: object) -> object:
+    """Of a dict that may be an instance's, its first attribute; the hash of any other key would be the user's code."""
+    if type(one) is not dict:
+        return type(one)
+    first = next(iter(one), None)
+    return first if type(first) is str else dict
 
 
 def _rank(one: object, running: dict[int, FrameType]) -> int | None:
