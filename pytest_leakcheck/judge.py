@@ -207,9 +207,10 @@ def _growing(case: _Case) -> Verdict | None:
 
 def _has_held(case: _Case) -> bool:
     quiet = case.context.quiet_heap and case.series.resource == "heap"
+    steady = quiet and is_steady(case.series.readings)
     if case.n < case.horizon:
-        return quiet and case.n >= _QUIET_HORIZON and is_steady(case.series.readings, case.grown)
-    return not (quiet and decays(case.grown))
+        return steady and case.n >= _QUIET_HORIZON
+    return steady or not (quiet and decays(case.grown))
 
 
 def _kept_by_allocator(case: _Case) -> bool:

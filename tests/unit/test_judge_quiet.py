@@ -49,3 +49,10 @@ def test_a_cache_whose_filling_decays_is_no_leak_on_a_quiet_heap() -> None:
 def test_no_other_resource_is_judged_otherwise_beside_a_quiet_heap() -> None:
     assert quiet("object", lambda i: 1000 + i, 109) is None
     assert quiet("object", lambda i: 1000 + i, 215) == "leak"
+
+
+def test_a_single_larger_step_does_not_put_off_what_is_steady() -> None:
+    """An interpreter's table doubles on the way: at iteration 40, 2.5 KiB in one that keeps 144 B each time."""
+    assert quiet("heap", lambda i: 1000 + 144 * i + 2448 * (i >= 40), 128) == "leak"
+    # A cache that fills ever more slowly is not steady.
+    assert quiet("heap", lambda i: 1000 + int(3000 * math.log1p(i)), 128) is None
