@@ -45,6 +45,23 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Ve
     )
 
 
+def nothing_judged(plan: Plan, *, restarted: bool) -> tuple[Verdict, ...]:
+    """No time was left for an iteration after the start.
+
+    Args:
+        plan: What was asked.
+        restarted: The series had begun anew.
+    """
+    reason = "no time was left after warm-up"
+    if restarted:
+        reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
+    advice = "more time would tell: --leakcheck-max-time"
+    return tuple(
+        Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
+        for budget in plan.budgets
+    )
+
+
 def describe_environment(device: str = "") -> dict[str, str]:
     """Versions that a figure depends on.
 

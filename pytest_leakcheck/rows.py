@@ -34,6 +34,11 @@ class Rows:
         """The last reading."""
         return self._filled(resource)[self.n]
 
+    def levels(self) -> dict[str, int]:
+        """The last reading of what is read in every row, by resource."""
+        paced = {id(one.column) for one in self._paced}
+        return {name: column[self.n] for name, column in self._columns.items() if id(column) not in paced}
+
     def above_start(self, resource: str) -> int:
         column = self._filled(resource)
         return column[self.n] - column[0]

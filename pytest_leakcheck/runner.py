@@ -23,9 +23,10 @@ from pytest_leakcheck.panel import CHEAP, Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.limits import read_limits, room_for_descriptors
+from pytest_leakcheck.progress import Telling
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
-from pytest_leakcheck.result import RED, Result, describe_environment, missing_verdicts
+from pytest_leakcheck.result import RED, Result, describe_environment, missing_verdicts, nothing_judged
 from pytest_leakcheck.series import Recording, Stopped
 from pytest_leakcheck.settling import TREE
 from pytest_leakcheck.suspicion import Suspicion
@@ -68,6 +69,7 @@ class Repetition:
         self._suspicion = Suspicion(left or {})
         self._next_look = 0
         self._sequel: Sequel | None = None
+        self._telling = Telling(plan.effort.most)
         self._headroom = Headroom(plan.ceiling, drives_on=drives_on)
         self._out_of_time = False
         self._panel: Panel | None = None
@@ -104,7 +106,10 @@ class Repetition:
         # The next iteration will take about as long as this one did.
         self._out_of_time = 2 * now - self._last_ended > self._deadline
         self._last_ended = now
+        told = self._telling.tell(panel, self._verdicts)
         if panel.n < self._next_look and not self._out_of_time:
+            if told:
+                panel.subtract_own_work()
             return True
         if not self._look(panel, final=self._out_of_time or panel.n >= self._plan.effort.most):
             return self._look_into(panel)
@@ -150,7 +155,8 @@ class Repetition:
         if error is not None and panel.n > 0 and self._red is None:
             self._judge_exhaustion(panel, error)
         if stopped is None and panel.n == 0:
-            self._judge_nothing()
+            nothing = nothing_judged(self._plan, restarted=self._suspicion.restarts > 0)
+            self._verdicts |= {verdict.resource: verdict for verdict in nothing}
         if self._sequel is not None:
             self._sequel.end()
         result = self._result(panel, stopped or self._stopped(panel))
@@ -261,6 +267,7 @@ class Repetition:
         # Loaded only here: it is a third of the package, and most tests are green.
         from pytest_leakcheck.sequel import Sequel, Until
 
+        self._telling.tell(panel, self._verdicts, "naming")
         # A test that has taken all of its time gets a little more.
         named = max(self._deadline, time.perf_counter() + _GRACE * self._plan.effort.max_time)
         self._sequel = Sequel(panel, red, self._identities, self._headroom, Until(named, self._deadline))
@@ -295,20 +302,6 @@ class Repetition:
                 if verdict is not None:
                     self._verdicts[budget.resource] = verdict
                     return
-
-    def _judge_nothing(self) -> None:
-        """No time was left for an iteration after the start."""
-        reason = "no time was left after warm-up"
-        if self._suspicion.restarts:
-            reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
-        for budget in self._plan.budgets:
-            self._verdicts[budget.resource] = Verdict(
-                budget.resource,
-                "inconclusive",
-                reason=reason,
-                advice="more time would tell: --leakcheck-max-time",
-                explicit=budget.explicit,
-            )
 
     def _held(self, panel: Panel) -> Mapping[str, tuple[Held, ...]]:
         if self._sequel is not None:

@@ -17,7 +17,7 @@ from typing import Final
 from pytest_leakcheck.attribution.bounded import BoundedOwners, RefillingCaches, tracers_of_coverage
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.ratchet import growth, is_steady
+from pytest_leakcheck.ratchet import is_steady
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.units import format_amount
 
@@ -172,7 +172,7 @@ class Suspicion:
         if name != "heap" or self._quiet_heap or panel.above_start(name) > _OF_THREADS:
             return ""
         share, readings = panel.share_of_other_threads(), panel.series(name).readings
-        if share < _AT_WORK or is_steady(readings, growth(readings, find_resource(name).tolerance)):
+        if share < _AT_WORK or is_steady(readings):
             return ""
         return (
             f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "

@@ -23,6 +23,9 @@ class Pace:
     heap with 10,000 holes) is timed, and read in every k-th row, so that it costs a fraction of a microsecond per row. Once it
     has risen by more than its tolerance it is read in every row, for as long as it keeps rising and 32 rows more: the
     rule then has all of the part that it judges.
+
+    Attributes:
+        column: Where rows go.
     """
 
     def __init__(self, read: Callable[[], int], column: array[int], own: array[int], tolerance: float) -> None:
@@ -34,7 +37,7 @@ class Pace:
             tolerance: Growth per row that does not count as rising.
         """
         self._read = read
-        self._column = column
+        self.column = column
         self._own = own
         self._tolerance = tolerance
         # The row of the last reading, that of the next, and until which each row is read; numbers kept as objects would
@@ -51,7 +54,7 @@ class Pace:
         """Repeat the last reading up to this row."""
         last = self._rows[0]
         for at in range(last + 1, row + 1):
-            self._column[at] = self._column[last]
+            self.column[at] = self.column[last]
 
     def go_back_to(self, row: int) -> None:
         """Take this row, which was read, for the last one: what was read since was for another purpose."""
@@ -59,7 +62,7 @@ class Pace:
 
     def read_into(self, row: int) -> None:
         """Read, and fill the rows since the last reading."""
-        column, rows = self._column, self._rows
+        column, rows = self.column, self._rows
         if row > rows[0]:
             self.fill(row - 1)
         began = time.perf_counter()

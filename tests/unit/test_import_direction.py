@@ -79,7 +79,7 @@ LAYERS = (
         "sweep",
         "world",
     },
-    {"exhaustion"},
+    {"exhaustion", "progress"},
     {"settling"},
     {"rows"},
     {"plan", "scaling"},
