@@ -10,31 +10,38 @@ T = TypeVar("T")
 
 
 class Allowance:
-    """Lets a piece of work be done when what it cost last time has been saved up again.
+    """Lets a piece of work be done when what it cost last time has been saved up.
 
-    The first time is free, since nobody knows yet what it costs. So over a long watch the work takes at most the share, and
-    what becomes dear becomes rare.
+    Some is there at the start, so that the first minute of a watch tells more; after that the work takes at most the share,
+    and what becomes dear becomes rare. The first time is free, since nobody knows yet what it costs.
     """
 
     def __init__(
         self,
         share: float,
+        credit: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
         """
         Args:
             share: Of one core, such as 0.0001.
+            credit: Seconds of one core that are there at the start, and the most that is ever saved beyond the next time.
             clock: Seconds that have passed.
             spent: Seconds of one core that this thread has used.
         """
         self._share, self._clock, self._spent = share, clock, spent
-        self._due = float("-inf")
+        self._most = self._saved = credit
+        self._cost = 0.0
+        self._at = clock()
 
     @property
     def due(self) -> bool:
         """Whether it may be done now."""
-        return self._clock() >= self._due
+        now = self._clock()
+        self._saved = min(max(self._most, self._cost), self._saved + (now - self._at) * self._share)
+        self._at = now
+        return self._saved >= self._cost
 
     def do(self, work: Callable[[], T]) -> T:
         """Do it, due or not, and note what it cost."""
@@ -42,4 +49,5 @@ class Allowance:
         try:
             return work()
         finally:
-            self._due = self._clock() + (self._spent() - before) / self._share
+            self._cost = self._spent() - before
+            self._saved -= self._cost

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.watch.allowance import Allowance
 from pytest_leakcheck.watch.devices import Devices
-from pytest_leakcheck.watch.events import Began, Ended, Event, Limits, News, Note, Sample
+from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
 from pytest_leakcheck.watch.history import History
 from pytest_leakcheck.watch.ledger import Ledger
 from pytest_leakcheck.watch.newcomers import Newcomers
 from pytest_leakcheck.watch.room import fd_limit, memory_room
 from pytest_leakcheck.watch.tree import Tree, command_of
 
-# Of one core each: what descriptors point to, limits, memory of devices.
-_TARGETS: Final = 0.0001
-_LIMITS: Final = 0.0001
-_DEVICES: Final = 0.0001
+# Of one core each: what descriptors point to, limits, memory of devices; and seconds of one core for the beginning.
+_SHARE: Final = 0.0001
+_CREDIT: Final = 0.05
 
 
 class Following:
@@ -43,7 +43,7 @@ class Following:
         self._tree = Tree(root)
         self._ledger = ledger
         self._newcomers, self._devices = Newcomers(), Devices()
-        self._look, self._limits, self._driver = Allowance(_TARGETS), Allowance(_LIMITS), Allowance(_DEVICES)
+        self._look, self._limits, self._driver = (Allowance(_SHARE, _CREDIT) for _ in range(3))
         self._on_devices: dict[str, tuple[int, int]] = {}
         began = Began(time.time(), root, command_of(root), interval)
         self.history = History(began)
@@ -58,8 +58,12 @@ class Following:
     def sample(self, step: int | None = None) -> Sample:
         """Read everything that is due."""
         sample = self._tree.sample(step)
+        if not self.history.samples:
+            self._meet(sample.processes)
         for event in self._tree.events():
             self._tell(event)
+            if isinstance(event, Came):
+                self._meet({pid: sample.processes[pid] for pid in event.names if pid in sample.processes})
         if self._driver.due:
             self._on_devices = self._driver.do(lambda: self._devices.read(sample.processes.keys()))
             if self._devices.note and self._devices.note not in self.history.notes:
@@ -78,9 +82,18 @@ class Following:
     def end(self, because: str) -> None:
         """The watch is over. A second call does nothing."""
         if not self.history.ended:
+            if not self._tree.ended:
+                # Of what leaks the last state is wanted, whatever it costs.
+                self._tell_news(self.sample())
             self._tell(Ended(time.time(), because))
             self._tree.close()
             self._devices.close()
+
+    def _meet(self, processes: Mapping[int, Reading]) -> None:
+        """What is only seen of a process that is new: where it ends, and what it began with."""
+        fds = {pid: limit for pid in processes if (limit := fd_limit(pid)) is not None}
+        self._tell(Limits(time.time(), fds, self.history.room, self.history.because))
+        self._newcomers.meet(processes)
 
     def _tell(self, event: Event) -> None:
         self.history.absorb(event)

@@ -36,12 +36,6 @@ class Track:
                 self._stride *= 2
         self._seen += 1
 
-    @property
-    def counts_steps(self) -> bool:
-        """Whether the later half of it knows steps, and they go on: then growth is told per step."""
-        late = self.steps[len(self.steps) // 2 :]
-        return len(late) > 1 and late[0] >= 0 and late[-1] > late[0]
-
 
 class History:
     """One watch.

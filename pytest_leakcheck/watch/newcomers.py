@@ -22,27 +22,29 @@ class Newcomers:
         self._at_first: dict[int, Counter[str]] = {}
         self._counted: dict[int, int] = {}
 
-    def look(self, processes: Mapping[int, Reading]) -> dict[int, dict[str, int]]:
-        """The new descriptors of those processes whose number has changed since the last look, by target.
+    def meet(self, processes: Mapping[int, Reading]) -> None:
+        """These are seen for the first time: what they have is what they began with."""
+        for pid, reading in processes.items():
+            if reading.fds >= 0:
+                self._at_first[pid], self._counted[pid] = _targets(pid), reading.fds
 
-        A process that is seen for the first time has none: what it has is what it began with.
-        """
+    def look(self, processes: Mapping[int, Reading]) -> dict[int, dict[str, int]]:
+        """The new descriptors of those processes whose number has changed since the last look, by target."""
         self._forget(processes.keys())
         found = {}
         for pid, reading in processes.items():
-            if reading.fds < 0 or self._counted.get(pid) == reading.fds:
-                continue
-            self._counted[pid] = reading.fds
-            targets = Counter(map(describe_target, open_targets(str(pid)).values()))
-            if pid not in self._at_first:
-                self._at_first[pid] = targets
-                continue
-            found[pid] = _shortened(targets - self._at_first[pid])
+            if pid in self._at_first and self._counted[pid] != reading.fds:
+                self._counted[pid] = reading.fds
+                found[pid] = _shortened(_targets(pid) - self._at_first[pid])
         return found
 
     def _forget(self, alive: Collection[int]) -> None:
         for pid in self._at_first.keys() - set(alive):
             del self._at_first[pid], self._counted[pid]
+
+
+def _targets(pid: int) -> Counter[str]:
+    return Counter(map(describe_target, open_targets(str(pid)).values()))
 
 
 def _shortened(targets: Counter[str]) -> dict[str, int]:

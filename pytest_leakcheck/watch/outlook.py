@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.floor import detection_floor
@@ -11,7 +15,7 @@ from pytest_leakcheck.resources import Resource, find_resource
 from pytest_leakcheck.units import Unit
 from pytest_leakcheck.verdict import RETAINED, SCARCE
 from pytest_leakcheck.watch.history import History, Track
-from pytest_leakcheck.watch.slope import Slope, fit_slope
+from pytest_leakcheck.watch.slope import FEWEST, Slope, fit_slope
 
 State: TypeAlias = Literal["grows", "flat", "unsure"]
 
@@ -19,6 +23,41 @@ State: TypeAlias = Literal["grows", "flat", "unsure"]
 _FEWEST: Final = 13
 # A floor is sought in parts of one: readings a second apart would else tell of no leak slower than one per second.
 _PARTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of a track that is judged.
+
+    Attributes:
+        at: Seconds since the epoch.
+        steps: As many; empty where the steps are not known, or do not go on.
+        values: As many.
+    """
+
+    at: Sequence[float]
+    steps: Sequence[int]
+    values: Sequence[int]
+
+    @classmethod
+    def of(cls, track: Track, until: float = math.inf) -> Window:
+        """All of it up to a moment; -1 in place of a step that was not known yet."""
+        end = bisect_right(track.at, until)
+        return cls(track.at[:end], track.steps[:end], track.values[:end])
+
+    def since_first_step(self) -> Window:
+        """Without what comes before the first step, where there are steps: a training imports and starts its workers first."""
+        known = bisect_left(self.steps, 0) if len(self.steps) else 0
+        steps = self.steps[known:]
+        if len(steps) > FEWEST and steps[-1] > steps[0]:
+            return Window(self.at[known:], steps, self.values[known:])
+        return Window(self.at, (), self.values)
+
+    def later_half(self) -> Window:
+        """The half of that which cannot be warm-up."""
+        since = self.since_first_step()
+        half = len(since.at) // 2
+        return Window(since.at[half:], since.steps[half:], since.values[half:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +69,8 @@ class Outlook:
         unit: What it counts.
         now: Its last reading.
         gained: Since the first.
-        state: ``grows`` by the record test of `ratchet`; ``flat``; ``unsure`` while neither is proved.
+        state: ``grows`` by the record test of `ratchet`; ``flat`` where no growth is seen: it stands still, or the interval of its
+            slope holds 0; ``unsure`` while neither is so.
         per_second: The slope over the later half of the watch; None where there are too few readings.
         per_step: The same per step, where the training tells its steps.
         room: How much may be added; None where that is not known or without end.
@@ -70,7 +110,9 @@ class Outlook:
         return _expected(self.room, self.per_step) if self.state == "grows" else None
 
 
-def outlook_of(name: str, track: Track, room: int | None = None, *, floor: bool = False) -> Outlook:
+def outlook_of(
+    name: str, track: Track, room: int | None = None, *, floor: bool = False, until: float = math.inf
+) -> Outlook:
     """Judge one track.
 
     Args:
@@ -78,37 +120,52 @@ def outlook_of(name: str, track: Track, room: int | None = None, *, floor: bool 
         track: Its readings.
         room: How much may be added to its last reading.
         floor: Look for the floor, too, which takes up to a tenth of a second.
+        until: Readings after this moment are left out, in seconds since the epoch.
     """
     resource = find_resource(name.partition(":")[0])
-    values = track.values
-    gained = track.last - values[0] if len(values) else 0
+    window = Window.of(track, until)
+    values = window.values
     if len(values) < 2:
-        return Outlook(name, resource.unit, track.last, gained, "unsure", room=room)
-    half = len(values) // 2
-    at, late = track.at[half:], values[half:]
+        return Outlook(name, resource.unit, track.last, 0, "unsure", room=room)
+    late = window.later_half()
     # Time is counted from 0 on: seconds since the epoch have no digits left for a median of differences.
-    per_second = fit_slope([moment - at[0] for moment in at], late)
-    per_step = fit_slope(track.steps[half:], late) if track.counts_steps else None
-    state = _state(track, resource, per_step or per_second)
-    found = Outlook(name, resource.unit, track.last, gained, state, per_second, per_step, room)
+    per_second = fit_slope([moment - late.at[0] for moment in late.at], late.values)
+    per_step = fit_slope(late.steps, late.values) if late.steps else None
+    state = _state(window.since_first_step().values, resource, per_step or per_second)
+    found = Outlook(name, resource.unit, values[-1], values[-1] - values[0], state, per_second, per_step, room)
     if floor and state == "flat":
-        return _with_floor(found, track, resource)
+        return _with_floor(found, window.since_first_step(), resource)
     return found
 
 
 def outlooks(history: History, *, floor: bool = False) -> dict[str, Outlook]:
     """All totals. The total of descriptors has no limit of its own: `first_to_end` knows those of the processes."""
+    until = end_of_work(history)
     return {
-        name: outlook_of(name, track, history.room.get(name), floor=floor) for name, track in history.totals.items()
+        name: outlook_of(name, track, history.room.get(name), floor=floor, until=until)
+        for name, track in history.totals.items()
     }
 
 
+def end_of_work(history: History) -> float:
+    """The moment of the last reading that is judged.
+
+    When a training ends its workers end first, and what they held is given back: readings at the end with fewer processes than
+    most of the later half has are no growth that came to a rest.
+    """
+    track = history.totals.get("process")
+    if track is None or not len(track.values):
+        return math.inf
+    usual = median(track.values[len(track.values) // 2 :])
+    return max((at for at, count in zip(track.at, track.values, strict=True) if count >= usual), default=math.inf)
+
+
 def process_outlooks(history: History, most: int = 8) -> dict[int, Outlook]:
-    """The descriptors of the live processes that have gained most, the most first."""
+    """The descriptors of the processes that have gained most, the most first: of those that live, or at the end of all."""
     gains = {
         pid: tracks["fd"].last - tracks["fd"].values[0]
         for pid, tracks in history.processes.items()
-        if pid in history.alive and len(tracks["fd"].values) and tracks["fd"].last >= 0
+        if (pid in history.alive or history.ended) and len(tracks["fd"].values) and tracks["fd"].last >= 0
     }
     chosen = sorted(gains, key=lambda pid: -gains[pid])[:most]
     return {pid: outlook_of("fd", history.processes[pid]["fd"], _room(history, pid)) for pid in chosen}
@@ -121,23 +178,24 @@ def first_to_end(history: History) -> tuple[int, Outlook] | None:
 
 
 def _room(history: History, pid: int) -> int | None:
-    limit = history.limits.get(pid)
+    limit = history.limits.get(pid) if pid in history.alive else None
     return None if limit is None else max(0, limit - history.processes[pid]["fd"].last)
 
 
-def _state(track: Track, resource: Resource, slope: Slope | None) -> State:
+def _state(values: Sequence[int], resource: Resource, slope: Slope | None) -> State:
     profile = SCARCE if resource.scarce else RETAINED
-    grown = growth(track.values, resource.tolerance, profile.leak)
-    if grown.state == "growing" and slope is not None and slope.is_sure:
+    if slope is None or len(values) <= _FEWEST:
+        return "unsure"
+    grown = growth(values, resource.tolerance, profile.leak)
+    if grown.state == "growing" and slope.value > 0:
         return "grows"
-    if grown.state == "flat" and len(track.values) > _FEWEST:
-        return "flat"
-    return "unsure"
+    # In a training under way descriptors come and go, so that a counter seldom stands as still as `ratchet` asks for.
+    return "flat" if grown.state == "flat" or slope.low <= 0 else "unsure"
 
 
-def _with_floor(found: Outlook, track: Track, resource: Resource) -> Outlook:
+def _with_floor(found: Outlook, window: Window, resource: Resource) -> Outlook:
     """By trial, as for a counter with noise: in a training under way descriptors come and go."""
-    values = [value * _PARTS for value in track.values]
+    values = [value * _PARTS for value in window.values]
     grain = resource.grain * _PARTS if resource.unit == "count" else resource.grain
     counter = replace(resource, scarce=False, grain=grain)
     profile = SCARCE if resource.scarce else RETAINED
@@ -145,9 +203,10 @@ def _with_floor(found: Outlook, track: Track, resource: Resource) -> Outlook:
     if least is None:
         return found
     per_reading = least / _PARTS
-    readings = len(track.at) - 1
-    seconds = (track.at[-1] - track.at[0]) / readings
-    steps = (track.steps[-1] - track.steps[0]) / readings if track.counts_steps else 0
+    readings = len(window.at) - 1
+    seconds = (window.at[-1] - window.at[0]) / readings
+    late = window.later_half()
+    steps = (late.steps[-1] - late.steps[0]) / (len(late.steps) - 1) if late.steps else 0
     return replace(
         found,
         floor=per_reading / seconds if seconds > 0 else None,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Of one core; a table of a tree takes 10 to 30 ms.
 _SHARE: Final = 0.0003
+_CREDIT: Final = 0.1
 # Plain lines come at ever longer distances: 5 s, then a quarter more each time, up to ten minutes.
 _FIRST: Final = 5.0
 _GROWS: Final = 1.25
@@ -53,7 +54,7 @@ class Table:
     def __init__(self, draw: Callable[[RenderableType], None], console: Console, refresh: float | None) -> None:
         """Args: refresh: Seconds; None goes by the share."""
         self._draw, self._console = draw, console
-        self._allowance = Allowance(_SHARE)
+        self._allowance = Allowance(_SHARE, _CREDIT)
         self._refresh, self._due = refresh, float("-inf")
 
     def show(self, history: History) -> None:

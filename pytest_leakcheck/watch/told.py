@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.page.values import XY, Arm, Chart, Curve, Mark, Page, Tone
+from pytest_leakcheck.page.values import XY, Arm, Chart, Curve, Page, Tone
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.watch.events import Began, Event
 from pytest_leakcheck.watch.history import History, Track
 from pytest_leakcheck.watch.ledger import read_ledger
-from pytest_leakcheck.watch.outlook import Outlook, first_to_end, outlooks
+from pytest_leakcheck.watch.outlook import Outlook, Window, end_of_work, outlooks
 from pytest_leakcheck.watch.slope import Slope
 from pytest_leakcheck.watch.words import Row, new_lines, process_rows, rows, title
 
@@ -78,15 +78,16 @@ def _line(row: Row) -> str:
 def _chart(history: History, row: Row, track: Track, one: Outlook) -> Chart:
     resource = find_resource(one.name.partition(":")[0])
     by_step = one.per_step is not None
+    window = Window.of(track)
+    late = Window.of(track, end_of_work(history)).later_half()
     first = track.at[0]
-    xs = [float(step) for step in track.steps] if by_step else [at - first for at in track.at]
-    points = tuple((x, float(value)) for x, value in zip(xs, track.values, strict=True) if x >= 0)
-    half = 0.0 if by_step else track.at[len(track.at) // 2] - first
-    slope = one.per_step if by_step else one.per_second
-    curve = Curve("", points, _TONES[one.state], _fitted(slope, half) if one.state == "grows" else None)
-    marks = tuple(_marks(history, first)) if not by_step else ()
+    xs = [float(step) for step in window.steps] if by_step else [at - first for at in window.at]
+    points = tuple((x, float(value)) for x, value in zip(xs, window.values, strict=True) if x >= 0)
+    # Slopes over time are counted from the beginning of their window.
+    slope, offset = (one.per_step, 0.0) if by_step else (one.per_second, late.at[0] - first)
+    curve = Curve("", points, _TONES[one.state], _fitted(slope, offset) if one.state == "grows" else None)
     name = f"{one.name}: {resource.plural}"
-    return Chart(name, resource.unit, "step" if by_step else "second", (curve,), _line(row), marks=marks)
+    return Chart(name, resource.unit, "step" if by_step else "second", (curve,), _line(row))
 
 
 def _fitted(slope: Slope | None, offset: float) -> tuple[XY, XY] | None:
@@ -94,9 +95,3 @@ def _fitted(slope: Slope | None, offset: float) -> tuple[XY, XY] | None:
         return None
     begin = slope.level - slope.value * (slope.end - slope.start)
     return (slope.start + offset, begin), (slope.end + offset, slope.level)
-
-
-def _marks(history: History, first: float) -> Iterable[Mark]:
-    end = first_to_end(history)
-    if end is not None and history.ended:
-        yield Mark(history.last - first, f"the watch ends: {history.ended}")
