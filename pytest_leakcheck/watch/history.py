@@ -49,6 +49,7 @@ class History:
         room: How much may be added, by name of the total.
         because: What sets that limit.
         new: Descriptors that were not there at first, by pid and target.
+        looked: When that was, in seconds since the epoch.
         notes: What was said, each once.
         ended: Why it is over; empty while it is not.
         samples: How many there were.
@@ -67,7 +68,7 @@ class History:
         self.ended = ""
         self.samples = 0
         self.came = self.went = 0
-        self.first = self.last = began.at
+        self.first = self.last = self.looked = began.at
         self._now: dict[int, Reading] = {}
         self._gone: deque[int] = deque()
 
@@ -98,8 +99,9 @@ class History:
             case Limits(_at, fds, room, because):
                 self.limits.update(fds)
                 self.room, self.because = dict(room), dict(because)
-            case News(_at, targets):
+            case News(at, targets):
                 self.new.update(targets)
+                self.looked = at
             case Note(_at, text):
                 self.note(text)
             case Ended(_at, because):

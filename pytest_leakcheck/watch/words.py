@@ -92,9 +92,11 @@ def last_lines(history: History) -> Iterator[str]:
 
 
 def new_lines(history: History, most: int = _MOST_TARGETS) -> list[str]:
-    """The new descriptors by target, most frequent first."""
+    """The new descriptors by target, most frequent first, with the moment of the look where it was not the last."""
     counts = history.new_targets()
-    told = [f"{count:,} × {_short(target)}" for target, count in counts.most_common(most)]
+    early = history.last - history.looked > 2 * history.began.interval
+    when = f" after {duration(history.looked - history.first)}" if early else ""
+    told = [f"{count:,} × {_short(target)}{when}" for target, count in counts.most_common(most)]
     more = len(counts) - most
     return [*told, f"and {more:,} targets more"] if more > 0 else told
 
