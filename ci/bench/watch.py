@@ -1,6 +1,6 @@
 """What a watch costs: CPU time of `pytest-leakcheck watch` over a tree of processes that all gain descriptors and memory.
 
-Usage: python ci/bench/watch.py [--processes 66] [--seconds 60] [--interval 1]
+Usage: python ci/bench/watch.py [--processes 66] [--seconds 120] [--interval 1]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ while os.getppid() != 1:
     time.sleep(1)
 """
 # What comes before is the beginning: imports, and work that is done once.
-SETTLING: Final = 20.0
+SETTLING: Final = 60.0
 
 
 def cost(root: int, seconds: float, interval: float, ledger: Path, *, terminal: bool) -> tuple[float, float]:
@@ -69,7 +69,7 @@ def main() -> None:
     """Print a line per way of showing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=66)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--interval", type=float, default=1.0)
     given = parser.parse_args()
     tree = subprocess.Popen([sys.executable, "-c", TREE, str(given.processes)])

@@ -30,6 +30,9 @@ _SINGLE: Final = 40
 # A limit is drawn where the highest point is at least this share of it: else the curve would be a line at the bottom.
 _NEAR: Final = 0.2
 _STEPS: Final = (1, 2, 5, 10)
+_LONGEST: Final = 40
+# A counter that stands still is shown as a level, and not as the noise of its rounding.
+_LEAST_SPAN: Final = 4
 # In SVG each colour is one that nobody would choose, to be replaced by a variable of the page's style.
 _STAND_INS: Final = {
     "ink": "#010203",
@@ -129,9 +132,12 @@ def _draw(axes: Axes, chart: Chart, colours: Mapping[str, str]) -> None:
         axes.axvline(mark.x, color=faint, linestyle=(0, (1, 2)), linewidth=1)
         at = (mark.x, 1)
         axes.annotate(f"{number}", at, xycoords=axes.get_xaxis_transform(), ha="center", va="bottom", color=ink)
+    lowest = min(y for curve in chart.curves for _x, y in curve.points)
+    if chart.unit == "count" and highest - lowest < _LEAST_SPAN:
+        axes.set_ylim(max(-0.2, lowest - _LEAST_SPAN / 2), highest + _LEAST_SPAN / 2)
     axes.set_xlabel(_plain(chart.axis), color=ink, parse_math=False)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS) if chart.unit == "count" else _Binary(5))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS) if chart.unit == "count" else _Binary(5, steps=_STEPS))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _at: _tick(value, chart.unit)))
     axes.tick_params(colors=ink, length=3)
     axes.grid(axis="y", color=faint, alpha=0.25, linewidth=0.6)
@@ -149,7 +155,7 @@ def _draw_curve(axes: Axes, curve: Curve, colours: Mapping[str, str]) -> None:
         axes.plot([x0, x1], [y0, y1], color=colours["ink"], linewidth=0.9, linestyle=(0, (5, 2)))
     if curve.name:
         # At its end, so that no legend has to be matched with colours that not everybody can tell apart.
-        axes.annotate(
+        name = axes.annotate(
             _plain(curve.name),
             curve.points[-1],
             xytext=(0, 5),
@@ -159,6 +165,8 @@ def _draw_curve(axes: Axes, curve: Curve, colours: Mapping[str, str]) -> None:
             color=colour,
             parse_math=False,
         )
+        # A long one must not push the picture aside.
+        name.set_in_layout(False)
 
 
 def _tick(value: float, unit: Unit) -> str:
@@ -175,5 +183,6 @@ class _Binary(MaxNLocator):
 
 
 def _plain(text: str) -> str:
-    """What XML and fonts can show of it."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    """What XML and fonts can show of it, and a picture has room for."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"

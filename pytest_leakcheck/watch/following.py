@@ -18,8 +18,8 @@ from pytest_leakcheck.watch.room import fd_limit, memory_room
 from pytest_leakcheck.watch.tree import Tree, command_of
 
 # Of one core each: what descriptors point to, limits, memory of devices; and seconds of one core for the beginning.
-_SHARE: Final = 0.0001
-_CREDIT: Final = 0.05
+_SHARE: Final = 0.00005
+_CREDIT: Final = 0.02
 
 
 class Following:

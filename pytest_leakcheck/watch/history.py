@@ -128,13 +128,17 @@ class History:
         self.samples += 1
         self.last = sample.at
         for name, value in sample.totals.items():
-            self.totals.setdefault(name, Track()).add(sample.at, step, value)
+            if name not in self.totals:
+                self.totals[name] = Track()
+            self.totals[name].add(sample.at, step, value)
         # In a ledger a process that has not changed is left out.
         self._now.update(sample.processes)
         for pid in sample.gone:
             self._forget(pid)
         for pid, reading in self._now.items():
-            tracks = self.processes.setdefault(pid, {"fd": Track(), "rss": Track()})
+            tracks = self.processes.get(pid)
+            if tracks is None:
+                tracks = self.processes[pid] = {"fd": Track(), "rss": Track()}
             tracks["fd"].add(sample.at, step, reading.fds)
             tracks["rss"].add(sample.at, step, reading.rss)
 

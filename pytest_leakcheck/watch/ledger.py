@@ -13,6 +13,8 @@ from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sam
 
 # What memory must have moved by to be written again, in bytes: it moves in every sample.
 _COARSE: Final = 1 << 20
+# Processes are written with one sample in so many; totals with each.
+_EVERY: Final = 5
 
 
 class LedgerError(ValueError):
@@ -20,13 +22,14 @@ class LedgerError(ValueError):
 
 
 class Ledger:
-    """Appends events. Of a sample only the processes that have changed are written, so a quiet night is a small file."""
+    """Appends events. Of every fifth sample the processes that have changed are written, so a quiet night is a small file."""
 
     def __init__(self, path: Path) -> None:
         """Raises `OSError` where it cannot be written."""
         self.path = path
         self._file = path.open("ab", buffering=0)
         self._written: dict[int, Reading] = {}
+        self._samples = 0
         if self._file.tell() and not _ends_with_newline(path):
             # The watch before was killed in the middle of a line; that line stays by itself.
             self._file.write(b"\n")
@@ -46,14 +49,17 @@ class Ledger:
         self._file.close()
 
     def _changed(self, sample: Sample) -> Sample:
+        for pid in sample.gone:
+            self._written.pop(pid, None)
+        self._samples += 1
+        if self._samples % _EVERY != 1:
+            return replace(sample, processes={})
         changed = {
             pid: reading
             for pid, reading in sample.processes.items()
             if (before := self._written.get(pid)) is None or _differ(before, reading)
         }
         self._written.update(changed)
-        for pid in sample.gone:
-            self._written.pop(pid, None)
         return replace(sample, processes=changed)
 
 
@@ -64,6 +70,8 @@ def read_ledger(path: Path) -> Iterator[Event | str]:
         LedgerError: The first line is no beginning of a watch.
         OSError: It cannot be read.
     """
+    if not path.stat().st_size:
+        raise LedgerError("no ledger of a watch: it is empty")
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -160,15 +160,15 @@ def end_of_work(history: History) -> float:
     return max((at for at, count in zip(track.at, track.values, strict=True) if count >= usual), default=math.inf)
 
 
-def process_outlooks(history: History, most: int = 8) -> dict[int, Outlook]:
-    """The descriptors of the processes that have gained most, the most first: of those that live, or at the end of all."""
+def process_outlooks(history: History, name: str = "fd", most: int = 8) -> dict[int, Outlook]:
+    """The processes that have gained most of ``fd`` or ``rss``, the most first: of those that live, or at the end of all."""
     gains = {
-        pid: tracks["fd"].last - tracks["fd"].values[0]
+        pid: tracks[name].last - tracks[name].values[0]
         for pid, tracks in history.processes.items()
-        if (pid in history.alive or history.ended) and len(tracks["fd"].values) and tracks["fd"].last >= 0
+        if (pid in history.alive or history.ended) and len(tracks[name].values)
     }
-    chosen = sorted(gains, key=lambda pid: -gains[pid])[:most]
-    return {pid: outlook_of("fd", history.processes[pid]["fd"], _room(history, pid)) for pid in chosen}
+    chosen = sorted((pid for pid in gains if gains[pid] > 0), key=lambda pid: -gains[pid])[:most]
+    return {pid: outlook_of(name, history.processes[pid][name], _room(history, pid, name)) for pid in chosen}
 
 
 def first_to_end(history: History) -> tuple[int, Outlook] | None:
@@ -177,8 +177,9 @@ def first_to_end(history: History) -> tuple[int, Outlook] | None:
     return min(ends, key=lambda pair: pair[1].expected_seconds or 0.0, default=None)
 
 
-def _room(history: History, pid: int) -> int | None:
-    limit = history.limits.get(pid) if pid in history.alive else None
+def _room(history: History, pid: int, name: str) -> int | None:
+    """Memory has no limit of one process."""
+    limit = history.limits.get(pid) if name == "fd" and pid in history.alive else None
     return None if limit is None else max(0, limit - history.processes[pid]["fd"].last)
 
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 # Of one core; a table of a tree takes 10 to 30 ms.
-_SHARE: Final = 0.0003
-_CREDIT: Final = 0.1
-# Plain lines come at ever longer distances: 5 s, then a quarter more each time, up to ten minutes.
+_SHARE: Final = 0.0002
+_CREDIT: Final = 0.05
+# Plain lines come at ever longer distances: after 5 s, then each time half as much again, up to ten minutes.
 _FIRST: Final = 5.0
-_GROWS: Final = 1.25
+_GROWS: Final = 1.5
 _LONGEST: Final = 600.0
 # Below this many columns what a counter has gained is left out.
 _NARROW: Final = 60

@@ -56,7 +56,7 @@ def _arm(history: History) -> Arm:
     growing = any(one.state == "grows" for one in views.values())
     tone: Tone = "bad" if growing else "good" if any(one.state == "flat" for one in views.values()) else "plain"
     verdicts = [_line(row) for row in told]
-    verdicts += [f"fd of {_line(row)}" for row in process_rows(history) if row.ends]
+    verdicts += [_line(row) for row in process_rows(history) if row.ends or history.ended]
     if not history.ended:
         verdicts.append("It has no end: the watch was killed, or goes on.")
     charts = [
@@ -87,7 +87,7 @@ def _chart(history: History, row: Row, track: Track, one: Outlook) -> Chart:
     slope, offset = (one.per_step, 0.0) if by_step else (one.per_second, late.at[0] - first)
     curve = Curve("", points, _TONES[one.state], _fitted(slope, offset) if one.state == "grows" else None)
     name = f"{one.name}: {resource.plural}"
-    return Chart(name, resource.unit, "step" if by_step else "second", (curve,), _line(row))
+    return Chart(name, resource.unit, "step" if by_step else "second", (curve,), row.growth)
 
 
 def _fitted(slope: Slope | None, offset: float) -> tuple[XY, XY] | None:

@@ -15,6 +15,8 @@ _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 # Beyond this nobody waits: ten years.
 _NEVER: Final = 10 * 365 * 86400
 _MOST_TARGETS: Final = 5
+_MOST_FDS: Final = 8
+_MOST_MEMORIES: Final = 3
 _LONG: Final = 60
 
 
@@ -53,18 +55,19 @@ def rows(history: History, *, floor: bool = False) -> list[Row]:
 
 
 def process_rows(history: History) -> list[Row]:
-    """Descriptors of the processes that gained most; nothing where there is only one."""
-    if len(history.alive) < 2:
+    """The processes that gained most descriptors and memory; nothing where there is only one."""
+    if len(history.processes) < 2:
         return []
     return [
         Row(
-            f"{history.names.get(pid, 'root')} {pid}",
+            f"{name} of {history.names.get(pid, 'root')} {pid}",
             amount(one.now, one.unit),
             signed(one.gained, one.unit),
             growth_text(one),
             ends_text(one),
         )
-        for pid, one in process_outlooks(history).items()
+        for name, most in (("fd", _MOST_FDS), ("rss", _MOST_MEMORIES))
+        for pid, one in process_outlooks(history, name, most).items()
     ]
 
 
@@ -84,7 +87,7 @@ def last_lines(history: History) -> Iterator[str]:
         yield f"  {row.name:<8}{row.now:>10}  {row.gained:>10}  {row.growth}{ends}"
     for row in process_rows(history):
         ends = f"; ends in {row.ends}" if row.ends else ""
-        yield f"  fd of {row.name}: {row.now}, {row.gained}, {row.growth}{ends}"
+        yield f"  {row.name}: {row.now}, {row.gained}, {row.growth}{ends}"
     for text in new_lines(history):
         yield f"  new     {text}"
     for text in history.notes:
