@@ -1,4 +1,4 @@
-"""The shell command: ``pytest-leakcheck repro`` runs a bundled incident and checks that it came out as it must."""
+"""The shell command: ``repro`` runs a bundled incident and checks that it came out as it must; ``watch`` and ``report``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ SOMETHING_MISSING: Final = 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
-    from leakcheck_incidents.catalog import INCIDENTS
+    from pytest_leakcheck.page import command as report_command
+    from pytest_leakcheck.watch import command as watch_command
 
     parser = argparse.ArgumentParser(
         prog="pytest-leakcheck", description="Leaks of real trainings, to see for yourself."
@@ -38,7 +39,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     repro.add_argument(
         "--arm", metavar="ARM", help="leaky, fixed or another of its arms; alone it exits as pytest does"
     )
-    given = parser.parse_args(arguments)
+    for command in (watch_command, report_command):
+        command.add_parser(commands)
+    words, to_start = watch_command.split_command(sys.argv[1:] if arguments is None else arguments)
+    given = parser.parse_args(words, argparse.Namespace(run=_repro, to_start=to_start))
+    status: int = given.run(given)
+    return status
+
+
+def _repro(given: argparse.Namespace) -> int:
+    from leakcheck_incidents.catalog import INCIDENTS
+
     if given.incident is None:
         wide = max(map(len, INCIDENTS)) + 2
         for incident in INCIDENTS.values():

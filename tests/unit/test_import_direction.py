@@ -13,6 +13,29 @@ PACKAGE = Path(pytest_leakcheck.__file__).parent
 # From the top down; a module may import its own layer and those below.
 LAYERS = (
     {"cli"},
+    # What a shell and a page need; no part of the plugin, which may import none of it.
+    {"watch.command", "page.command"},
+    {"watch.told"},
+    {"watch.table", "watch.training"},
+    {"watch.words"},
+    {"watch.following", "watch.outlook"},
+    {"watch.history", "watch.ledger"},
+    {
+        "page",
+        "page.findings",
+        "page.picture",
+        "page.render",
+        "page.values",
+        "watch",
+        "watch.allowance",
+        "watch.devices",
+        "watch.events",
+        "watch.newcomers",
+        "watch.room",
+        "watch.slope",
+        "watch.steps",
+        "watch.tree",
+    },
     {
         "plugin",
         "hookspecs",
@@ -115,7 +138,8 @@ LAYERS = (
     {"resources"},
     {"units"},
 )
-KNOW_PYTEST = LAYERS[1] - {"measurement"}
+KNOW_PYTEST = next(layer for layer in LAYERS if "plugin" in layer) - {"measurement"}
+BESIDE = ("watch", "page")
 HEIGHT = {module: -depth for depth, layer in enumerate(LAYERS) for module in layer}
 
 
@@ -171,6 +195,13 @@ def test_no_module_imports_from_above_and_few_import_pytest() -> None:
     own = {name.partition(".")[0] for name in imports(modules.pop(""))}
     assert own == {"__future__", "typing", "importlib"}
     assert violations(modules) == []
+
+
+def test_watch_and_page_do_without_the_modules_that_know_pytest() -> None:
+    known = {f"pytest_leakcheck.{module}" for module in KNOW_PYTEST}
+    beside = {module: text for module, text in sources().items() if module.partition(".")[0] in BESIDE}
+    assert len(beside) > len(BESIDE)
+    assert [module for module, text in beside.items() if known & set(imports(text))] == []
 
 
 def test_a_planted_violation_is_found() -> None:

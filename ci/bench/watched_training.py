@@ -1,0 +1,69 @@
+"""A training to be watched: PyAV's loaders, leaky or mended, in workers of torch's DataLoader. One step is one switch.
+
+Usage: python ci/bench/watched_training.py leaky|fixed WORKERS SWITCHES LIMIT        (ends early where a worker fails)
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+from leakcheck_incidents.media import Clip, write_clip
+from leakcheck_incidents.pyav_loader.chunks import Recording
+from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
+from pytest_leakcheck.watch.training import Watcher
+
+FRAMES = 20
+GOP = 10
+CAMERAS = 9
+
+
+def learner() -> Callable[[list[float]], None]:
+    """A step of learning, some 10 ms on one core: the workers wait for it, as they do in trainings."""
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Conv2d(9, 32, 3), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+
+    def learn(means: list[float]) -> None:
+        optimizer.zero_grad()
+        pictures = torch.tensor(means).reshape(1, CAMERAS, 1, 1).expand(1, CAMERAS, 96, 96)
+        model(pictures).square().mean().backward()
+        optimizer.step()
+
+    return learn
+
+
+def train(arm: str, workers: int, switches: int) -> int:
+    """Take so many switches, or until a worker fails. Returns how many were taken."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_clip(Clip(width=64, height=64, frames=FRAMES, gop=GOP), Path(folder, "clip.mp4"))
+        videos = {(f"camera{number}", "rgb"): path for number in range(CAMERAS)}
+        setting = Setting("fork", prefetch=2, collector=False, workers=workers)
+        implementation = import_module(f"leakcheck_incidents.pyav_loader.{arm}")
+        parent = Parent(Switches(implementation, Recording(videos, FRAMES, GOP), setting), setting)
+        taken = 0
+        learn = learner()
+        with Watcher() as watcher:
+            try:
+                while taken < switches:
+                    learn(parent.take())
+                    taken += 1
+                    watcher.step()
+            except RuntimeError as error:
+                print(str(error).strip().splitlines()[-1])
+        parent.close()
+    return taken
+
+
+if __name__ == "__main__":
+    limit = int(sys.argv[4])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    print("taken:", train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    print("at:", time.time())

@@ -1,0 +1,131 @@
+"""What ``pytest --leakcheck-json=FILE`` wrote, as a `Page`: an arm per test, a chart per resource that was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.page.values import XY, Arm, Chart, Curve, Page, Tone
+from pytest_leakcheck.report.culprit import rows
+from pytest_leakcheck.report.glyphs import UNICODE
+from pytest_leakcheck.report.json import SCHEMA
+from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.series import Recording, RecordingError
+from pytest_leakcheck.units import format_amount, format_rate
+
+TONES: Final[Mapping[str, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
+_WORST: Final = ("red", "yellow", "green")
+_LABEL: Final = 13
+_TEXT: Final = 80 - _LABEL
+# A test under `leakcheck` is judged on a dozen resources; of those in order, so many are drawn.
+_MOST_QUIET: Final = 2
+
+
+class ReportError(ValueError):
+    """A file that is no report of findings; the message names what is wrong with it."""
+
+
+def page_of_findings(data: object, title: str) -> Page:
+    """The page of a whole report.
+
+    Args:
+        data: The file's content, decoded.
+        title: Of the page.
+
+    Raises:
+        ReportError: It is something else, of another version, or damaged.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
+        raise ReportError("no report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
+    if data.get("schema") != SCHEMA:
+        raise ReportError(f"schema {data.get('schema')!r} is not {SCHEMA}: written by another version")
+    try:
+        recordings = {one.test: one for one in map(Recording.from_json, data["recordings"])}
+        by_test = [(test, list(entries)) for test, entries in groupby(data["findings"], key=lambda one: one["test"])]
+        arms = tuple(arm_of_test(test, entries, recordings.get(test)) for test, entries in by_test)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = error if isinstance(error, RecordingError) else f"{type(error).__name__}: {error}"
+        raise ReportError(f"a damaged report: {what}") from error
+    partial = any(recording.stopped == "interrupted" for recording in recordings.values())
+    return Page(title, (_count(arms),), arms, partial=partial)
+
+
+def arm_of_test(test: str, entries: Sequence[Mapping[str, Any]], recording: Recording | None) -> Arm:
+    """One test.
+
+    Args:
+        test: Its node id.
+        entries: Its findings, one per verdict, as in the JSON file.
+        recording: Its readings, where there are any.
+    """
+    colours = {one["colour"] for one in entries}
+    worst = next((colour for colour in _WORST if colour in colours), "green")
+    culprit = next((one["culprit"] for one in entries if one["culprit"]), None)
+    told = [one for one in entries if one["colour"] != "green"]
+    quiet = [one for one in entries if one["colour"] == "green"][:_MOST_QUIET]
+    charts = (chart_of_verdict(one, recording) for one in (*told, *quiet))
+    return Arm(
+        name=test,
+        tone=TONES[worst],
+        verdicts=tuple(map(verdict_line, entries)),
+        culprit=culprit_text(Culprit.from_json(culprit)) if culprit else "",
+        charts=tuple(chart for chart in charts if chart is not None),
+    )
+
+
+def chart_of_verdict(entry: Mapping[str, Any], recording: Recording | None) -> Chart | None:
+    """The readings that a verdict rests on; over an axis, the peaks. None where there are fewer than two."""
+    resource = find_resource(entry["resource"])
+    title = f"{entry['resource']}: {resource.plural}"
+    if entry["points"]:
+        peaks = tuple((float(one["size"]), float(one["peak"])) for one in entry["points"])
+        return Chart(title, resource.unit, "size", (Curve("", peaks, TONES[entry["colour"]]),), verdict_line(entry))
+    curve = curve_of(entry, recording, "")
+    if curve is None or recording is None:
+        return None
+    limit = recording.limits.get(entry["resource"])
+    return Chart(title, resource.unit, "iteration", (curve,), verdict_line(entry), limit)
+
+
+def curve_of(entry: Mapping[str, Any], recording: Recording | None, name: str) -> Curve | None:
+    """The series of one verdict under a name of its own, to be laid beside that of another arm."""
+    series = recording.find(entry["resource"]) if recording is not None else None
+    if series is None or series.iterations < 1:
+        return None
+    points = tuple((float(at), float(value)) for at, value in enumerate(series.readings))
+    return Curve(name, points, TONES[entry["colour"]], _line(points, entry))
+
+
+def verdict_line(entry: Mapping[str, Any]) -> str:
+    """One verdict in a line; an ``ok`` with what would have been caught."""
+    unit = find_resource(entry["resource"]).unit
+    said = f"{entry['resource']} {entry['verdict'].replace('_', ' ')}"
+    if entry["reason"]:
+        said += f": {entry['reason']}"
+    if entry["verdict"] == "ok" and entry["floor"]:
+        per = "size" if entry["points"] else "iteration"
+        said += f"; would have caught {format_amount(entry['floor'], unit)} per {per}"
+    elif entry["slope"] and format_rate(entry["slope"], unit) not in entry["reason"] and not entry["points"]:
+        said += f" ({format_rate(entry['slope'], unit)})"
+    return said
+
+
+def culprit_text(culprit: Culprit) -> str:
+    """The rows of the terminal's report, label before text."""
+    return "\n".join(f"{label:<{_LABEL}}{text}".rstrip() for label, text in rows(culprit, _TEXT, UNICODE))
+
+
+def _line(points: Sequence[XY], entry: Mapping[str, Any]) -> tuple[XY, XY] | None:
+    """The slope that was judged, over the half that it was judged on, ending where the readings end."""
+    if not entry["slope"] or entry["verdict"] not in ("leak", "over_budget"):
+        return None
+    (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]
+    return (x0, y1 - entry["slope"] * (x1 - x0)), (x1, y1)
+
+
+def _count(arms: Sequence[Arm]) -> str:
+    names: Mapping[Tone, str] = {"bad": "red", "unsure": "yellow", "good": "green"}
+    counts = {name: sum(arm.tone == tone for arm in arms) for tone, name in names.items()}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "No test was measured."

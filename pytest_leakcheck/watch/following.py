@@ -1,0 +1,123 @@
+"""One watch: reads the tree, and now and then what is dear, and hands on each event to the ledger and the history."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pytest_leakcheck.watch.allowance import Allowance
+from pytest_leakcheck.watch.devices import Devices
+from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
+from pytest_leakcheck.watch.history import History
+from pytest_leakcheck.watch.ledger import Ledger
+from pytest_leakcheck.watch.newcomers import Newcomers
+from pytest_leakcheck.watch.room import fd_limit, memory_room
+from pytest_leakcheck.watch.tree import Tree, command_of
+
+# Of one core each: what descriptors point to, limits, memory of devices; and seconds of one core for the beginning.
+_SHARE: Final = 0.00005
+_CREDIT: Final = 0.02
+
+
+class Following:
+    """A tree of processes that is followed.
+
+    Attributes:
+        history: What was seen so far.
+    """
+
+    def __init__(self, root: int, ledger: Ledger | None, interval: float) -> None:
+        """
+        Args:
+            root: The process at the top.
+            ledger: Where events are appended; closed by the caller.
+            interval: Seconds between samples, as the ledger tells it.
+
+        Raises:
+            WatchError: There is no such process.
+            OSError: The ledger cannot be written.
+        """
+        self._tree = Tree(root)
+        self._ledger = ledger
+        self._newcomers, self._devices = Newcomers(), Devices()
+        self._look, self._limits, self._driver = (Allowance(_SHARE, _CREDIT) for _ in range(3))
+        self._on_devices: dict[str, tuple[int, int]] = {}
+        began = Began(time.time(), root, command_of(root), interval)
+        self.history = History(began)
+        if ledger is not None:
+            ledger.write(began)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the root is gone, or the watch was ended."""
+        return self._tree.ended or bool(self.history.ended)
+
+    def sample(self, step: int | None = None) -> Sample:
+        """Read everything that is due."""
+        sample = self._tree.sample(step)
+        if not self.history.samples:
+            self._meet(sample.processes)
+        for event in self._tree.events():
+            self._tell(event)
+            if isinstance(event, Came):
+                self._meet({pid: sample.processes[pid] for pid in event.names if pid in sample.processes})
+        if self._driver.due:
+            self._on_devices = self._driver.do(lambda: self._devices.read(sample.processes.keys()))
+            if self._devices.note and self._devices.note not in self.history.notes:
+                self._tell(Note(sample.at, self._devices.note))
+        totals = {**sample.totals, **{name: used for name, (used, _free) in self._on_devices.items()}}
+        sample = Sample(sample.at, sample.step, totals, sample.processes, sample.gone)
+        if sample.processes:
+            # When all are gone there is nothing that fell to 0.
+            self._tell(sample)
+        if self._limits.due:
+            self._limits.do(lambda: self._tell_limits(sample))
+        if self._look.due:
+            self._look.do(lambda: self._tell_news(sample))
+        return sample
+
+    def end(self, because: str) -> None:
+        """The watch is over. A second call does nothing."""
+        if not self.history.ended:
+            if not self._tree.ended:
+                # Of what leaks the last state is wanted, whatever it costs.
+                self._tell_news(self.sample())
+            self._tell(Ended(time.time(), because))
+            self._tree.close()
+            self._devices.close()
+
+    def _meet(self, processes: Mapping[int, Reading]) -> None:
+        """What is only seen of a process that is new: where it ends, and what it began with."""
+        fds = {pid: limit for pid in processes if (limit := fd_limit(pid)) is not None}
+        self._tell(Limits(time.time(), fds, self.history.room, self.history.because))
+        self._newcomers.meet(processes)
+
+    def _tell(self, event: Event) -> None:
+        self.history.absorb(event)
+        if self._ledger is not None:
+            self._ledger.write(event)
+
+    def _tell_limits(self, sample: Sample) -> None:
+        known = self.history.limits
+        fds = {
+            pid: limit for pid in sample.processes if (limit := fd_limit(pid)) is not None and limit != known.get(pid)
+        }
+        room = {name: free for name, (_used, free) in self._on_devices.items()}
+        because = {name: f"device {name.partition(':')[2]}" for name in room}
+        memory = memory_room(self._tree.root) or memory_room(os.getpid())
+        if memory is not None:
+            room["rss"], because["rss"] = memory
+        self._tell(Limits(sample.at, fds, room, because))
+
+    def _tell_news(self, sample: Sample) -> None:
+        found = self._newcomers.look(sample.processes)
+        if found:
+            self._tell(News(sample.at, found))
+
+
+def default_ledger(root: int) -> Path:
+    """Where a watch is written if nobody says where: in this folder."""
+    return Path(f"watch-{root}.jsonl")

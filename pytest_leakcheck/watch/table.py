@@ -1,0 +1,103 @@
+"""What is shown while a watch runs: a table that is redrawn on a terminal, by rich, and plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
+
+from pytest_leakcheck.watch.allowance import Allowance
+from pytest_leakcheck.watch.history import History
+from pytest_leakcheck.watch.words import Row, lines, new_lines, process_rows, rows, title
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+# Of one core; a table of a tree takes 10 to 30 ms.
+_SHARE: Final = 0.0002
+_CREDIT: Final = 0.05
+# Plain lines come at ever longer distances: after 5 s, then each time half as much again, up to ten minutes.
+_FIRST: Final = 5.0
+_GROWS: Final = 1.5
+_LONGEST: Final = 600.0
+# Below this many columns what a counter has gained is left out.
+_NARROW: Final = 60
+
+
+class Screen(Protocol):
+    """Where a watch is shown."""
+
+    def show(self, history: History) -> None:
+        """Show the state, if it is time."""
+        ...
+
+
+class Lines:
+    """Prints the state from time to time."""
+
+    def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file, self._clock = file, clock
+        self._wait = _FIRST
+        self._due = clock() + _FIRST
+
+    def show(self, history: History) -> None:
+        if self._clock() >= self._due and history.samples:
+            print(*lines(history), sep="\n", file=self._file, flush=True)
+            self._wait = min(_LONGEST, self._wait * _GROWS)
+            self._due = self._clock() + self._wait
+
+
+class Table:
+    """Redraws a table as often as a share of one core allows, or at a distance that is asked for."""
+
+    def __init__(self, draw: Callable[[RenderableType], None], console: Console, refresh: float | None) -> None:
+        """Args: refresh: Seconds; None goes by the share."""
+        self._draw, self._console = draw, console
+        self._allowance = Allowance(_SHARE, _CREDIT)
+        self._refresh, self._due = refresh, float("-inf")
+
+    def show(self, history: History) -> None:
+        if self._refresh is None and self._allowance.due:
+            self._allowance.do(lambda: self._draw(table(history, self._console.width)))
+        elif self._refresh is not None and time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._refresh
+            self._draw(table(history, self._console.width))
+
+
+@contextmanager
+def live_table(console: Console, refresh: float | None) -> Iterator[Table]:
+    """A table in a place of its own at the bottom of the terminal, which stays when it is over."""
+    from rich.live import Live
+
+    # Without a thread of its own that redraws: that would cost more than the watch.
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield Table(lambda drawn: live.update(drawn, refresh=True), console, refresh)
+
+
+def table(history: History, width: int) -> RenderableType:
+    """The state, to be printed by rich; texts of the system are never read as markup."""
+    from rich.console import Group
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    wide = width >= _NARROW
+    drawn = RichTable(box=None, padding=(0, 1, 0, 0), expand=False)
+    drawn.add_column("")
+    drawn.add_column("now", justify="right", no_wrap=True)
+    if wide:
+        drawn.add_column("gained", justify="right", no_wrap=True)
+    drawn.add_column("growth, and when it ends", overflow="fold")
+
+    def add(row: Row, style: str) -> None:
+        cells = [row.now, row.gained] if wide else [row.now]
+        ends = f"\nends in {row.ends}" if row.ends else ""
+        drawn.add_row(*(Text(text, style=style) for text in (row.name, *cells, row.growth + ends)))
+
+    for row in rows(history):
+        add(row, "bold red" if row.ends else "")
+    for row in process_rows(history):
+        add(row, "dim" if not row.ends else "red")
+    new = [Text(f"new  {text}") for text in new_lines(history)]
+    notes = [Text(f"note {text}", style="yellow") for text in history.notes]
+    return Group(Text(title(history), style="bold"), drawn, *new, *notes)

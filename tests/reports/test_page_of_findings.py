@@ -1,0 +1,114 @@
+"""What --leakcheck-json wrote, as a page: a leak red with its line and its cause, the mended test green with its floor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projects import HEAD, Project
+from pytest_leakcheck.page.findings import ReportError, page_of_findings
+
+LEAKY = """
+    @pytest.mark.fd_budget(0)
+    def test_it():
+        leak()
+"""
+MENDED = """
+    @pytest.mark.fd_budget(0)
+    def test_it():
+        os.close(os.open(__file__, os.O_RDONLY))
+"""
+
+SIZES = """
+    @pytest.mark.scaling_budget("n", [8, 16, 32], in_flight="<= 8")
+    def test_it(n, leakcheck):
+        leakcheck.gauge("in_flight", n)
+"""
+
+
+def measured(project: Project, body: str) -> dict[str, Any]:
+    project.write("test_it.py", HEAD + body)
+    project.run()
+    data: dict[str, Any] = json.loads((project.folder / "findings.json").read_text(encoding="utf-8"))
+    return data
+
+
+def test_a_leak_and_its_mending(project: Project) -> None:
+    page = page_of_findings(measured(project, LEAKY), "findings.json")
+    (arm,) = page.arms
+    assert (arm.name, arm.tone) == ("test_it.py::test_it", "bad")
+    assert arm.verdicts == ("fd leak: +1.0/iter sustained over 17 iterations",)
+    assert "test_it.py:4 in leak()" in arm.culprit
+    (chart,) = arm.charts
+    (curve,) = chart.curves
+    assert [y - curve.points[0][1] for _x, y in curve.points] == list(range(18))
+    assert curve.line is not None
+    (x0, y0), (x1, y1) = curve.line
+    assert (y1 - y0) / (x1 - x0) == 1.0
+
+    page = page_of_findings(measured(project, MENDED), "findings.json")
+    (arm,) = page.arms
+    assert (arm.tone, arm.culprit, arm.charts[0].curves[0].line) == ("good", "", None)
+    assert arm.verdicts[0].startswith("fd ok; would have caught ")
+    assert page.summary == ("1 green",)
+
+
+def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
+    (arm,) = page_of_findings(measured(project, SIZES), "findings.json").arms
+    (chart,) = arm.charts
+    assert arm.tone == "bad"
+    assert chart.axis == "size"
+    assert chart.curves[0].points == ((8.0, 8.0), (16.0, 16.0), (32.0, 32.0))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "no report of findings"),
+        ({"findings": 3}, "no report of findings"),
+        ({"findings": [], "schema": 99}, "schema 99 is not 1"),
+        ({"findings": [{"test": "a"}], "schema": 1, "recordings": []}, "damaged report: KeyError"),
+        ({"findings": [], "schema": 1, "recordings": [3]}, "damaged report: a recording is a JSON object"),
+    ],
+)
+def test_what_is_no_report_says_so(data: object, said: str) -> None:
+    with pytest.raises(ReportError, match=said):
+        page_of_findings(data, "x")
+
+
+def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest_leakcheck.cli", "report", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_command(project: Project) -> None:
+    measured(project, LEAKY)
+    out = project.folder / "out"
+    done = report(project.folder / "findings.json", "--out", out, "--no-open")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(one.name for one in out.iterdir()) == ["findings.html", "findings.png"]
+    assert "sustained over 17 iterations" in (out / "findings.html").read_text(encoding="utf-8")
+
+
+def test_the_command_without_a_file_that_it_knows(tmp_path: Path) -> None:
+    done = report(tmp_path / "none.json")
+    assert done.returncode == 2
+    assert "No such file" in done.stderr
+    (tmp_path / "other.json").write_text("{]", encoding="utf-8")
+    assert report(tmp_path / "other.json").returncode == 2
+
+
+def test_without_the_extra_it_says_what_installs_it(tmp_path: Path) -> None:
+    script = (
+        "import sys, importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'matplotlib' else find(name, *more)\n"
+        "from pytest_leakcheck.cli import main; sys.exit(main(['report', 'x.json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "needs matplotlib: pip install 'pytest-leakcheck[report]'" in done.stderr
