@@ -10,10 +10,10 @@ from statistics import median
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.floor import detection_floor
+from pytest_leakcheck.judge import RETAINED, SCARCE
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import Resource, find_resource
 from pytest_leakcheck.units import Unit
-from pytest_leakcheck.verdict import RETAINED, SCARCE
 from pytest_leakcheck.watch.history import History, Track
 from pytest_leakcheck.watch.slope import FEWEST, Slope, fit_slope
 

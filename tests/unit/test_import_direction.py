@@ -14,7 +14,11 @@ PACKAGE = Path(pytest_leakcheck.__file__).parent
 LAYERS = (
     {"cli"},
     # What a shell and a page need; no part of the plugin, which may import none of it.
-    {"watch.command", "page.command"},
+    {"watch.command", "repro.command"},
+    {"repro.live", "repro.picture"},
+    {"repro.course", "repro.outcome"},
+    {"repro.arm"},
+    {"repro", "repro.difference", "repro.feed", "page.command"},
     {"watch.told"},
     {"watch.table", "watch.training"},
     {"watch.words"},
@@ -138,8 +142,8 @@ LAYERS = (
     {"resources"},
     {"units"},
 )
-KNOW_PYTEST = next(layer for layer in LAYERS if "plugin" in layer) - {"measurement"}
-BESIDE = ("watch", "page")
+KNOW_PYTEST = next(layer for layer in LAYERS if "plugin" in layer) - {"measurement"} | {"repro.feed"}
+BESIDE = ("watch", "page", "repro")
 HEIGHT = {module: -depth for depth, layer in enumerate(LAYERS) for module in layer}
 
 

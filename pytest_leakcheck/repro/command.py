@@ -1,0 +1,202 @@
+"""``pytest-leakcheck repro``: lists the incidents, or runs one, tells what it came to, and draws it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import webbrowser
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from pytest_leakcheck.page.command import missing_for_page
+from pytest_leakcheck.repro.arm import Follower, Options, Run, run_arm
+from pytest_leakcheck.repro.difference import difference
+from pytest_leakcheck.repro.live import follow_in_lines, follow_in_table
+from pytest_leakcheck.repro.outcome import Check, check_arm, is_red, to_json
+
+if TYPE_CHECKING:
+    from leakcheck_incidents.catalog import Incident
+
+# As pytest's own, where one arm is run: 0 green, 1 red. With all arms 0 says that each came out as it must.
+AS_IT_MUST: Final = 0
+NOT_AS_IT_MUST: Final = 1
+WRONG_USE: Final = 2
+SOMETHING_MISSING: Final = 3
+# As a shell says of what SIGINT has ended.
+INTERRUPTED: Final = 130
+
+
+class WrongUse(ValueError):
+    """What was asked for cannot be done; the message says what was seen, whose it is and what to do."""
+
+
+def add_parser(commands: Any) -> None:
+    """Register ``repro`` with the parsers of the shell command."""
+    parser = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm, then the mended one")
+    parser.add_argument("incident", nargs="?", metavar="INCIDENT", help="its name; left out, all are listed")
+    parser.add_argument(
+        "--arm", metavar="ARM", help="leaky, fixed or another of its arms; alone it exits as pytest does"
+    )
+    parser.add_argument(
+        "--iterations", type=int, metavar="N", help="so many of each test, in place of as many as needed"
+    )
+    parser.add_argument("--ceiling", metavar="LIMITS", default="", help="run into a limit of its own: fd=256, rss=1GiB")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON, and all else to stderr")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write the page and the picture there (leakcheck-repro)"
+    )
+    parser.add_argument("--no-open", action="store_true", help="do not show the page in a browser")
+    parser.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the command.
+
+    Returns:
+        The exit status: with one arm pytest's; with all 0 when each came out as it must, else 1. 2 for wrong use, 3 when
+        something that the incident needs is missing, 130 when interrupted.
+    """
+    from leakcheck_incidents.catalog import INCIDENTS
+
+    if given.incident is None:
+        print(*_listed(INCIDENTS.values()), sep="\n")
+        return AS_IT_MUST
+    try:
+        incident, arms, options = _read(given, INCIDENTS)
+        folder: Path = given.out or Path("leakcheck-repro")
+        _make(folder)
+    except WrongUse as error:
+        print(f"pytest-leakcheck repro {given.incident}: {error}", file=sys.stderr)
+        return WRONG_USE
+    if incident.missing:
+        print(f"{incident.name}: {_state(incident)}", file=sys.stderr)
+        return SOMETHING_MISSING
+    file = sys.stderr if given.json else sys.stdout
+    runs: list[Run] = []
+    for arm in arms:
+        runs.append(_run(incident, arm, options, file, heading=given.arm is None))
+        if runs[-1].interrupted:
+            break
+    checks = [check_arm(incident, one, changed=options.is_changed) for one in runs]
+    if given.arm is None:
+        _tell(incident, runs, checks, file)
+    written = _draw(incident, runs, checks, folder, file)
+    if given.json:
+        arms_json = [to_json(one, of_run) for one, of_run in zip(runs, checks, strict=True)]
+        print(json.dumps({"incident": incident.name, "arms": arms_json}, indent=2))
+    if written is not None and not given.no_open and file.isatty() and not runs[-1].interrupted:
+        webbrowser.open(written.resolve().as_uri())
+    return _status(runs, checks, alone=given.arm is not None)
+
+
+def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[Incident, tuple[str, ...], Options]:
+    """
+    Raises:
+        WrongUse: It names nothing that there is.
+    """
+    if given.incident not in incidents:
+        raise WrongUse(f"no such incident; there are: {', '.join(incidents)}")
+    incident = incidents[given.incident]
+    if given.arm is not None and given.arm not in incident.arms:
+        raise WrongUse(f"--arm {given.arm}: no such arm; there are: {', '.join(incident.arms)}")
+    if given.iterations is not None and given.iterations < 1:
+        raise WrongUse(f"--iterations {given.iterations}: at least 1")
+    if given.ceiling:
+        from pytest_leakcheck.ceiling import CeilingError, read_option
+
+        try:
+            read_option(given.ceiling)
+        except CeilingError as error:
+            raise WrongUse(f"--ceiling {given.ceiling}: {error}") from None
+    # A report is read in columns of 80; narrower ones would be broken by the terminal.
+    options = Options(given.iterations, given.ceiling, max(80, get_terminal_size().columns), sys.stdout.isatty())
+    return incident, (given.arm,) if given.arm is not None else tuple(incident.arms), options
+
+
+def _make(folder: Path) -> None:
+    """
+    Raises:
+        WrongUse: Nothing can be written there; better now than after the runs.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongUse(f"--out {folder}: {error.strerror}; name a folder that can be written") from None
+
+
+def _listed(incidents: Any) -> list[str]:
+    wide = max(len(incident.name) for incident in incidents) + 2
+    return [
+        line
+        for incident in incidents
+        for line in (f"{incident.name:<{wide}}{incident.title}", f"{'':<{wide}}{_state(incident)}")
+    ]
+
+
+def _state(incident: Incident) -> str:
+    if incident.missing:
+        return f"needs {' and '.join(incident.missing)}: pip install 'pytest-leakcheck[{incident.extra}]'"
+    return f"ready: pytest-leakcheck repro {incident.name}"
+
+
+def _run(incident: Incident, arm: str, options: Options, file: TextIO, *, heading: bool) -> Run:
+    colour = "red" if is_red(incident, arm) else "green"
+    if heading:
+        print(f"\n=== {incident.name}, {arm} arm: must come out {colour} ===\n", file=file, flush=True)
+    with _follower(file, f"{incident.name}, {arm} arm", partial(_watched, incident, arm)) as follower:
+        done = run_arm(incident, arm, options, follower)
+    print(done.said, file=file)
+    return done
+
+
+def _watched(incident: Incident, arm: str, test: str) -> str:
+    """What a test is watched for, while it runs: what it is expected to be told of first."""
+    return next((one.resource for one in incident.arms[arm] if one.test in test), "fd")
+
+
+def _follower(file: TextIO, title: str, watched: Callable[[str], str]) -> AbstractContextManager[Follower]:
+    if not file.isatty() or find_spec("rich") is None:
+        return follow_in_lines(file, watched)
+    from rich.console import Console
+
+    return follow_in_table(Console(file=file), title, watched)
+
+
+def _tell(incident: Incident, runs: Sequence[Run], checks: Sequence[Sequence[Check]], file: TextIO) -> None:
+    """What each arm came to, and the lesson."""
+    for run, of_run in zip(runs, checks, strict=True):
+        print(*(f"  {check.text}" for check in of_run), sep="\n", file=file)
+        count = f"{sum(check.right for check in of_run)} of {len(of_run)} as it must be"
+        partial = " (partial: interrupted)" if run.interrupted else ""
+        print(f"{run.arm} arm: {count}{partial}\n", file=file)
+    if diff := difference(incident):
+        print(diff, file=file)
+
+
+def _draw(
+    incident: Incident, runs: Sequence[Run], checks: Sequence[Sequence[Check]], folder: Path, file: TextIO
+) -> Path | None:
+    """The page and the picture; None where they cannot be made, which is said."""
+    if missing := missing_for_page():
+        print(f"no page and no picture: {missing}", file=file)
+        return None
+    from pytest_leakcheck.page.render import write_page
+    from pytest_leakcheck.repro.picture import page_of_runs
+
+    written = write_page(page_of_runs(incident, runs, checks, difference(incident)), folder, incident.name)
+    print(written.html, *([written.png] if written.png else []), sep="\n", file=file)
+    return written.html
+
+
+def _status(runs: Sequence[Run], checks: Sequence[Sequence[Check]], *, alone: bool) -> int:
+    if any(run.interrupted for run in runs):
+        return INTERRUPTED
+    if alone:
+        return runs[0].status
+    return AS_IT_MUST if all(check.right for of_run in checks for check in of_run) else NOT_AS_IT_MUST

@@ -1,0 +1,52 @@
+"""A pytest plugin that tells another process what this one is at: ``-p pytest_leakcheck.repro.feed``.
+
+A JSON object per line, appended to the file that `VARIABLE` names: a test begins, is so far, has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck.progress import Progress, follow
+
+VARIABLE: Final = "LEAKCHECK_FEED"
+
+
+class _Feed:
+    """Opened before anything is measured, and never closed: its descriptor is part of every start."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._test = ""
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._test = nodeid
+        self._write({"event": "begin", "test": nodeid})
+
+    def progress(self, progress: Progress) -> None:
+        self._write({"event": "progress", "test": self._test, **progress.to_json()})
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        findings = getattr(report, "leakcheck", ())
+        verdicts = {one["resource"]: one["outcome"] for finding in findings for one in finding["verdicts"]}
+        if report.when == "call" or not report.passed:
+            told = {"event": "end", "test": report.nodeid, "outcome": report.outcome, "verdicts": verdicts}
+            self._write(told)
+
+    def _write(self, told: dict[str, Any]) -> None:
+        # In one go, so that no line is ever read in halves.
+        os.write(self._file, (json.dumps(told) + "\n").encode())
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = os.environ.get(VARIABLE)
+    if path is None:
+        raise pytest.UsageError(f"pytest_leakcheck.repro.feed: {VARIABLE} names no file to write to")
+    feed = _Feed(path)
+    config.pluginmanager.register(feed, "leakcheck-feed")
+    follow(feed.progress)
