@@ -53,7 +53,7 @@ class Telling:
         """Args: most: Iterations that it may take."""
         self._followers = tuple(_followers)
         self._most = most
-        self._last = 0.0
+        self._last = float("-inf")
 
     def tell(self, rows: Rows, verdicts: Mapping[str, Verdict], state: State = "measuring") -> bool:
         """Tell it, where it is time to. Returns whether anything was told: what that took is the harness's own work."""

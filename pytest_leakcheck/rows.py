@@ -35,9 +35,9 @@ class Rows:
         return self._filled(resource)[self.n]
 
     def levels(self) -> dict[str, int]:
-        """The last reading of what is read in every row, by resource."""
-        paced = {id(one.column) for one in self._paced}
-        return {name: column[self.n] for name, column in self._columns.items() if id(column) not in paced}
+        """The last reading of each counter, by resource; of one that is read rarely it may be of an earlier row."""
+        paced = {id(one.column): one.last for one in self._paced}
+        return {name: paced.get(id(column), column[self.n]) for name, column in self._columns.items()}
 
     def above_start(self, resource: str) -> int:
         column = self._filled(resource)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
@@ -19,6 +19,7 @@ TONES: Final[Mapping[str, Tone]] = {"green": "good", "yellow": "unsure", "red": 
 _WORST: Final = ("red", "yellow", "green")
 _LABEL: Final = 13
 _TEXT: Final = 80 - _LABEL
+BY_COLLECTOR: Final = ", given back by the collector alone"
 # A test under `leakcheck` is judged on a dozen resources; of those in order, so many are drawn.
 _MOST_QUIET: Final = 2
 
@@ -78,24 +79,40 @@ def arm_of_test(test: str, entries: Sequence[Mapping[str, Any]], recording: Reco
 def chart_of_verdict(entry: Mapping[str, Any], recording: Recording | None) -> Chart | None:
     """The readings that a verdict rests on; over an axis, the peaks. None where there are fewer than two."""
     resource = find_resource(entry["resource"])
-    title = f"{entry['resource']}: {resource.plural}"
+    released = is_of_collector(entry)
+    title = f"{entry['resource']}: {resource.plural}{BY_COLLECTOR if released else ''}"
     if entry["points"]:
         peaks = tuple((float(one["size"]), float(one["peak"])) for one in entry["points"])
         return Chart(title, resource.unit, "size", (Curve("", peaks, TONES[entry["colour"]]),), verdict_line(entry))
-    curve = curve_of(entry, recording, "")
+    curve = curve_of(entry, recording, "", released=released)
     if curve is None or recording is None:
         return None
     limit = recording.limits.get(entry["resource"])
     return Chart(title, resource.unit, "iteration", (curve,), verdict_line(entry), limit)
 
 
-def curve_of(entry: Mapping[str, Any], recording: Recording | None, name: str) -> Curve | None:
-    """The series of one verdict under a name of its own, to be laid beside that of another arm."""
+def curve_of(
+    entry: Mapping[str, Any], recording: Recording | None, name: str, *, released: bool = False
+) -> Curve | None:
+    """The series of one verdict under a name of its own, to be laid beside that of another arm.
+
+    Args:
+        entry: The finding.
+        recording: Its readings.
+        name: Of the curve.
+        released: Draw what the collector has given back until each iteration, and not what is held.
+    """
     series = recording.find(entry["resource"]) if recording is not None else None
     if series is None or series.iterations < 1:
         return None
-    points = tuple((float(at), float(value)) for at, value in enumerate(series.readings))
+    readings = accumulate(series.released, initial=0) if released else series.readings
+    points = tuple((float(at), float(value)) for at, value in enumerate(readings))
     return Curve(name, points, TONES[entry["colour"]], _line(points, entry))
+
+
+def is_of_collector(entry: Mapping[str, Any]) -> bool:
+    """Whether a verdict is about what the collector gave back, where what is held stands still."""
+    return bool(entry["verdict"] == "unclosed")
 
 
 def verdict_line(entry: Mapping[str, Any]) -> str:

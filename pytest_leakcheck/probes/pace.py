@@ -50,6 +50,11 @@ class Pace:
         """The row in which it is to be read next."""
         return self._rows[1]
 
+    @property
+    def last(self) -> int:
+        """The last reading."""
+        return self.column[self._rows[0]]
+
     def fill(self, row: int) -> None:
         """Repeat the last reading up to this row."""
         last = self._rows[0]

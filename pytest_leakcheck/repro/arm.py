@@ -97,12 +97,14 @@ def run_arm(incident: Incident, arm: str, options: Options, follower: Follower) 
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={folder / 'report.json'}"]
         command += ["-q", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
-        for plugin in ("leakcheck_incidents.material", "pytest_leakcheck.repro.feed"):
+        for plugin in ("pytest_leakcheck.plugin", "leakcheck_incidents.material", "pytest_leakcheck.repro.feed"):
             command += ["-p", plugin]
         command += ["-k", arm, "--pyargs", incident.tests]
         feed = folder / "feed"
         feed.touch()
-        environment = {**os.environ, VARIABLE: str(feed), "COLUMNS": str(options.width)}
+        # What else is installed for pytest is not part of the incident.
+        alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+        environment = {**os.environ, **alone, VARIABLE: str(feed), "COLUMNS": str(options.width)}
         with (folder / "said").open("w+b") as said, feed.open(encoding="utf-8") as lines:
             told = _events(lines)
             # In a group of its own: an interrupt is passed on once, by us, and all that it starts can be ended with it.

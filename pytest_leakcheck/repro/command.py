@@ -151,7 +151,9 @@ def _run(incident: Incident, arm: str, options: Options, file: TextIO, *, headin
         print(f"\n=== {incident.name}, {arm} arm: must come out {colour} ===\n", file=file, flush=True)
     with _follower(file, f"{incident.name}, {arm} arm", partial(_watched, incident, arm)) as follower:
         done = run_arm(incident, arm, options, follower)
-    print(done.said, file=file)
+    if done.report or not done.interrupted:
+        # Of an interrupted start there is nothing but where the interpreter was.
+        print(done.said, file=file)
     return done
 
 

@@ -16,7 +16,7 @@ class Row:
     """One test.
 
     Attributes:
-        test: Its node id.
+        test: Its node id, without the file.
         state: What it is at.
         iteration: The last one that was told.
         most: There will be no more than so many.
@@ -37,11 +37,6 @@ class Row:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     outcome: str = ""
 
-    @property
-    def name(self) -> str:
-        """Without its file."""
-        return self.test.partition("::")[2] or self.test
-
     def gained(self, resource: str) -> int:
         """Since the first iteration that was told."""
         return self.levels.get(resource, 0) - self.start.get(resource, 0)
@@ -58,7 +53,7 @@ def advance(rows: Mapping[str, Row], events: Iterable[Event]) -> dict[str, Row]:
     for event in events:
         test = event["test"]
         row = rows.get(test, Row(test))
-        if event["event"] == "progress":
+        if event["event"] == "progress" and row.state != "over":
             if not row.start:
                 row = replace(row, began_at=event["iteration"], start=event["levels"])
             row = replace(
@@ -70,6 +65,8 @@ def advance(rows: Mapping[str, Row], events: Iterable[Event]) -> dict[str, Row]:
                 verdicts=event["verdicts"],
             )
         elif event["event"] == "end":
-            row = replace(row, state="over", verdicts=event["verdicts"] or row.verdicts, outcome=event["outcome"])
+            ran = event["iteration"] or row.iteration
+            verdicts = event["verdicts"] or row.verdicts
+            row = replace(row, state="over", iteration=ran, verdicts=verdicts, outcome=event["outcome"])
         rows[test] = row
     return rows

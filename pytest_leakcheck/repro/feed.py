@@ -24,23 +24,34 @@ class _Feed:
         self._test = ""
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._test = nodeid
-        self._write({"event": "begin", "test": nodeid})
+        self._test = _without_file(nodeid)
+        self._write({"event": "begin", "test": self._test})
 
     def progress(self, progress: Progress) -> None:
         self._write({"event": "progress", "test": self._test, **progress.to_json()})
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        findings = getattr(report, "leakcheck", ())
-        verdicts = {one["resource"]: one["outcome"] for finding in findings for one in finding["verdicts"]}
-        if report.when == "call" or not report.passed:
-            told = {"event": "end", "test": report.nodeid, "outcome": report.outcome, "verdicts": verdicts}
-            self._write(told)
+        if report.when != "call" and report.passed:
+            return
+        verdicts = [one for finding in getattr(report, "leakcheck", ()) for one in finding["verdicts"]]
+        told = {
+            "event": "end",
+            "test": _without_file(report.nodeid),
+            "outcome": report.outcome,
+            "iteration": max((one["iterations"] for one in verdicts), default=0),
+            "verdicts": {one["resource"]: one["outcome"] for one in verdicts},
+        }
+        self._write(told)
 
     def _write(self, told: dict[str, Any]) -> None:
         # In one go, so that no line is ever read in halves.
         os.write(self._file, (json.dumps(told) + "\n").encode())
+
+
+def _without_file(nodeid: str) -> str:
+    """The same in the session and in a process that it has started for one test, which sees the file from elsewhere."""
+    return nodeid.partition("::")[2] or nodeid
 
 
 def pytest_configure(config: pytest.Config) -> None:

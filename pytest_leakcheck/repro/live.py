@@ -15,11 +15,13 @@ from pytest_leakcheck.units import format_amount, format_rate
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# What a table has room for, beside what a test is judged by.
-COUNTERS: Final = ("fd", "heap", "thread")
-# Below this many columns the counters are left out.
+# What a table has room for beside what a test is judged by, and the columns that each takes.
+COUNTERS: Final[Mapping[str, int]] = {"fd": 5, "heap": 9, "thread": 6}
+_SO_FAR: Final = 16
+_BAR: Final = 6
+# Below so many columns the counters are left out, and then the bars.
+_WIDE: Final = 76
 _NARROW: Final = 60
-_BAR: Final = 8
 _STYLES: Final[Mapping[str, str]] = {
     "leak": "bold red",
     "over_budget": "bold red",
@@ -57,7 +59,7 @@ def gained(row: Row, resource: str) -> str:
 def lines_of(row: Row, resource: str) -> str:
     """A test that is over, as a line."""
     ran = f", {row.iteration} iterations" if row.iteration else ""
-    return f"  {row.name}: {so_far(row, resource)}{ran}"
+    return f"  {row.test}: {so_far(row, resource)}{ran}"
 
 
 def table(title: str, rows: Sequence[Row], watched: Callable[[str], str], width: int) -> RenderableType:
@@ -66,7 +68,7 @@ def table(title: str, rows: Sequence[Row], watched: Callable[[str], str], width:
     Args:
         title: Above them.
         rows: The tests.
-        watched: By a test's node id, the resource that it is watched for.
+        watched: By a test, the resource that it is watched for.
         width: Columns of the terminal.
     """
     from rich.console import Group
@@ -74,22 +76,22 @@ def table(title: str, rows: Sequence[Row], watched: Callable[[str], str], width:
     from rich.table import Table
     from rich.text import Text
 
-    wide = width >= _NARROW
-    drawn = Table(box=None, padding=(0, 1, 0, 0), expand=False)
-    drawn.add_column("test", overflow="ellipsis", no_wrap=True, ratio=1)
-    if wide:
-        drawn.add_column("", width=_BAR, no_wrap=True)
-    drawn.add_column("iteration", justify="right", no_wrap=True)
-    for resource in COUNTERS if wide else ():
-        drawn.add_column(resource, justify="right", no_wrap=True)
-    drawn.add_column("so far", no_wrap=True)
+    counters = COUNTERS if width >= _WIDE else {}
+    columns = {"": _BAR if width >= _NARROW else 0, "iter": 4, **counters, "so far": _SO_FAR}
+    taken = sum(least + 1 for least in columns.values() if least)
+    drawn = Table(box=None, padding=(0, 1, 0, 0))
+    drawn.add_column("test", overflow="ellipsis", no_wrap=True, width=max(_BAR, width - taken - 1))
+    for name, least in columns.items():
+        if least:
+            drawn.add_column(name, justify="left" if name in ("", "so far") else "right", no_wrap=True, width=least)
     for row in rows:
-        said = so_far(row, watched(row.test))
         style = next((_STYLES[one] for one in row.verdicts.values() if one in _STYLES), "")
-        bar = ProgressBar(total=row.most or 1, completed=row.most if row.state == "over" else row.iteration, width=_BAR)
-        counters = [Text(gained(row, resource), style="dim") for resource in COUNTERS] if wide else []
-        name, ran = Text(row.name), Text(str(row.iteration or ""))
-        drawn.add_row(name, *([bar] if wide else []), ran, *counters, Text(said, style=style))
+        cells: list[RenderableType] = [Text(row.test)]
+        if columns[""]:
+            done = row.most if row.state == "over" else row.iteration
+            cells.append(ProgressBar(total=row.most or 1, completed=done, width=_BAR))
+        cells += [Text(str(row.iteration or "")), *(Text(gained(row, name), style="dim") for name in counters)]
+        drawn.add_row(*cells, Text(so_far(row, watched(row.test)), style=style))
     return Group(Text(title, style="bold"), drawn)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_leakcheck.page.findings import TONES, curve_of, page_of_findings, verdict_line
+from pytest_leakcheck.page.findings import (
+    BY_COLLECTOR,
+    TONES,
+    curve_of,
+    is_of_collector,
+    page_of_findings,
+    verdict_line,
+)
 from pytest_leakcheck.page.values import Arm, Chart, Curve, Page, Tone
 from pytest_leakcheck.repro.arm import Run
 from pytest_leakcheck.repro.outcome import Check, is_red
@@ -42,7 +49,7 @@ def _arm(incident: Incident, run: Run, checks: Sequence[Check]) -> Arm:
     tone: Tone = "unsure"
     if right == len(checks):
         tone = "bad" if colour == "red" else "good"
-    return Arm(name, tone, verdicts, culprits[0] if culprits else "")
+    return Arm(name, tone, verdicts, "\n\n".join(dict.fromkeys(culprits)))
 
 
 def _charts(runs: Sequence[Run], checks: Sequence[Sequence[Check]]) -> Iterator[Chart]:
@@ -62,11 +69,12 @@ def _charts(runs: Sequence[Run], checks: Sequence[Sequence[Check]]) -> Iterator[
 
 def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[Chart]:
     resource = find_resource(found["resource"])
-    curves = [_curve(found, run)]
+    released = is_of_collector(found)
+    curves = [_curve(found, run, released=released)]
     if mended is not None:
         test = found["test"].replace(f"[{run.arm}", f"[{mended.arm}")
         other = [one for one in mended.findings if (one["test"], one["resource"]) == (test, found["resource"])]
-        curves += [_curve(one, mended) for one in other]
+        curves += [_curve(one, mended, released=released) for one in other]
     there = tuple(curve for curve in curves if curve is not None)
     if not there:
         return
@@ -74,14 +82,23 @@ def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[C
     axis = "size" if found["points"] else "iteration"
     recording = _recording(found, run)
     limit = recording.limits.get(found["resource"]) if recording is not None and not found["points"] else None
-    yield Chart(f"{found['resource']}: {name}", resource.unit, axis, there, verdict_line(found), limit)
+    # What is held has a limit; what was given back has none.
+    limit = None if released else limit
+    yield Chart(
+        f"{found['resource']}: {name}{BY_COLLECTOR if released else ''}",
+        resource.unit,
+        axis,
+        there,
+        verdict_line(found),
+        limit,
+    )
 
 
-def _curve(found: Mapping[str, Any], run: Run) -> Curve | None:
+def _curve(found: Mapping[str, Any], run: Run, *, released: bool) -> Curve | None:
     if found["points"]:
         points = tuple((float(one["size"]), float(one["peak"])) for one in found["points"])
         return Curve(run.arm, points, TONES[found["colour"]])
-    return curve_of(found, _recording(found, run), run.arm)
+    return curve_of(found, _recording(found, run), run.arm, released=released)
 
 
 def _recording(found: Mapping[str, Any], run: Run) -> Recording | None:

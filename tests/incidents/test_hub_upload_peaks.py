@@ -14,15 +14,15 @@ from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.hub_upload import fixed, leaky, releases
 from leakcheck_incidents.hub_upload.releases import Checked
 from projects import Project
+from shell import shell
 
 INCIDENT = INCIDENTS["hub_upload"]
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 
 
 @pytest.fixture(scope="module")
-def reproduced() -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    return shell("repro", INCIDENT.name, folder=tmp_path_factory.mktemp("repro"), limit=900)
 
 
 def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:

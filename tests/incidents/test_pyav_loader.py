@@ -17,6 +17,7 @@ from leakcheck_incidents.pyav_loader.chunks import Chunk, Recording
 from leakcheck_incidents.pyav_loader.pictures import CONVERT
 from mutants import Mutant
 from projects import Project
+from shell import shell
 
 INCIDENT = INCIDENTS["pyav_loader"]
 FOLDER = Path(leaky.__file__).parent
@@ -80,9 +81,8 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reproduced() -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    return shell("repro", INCIDENT.name, folder=tmp_path_factory.mktemp("repro"), limit=180)
 
 
 def test_both_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
@@ -153,20 +153,9 @@ def test_every_mutant_is_red(project: Project) -> None:
     assert outcome.finding("TestStrayRead::test_switch[unchanged]")["verdict"] == "ok"
 
 
-def test_one_arm_exits_as_pytest_does() -> None:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name, "--arm"]
-    assert subprocess.run([*command, "leaky"], capture_output=True, check=False, timeout=120).returncode == 1
-    assert subprocess.run([*command, "fixed"], capture_output=True, check=False, timeout=120).returncode == 0
-
-
-def test_the_list_and_wrong_use() -> None:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert listed.returncode == 0
-    assert "pyav_loader       video loaders whose iterator is closed in place of the loader" in listed.stdout
-    wrong = subprocess.run([*command, "pyav"], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "pytest-leakcheck repro pyav: no such incident; there are: pyav_loader, " in wrong.stderr
+def test_one_arm_exits_as_pytest_does(tmp_path: Path) -> None:
+    assert shell("repro", INCIDENT.name, "--arm", "leaky", folder=tmp_path).returncode == 1
+    assert shell("repro", INCIDENT.name, "--arm", "fixed", folder=tmp_path).returncode == 0
 
 
 def test_a_missing_library_is_named(project: Project) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
 from projects import Project
+from shell import shell
 
 INCIDENT = INCIDENTS["pyav_workers"]
 TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
@@ -51,9 +53,8 @@ def train(project: Project, *arguments: str) -> str:
     return subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
-def test_both_arms_come_out_as_they_must() -> None:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
+def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
+    done = shell("repro", INCIDENT.name, folder=tmp_path, limit=400)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     assert "leaky arm: 4 of 4 as it must be" in said

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -102,10 +100,3 @@ def test_the_table_of_worlds(world_size: int, undivided: int, divided: int) -> N
     total = in_flight(fixed.create_workflow_executor, world_size)
     assert total == divided
     assert 64 - (world_size - 1) <= total <= max(64, world_size)
-
-
-def test_it_is_listed() -> None:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro"]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert INCIDENT.name in listed.stdout
-    assert INCIDENT.title in listed.stdout

@@ -6,8 +6,6 @@ TensorFlow is loaded in processes of their own, and in few: it takes seconds, an
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ from leakcheck_incidents.tf_data_pipeline.pairs import PAIRS_OF_SPLIT, draw, fra
 from mutants import Mutant
 from projects import Project
 from pytest_leakcheck.units import parse_amount
+from shell import shell
 
 INCIDENT = INCIDENTS["tf_data_pipeline"]
 FOLDER = Path(leakcheck_incidents.__file__).parent / INCIDENT.name
@@ -87,9 +86,8 @@ OVER_MUTANTS = """
 """
 
 
-def test_both_arms_come_out_as_they_must() -> None:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro", INCIDENT.name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
+    done = shell("repro", INCIDENT.name, folder=tmp_path, limit=600)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     assert "leaky arm: 3 of 3 as it must be" in said

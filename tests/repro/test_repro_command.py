@@ -1,0 +1,164 @@
+"""``pytest-leakcheck repro`` as a person uses it: lists, runs, is interrupted, and is asked by a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import psutil
+import pytest
+
+from leakcheck_incidents.catalog import INCIDENTS
+from shell import shell
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
+
+
+def test_the_incidents_are_listed_with_what_they_need(tmp_path: Path) -> None:
+    listed = shell("repro", folder=tmp_path)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    lines = listed.stdout.splitlines()
+    assert len(lines) == 2 * len(INCIDENTS)
+    for incident in INCIDENTS.values():
+        at = next(number for number, line in enumerate(lines) if line.startswith(f"{incident.name} "))
+        assert lines[at].endswith(incident.title)
+        assert lines[at + 1].strip() == f"ready: pytest-leakcheck repro {incident.name}"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pyav"], "repro pyav: no such incident; there are: pyav_loader, "),
+        (["pyav_loader", "--arm", "broken"], "--arm broken: no such arm; there are: leaky, fixed"),
+        (["pyav_loader", "--iterations", "0"], "--iterations 0: at least 1"),
+        (["pyav_loader", "--ceiling", "fds=256"], "--ceiling fds=256: "),
+        (["pyav_loader", "--ceiling", "fd=lots"], "--ceiling fd=lots: "),
+        (
+            ["pyav_loader", "--out", "file/below"],
+            "--out file/below: Not a directory; name a folder that can be written",
+        ),
+    ],
+)
+def test_wrong_use_is_told_before_anything_runs(tmp_path: Path, arguments: list[str], said: str) -> None:
+    (tmp_path / "file").touch()
+    done = shell("repro", *arguments, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+class Words(HTMLParser):
+    """The text of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_a_script_gets_json_and_a_person_a_page_with_both_arms(tmp_path: Path) -> None:
+    done = shell("repro", "pyav_loader", "--json", "--out", "out", folder=tmp_path, limit=180)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["incident"] == "pyav_loader"
+    leaky, fixed = told["arms"]
+    assert [(one["arm"], one["status"], one["as_it_must"], one["partial"]) for one in told["arms"]] == [
+        ("leaky", 1, True, False),
+        ("fixed", 0, True, False),
+    ]
+    found = next(one for one in leaky["findings"] if "TestLoadersRetained" in one["test"])
+    assert (found["resource"], found["verdict"], found["slope"]) == ("fd", "leak", 9.0)
+    line = next(number for number, text in enumerate(_code("leaky").splitlines(), start=1) if "av.open(" in text)
+    assert found["site"].endswith(f"pyav_loader/leaky.py:{line}")
+    assert found["owner"] == "fixture stream._opened"
+    assert {one["verdict"] for one in fixed["findings"]} == {"ok"}
+    assert all(one["site"] is None for one in fixed["findings"])
+    page = Words()
+    page.feed((tmp_path / "out" / "pyav_loader.html").read_text(encoding="utf-8"))
+    text = " ".join(page.text)
+    for words in (
+        "leaky: must come out red; 3 of 3 as it must be",
+        "fixed: must come out green; 11 of 11 as it must be",
+        "held by      fixture stream._opened",
+        "+++ pyav_loader/fixed.py",
+        "given back by the collector alone",
+    ):
+        assert words in text, words
+    assert "interrupted" not in text
+    assert (tmp_path / "out" / "pyav_loader.png").read_bytes().startswith(b"\x89PNG")
+    # For people, and so not on the stream that a script reads.
+    assert "leaky arm: 3 of 3 as it must be" in done.stderr
+
+
+def _code(name: str) -> str:
+    import leakcheck_incidents
+
+    return (Path(leakcheck_incidents.__file__).parent / "pyav_loader" / f"{name}.py").read_text(encoding="utf-8")
+
+
+def test_under_a_ceiling_the_leaky_arm_runs_into_it_and_the_mended_one_does_not(tmp_path: Path) -> None:
+    done = shell("repro", "pyav_loader", "--ceiling", "fd=256", "--no-open", folder=tmp_path, limit=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"failed under\s+the ceiling of 256 descriptors:\s+OSError", done.stdout)
+    # Each test is told once, though a process of its own tells of it as well.
+    assert done.stdout.count("  TestCollectorOff::test_switch[leaky]: fd leak") == 1
+    assert "leaky arm: 3 of 3 as it must be" in done.stdout
+    assert "fixed arm: 11 of 11 as it must be" in done.stdout
+
+
+def test_so_many_iterations_are_run(tmp_path: Path) -> None:
+    arguments = ("pyav_loader", "--arm", "fixed", "--iterations", "20", "--json")
+    done = shell("repro", *arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"TestCollectorOff::test_switch\[fixed\]: ok, 20 iterations", done.stderr), done.stderr
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 4.0])
+def test_an_interrupt_leaves_no_process_and_a_report_that_says_partial(tmp_path: Path, seconds: float) -> None:
+    """In a terminal of its own, by its key: at once, while libraries are loaded, and in the midst of the first arm."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "pytest_leakcheck.cli", "repro", "pyav_loader", "--no-open"])
+    said = b""
+    deadline = time.monotonic() + 60
+    started: list[psutil.Process] = []
+    began = 0.0
+    while time.monotonic() < deadline:
+        try:
+            said += os.read(terminal, 1 << 16)
+        except OSError:
+            break
+        started = started or _below(pid)
+        if started and not began:
+            began = time.monotonic()
+        if began and time.monotonic() >= began + seconds:
+            started += [one for one in _below(pid) if one not in started]
+            os.write(terminal, b"\x03")
+            began = float("inf")
+    _pid, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    text = said.decode(errors="replace")
+    assert os.waitstatus_to_exitcode(status) == 130, text
+    assert "leaky arm: " in text
+    assert "(partial: interrupted)" in text
+    assert "Traceback" not in text
+    assert started
+    assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    page = (tmp_path / "leakcheck-repro" / "pyav_loader.html").read_text(encoding="utf-8")
+    assert "interrupted" in page
