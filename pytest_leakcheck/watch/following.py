@@ -79,12 +79,17 @@ class Following:
             self._look.do(lambda: self._tell_news(sample))
         return sample
 
+    def living(self) -> tuple[int, ...]:
+        """The processes that are followed and have not ended."""
+        self._tree.sample()
+        return self._tree.pids
+
     def end(self, because: str) -> None:
         """The watch is over. A second call does nothing."""
         if not self.history.ended:
             if not self._tree.ended:
                 # Of what leaks the last state is wanted, whatever it costs.
-                self._tell_news(self.sample())
+                self._tell_news(self.sample(self.history.steps))
             self._tell(Ended(time.time(), because))
             self._tree.close()
             self._devices.close()

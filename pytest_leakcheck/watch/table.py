@@ -87,7 +87,7 @@ def table(history: History, width: int) -> RenderableType:
     drawn.add_column("now", justify="right", no_wrap=True)
     if wide:
         drawn.add_column("gained", justify="right", no_wrap=True)
-    drawn.add_column("growth, and when it ends", overflow="fold")
+    drawn.add_column("growth", overflow="fold")
 
     def add(row: Row, style: str) -> None:
         cells = [row.now, row.gained] if wide else [row.now]

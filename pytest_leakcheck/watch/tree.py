@@ -18,6 +18,7 @@ from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
 MOST_KEPT: Final = 96
 # Of one core, to find processes that are new: 2 ms for a tree of 66.
 _SEARCH: Final = 0.00005
+_CREDIT: Final = 0.02
 # Where the number of the last process has not moved, nothing was started: 3 us in place of the search.
 _LAST: Final = "/proc/loadavg"
 _ROUND: Final = 1000
@@ -104,7 +105,7 @@ class Tree:
         self._sized = os.stat("/proc/self/fd").st_size > 0
         self._loadavg = open_high(_LAST)
         self._last = b""
-        self._search = Allowance(_SEARCH)
+        self._search = Allowance(_SEARCH, _CREDIT)
         self._followed: dict[int, Followed] = {}
         self._keep = min(MOST_KEPT, _spare() // 3)
         self._news: list[Event] = []
