@@ -58,19 +58,20 @@ class Following:
     def sample(self, step: int | None = None) -> Sample:
         """Read everything that is due."""
         sample = self._tree.sample(step)
+        processes = sample.processes
         if not self.history.samples:
-            self._meet(sample.processes)
+            self._meet(processes)
         for event in self._tree.events():
             self._tell(event)
             if isinstance(event, Came):
-                self._meet({pid: sample.processes[pid] for pid in event.names if pid in sample.processes})
+                self._meet({pid: processes[pid] for pid in event.names if pid in processes})
         if self._driver.due:
-            self._on_devices = self._driver.do(lambda: self._devices.read(sample.processes.keys()))
+            self._on_devices = self._driver.do(lambda: self._devices.read(processes.keys()))
             if self._devices.note and self._devices.note not in self.history.notes:
                 self._tell(Note(sample.at, self._devices.note))
         totals = {**sample.totals, **{name: used for name, (used, _free) in self._on_devices.items()}}
-        sample = Sample(sample.at, sample.step, totals, sample.processes, sample.gone)
-        if sample.processes:
+        sample = Sample(sample.at, sample.step, totals, processes, sample.gone)
+        if processes:
             # When all are gone there is nothing that fell to 0.
             self._tell(sample)
         if self._limits.due:

@@ -13,8 +13,9 @@ from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sam
 
 # What memory must have moved by to be written again, in bytes: it moves in every sample.
 _COARSE: Final = 1 << 20
-# Processes are written with one sample in so many; totals with each.
+# Processes are written with one sample in so many; totals with each. A watch that is faster than this is a short one.
 _EVERY: Final = 5
+_FAST: Final = 0.5
 
 
 class LedgerError(ValueError):
@@ -29,7 +30,7 @@ class Ledger:
         self.path = path
         self._file = path.open("ab", buffering=0)
         self._written: dict[int, Reading] = {}
-        self._samples = 0
+        self._samples, self._every = 0, _EVERY
         if self._file.tell() and not _ends_with_newline(path):
             # The watch before was killed in the middle of a line; that line stays by itself.
             self._file.write(b"\n")
@@ -40,7 +41,9 @@ class Ledger:
         Raises:
             OSError: The disk is full, say.
         """
-        if isinstance(event, Sample):
+        if isinstance(event, Began):
+            self._every = _EVERY if event.interval >= _FAST else 1
+        elif isinstance(event, Sample):
             event = self._changed(event)
         line = json.dumps(to_json(event), separators=(",", ":"), ensure_ascii=True)
         self._file.write(line.encode() + b"\n")
@@ -52,8 +55,8 @@ class Ledger:
         for pid in sample.gone:
             self._written.pop(pid, None)
         self._samples += 1
-        if self._samples % _EVERY != 1:
-            return replace(sample, processes={})
+        if (self._samples - 1) % self._every:
+            return replace(sample, processes={}, whole=False)
         changed = {
             pid: reading
             for pid, reading in sample.processes.items()

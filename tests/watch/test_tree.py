@@ -15,10 +15,11 @@ from typing import IO
 import psutil
 import pytest
 
+from pytest_leakcheck.probes.processes import open_high
 from pytest_leakcheck.watch import tree as tree_module
 from pytest_leakcheck.watch.allowance import Allowance
 from pytest_leakcheck.watch.devices import Devices
-from pytest_leakcheck.watch.events import Came, Note, Sample
+from pytest_leakcheck.watch.events import Came, Note, Reading, Sample
 from pytest_leakcheck.watch.following import Following
 from pytest_leakcheck.watch.newcomers import REST, Newcomers
 from pytest_leakcheck.watch.room import fd_limit, memory_room
@@ -143,6 +144,20 @@ def test_the_end_of_the_root_ends_it(puppet: Puppet, tree: Tree) -> None:
     assert tree.sample().processes == {}
 
 
+def test_of_a_large_tree_memory_is_read_in_turns(puppet: Puppet, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_module, "SMALL", 0)
+    before = tree.sample()
+    puppet.tell("open 7")
+    puppet.tell(f"take {32 << 20}")
+    soon, later = tree.sample(), tree.sample()
+    assert soon.totals["fd"] - before.totals["fd"] == 7
+    assert max(soon.totals["rss"], later.totals["rss"]) - before.totals["rss"] > 31 << 20
+    puppet.end()
+    tree.sample()
+    tree.sample()
+    assert tree.ended
+
+
 def test_files_are_given_back(puppet: Puppet) -> None:
     before = psutil.Process().num_fds()
     for _ in range(3):
@@ -163,7 +178,7 @@ def test_a_process_that_is_not_there() -> None:
 
 def test_descriptors_that_may_not_be_read_are_told(puppet: Puppet, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of another user's process: its memory and threads are open to all."""
-    real = tree_module.open_high
+    real = open_high
 
     def refuse(path: str) -> int:
         if path.endswith("/fd"):
@@ -209,9 +224,9 @@ def test_of_ever_new_names_the_rest_is_a_number(monkeypatch: pytest.MonkeyPatch)
     told = {number: f"/tmp/{number}" for number in range(50)}
     monkeypatch.setattr(module, "open_targets", lambda _pid: {})
     one = Newcomers()
-    one.meet({1: tree_module.Reading(0, 1, 0)})
+    one.meet({1: Reading(0, 1, 0)})
     monkeypatch.setattr(module, "open_targets", lambda _pid: told)
-    (found,) = one.look({1: tree_module.Reading(50, 1, 0)}).values()
+    (found,) = one.look({1: Reading(50, 1, 0)}).values()
     assert len(found) == 21
     assert found[REST] == 30
 
