@@ -54,7 +54,7 @@ class Sample:
         totals: Over the whole tree, by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
         processes: By pid; in a ledger only those that have changed.
         gone: Processes that have ended since the last sample.
-        whole: Whether processes were written at all: else nothing is known of those that are left out.
+        whole: Whether all of each process was read. Else only the totals count, and only they are in a ledger.
     """
 
     at: float

@@ -70,7 +70,7 @@ class Following:
             if self._devices.note and self._devices.note not in self.history.notes:
                 self._tell(Note(sample.at, self._devices.note))
         totals = {**sample.totals, **{name: used for name, (used, _free) in self._on_devices.items()}}
-        sample = Sample(sample.at, sample.step, totals, processes, sample.gone)
+        sample = Sample(sample.at, sample.step, totals, processes, sample.gone, sample.whole)
         if processes:
             # When all are gone there is nothing that fell to 0.
             self._tell(sample)

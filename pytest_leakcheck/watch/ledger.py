@@ -13,9 +13,6 @@ from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sam
 
 # What memory must have moved by to be written again, in bytes: it moves in every sample.
 _COARSE: Final = 1 << 20
-# Processes are written with one sample in so many; totals with each. A watch that is faster than this is a short one.
-_EVERY: Final = 5
-_FAST: Final = 0.5
 
 
 class LedgerError(ValueError):
@@ -23,14 +20,13 @@ class LedgerError(ValueError):
 
 
 class Ledger:
-    """Appends events. Of every fifth sample the processes that have changed are written, so a quiet night is a small file."""
+    """Appends events. Of a sample only the processes that have changed are written, so a quiet night is a small file."""
 
     def __init__(self, path: Path) -> None:
         """Raises `OSError` where it cannot be written."""
         self.path = path
         self._file = path.open("ab", buffering=0)
         self._written: dict[int, Reading] = {}
-        self._samples, self._every = 0, _EVERY
         if self._file.tell() and not _ends_with_newline(path):
             # The watch before was killed in the middle of a line; that line stays by itself.
             self._file.write(b"\n")
@@ -41,9 +37,7 @@ class Ledger:
         Raises:
             OSError: The disk is full, say.
         """
-        if isinstance(event, Began):
-            self._every = _EVERY if event.interval >= _FAST else 1
-        elif isinstance(event, Sample):
+        if isinstance(event, Sample):
             event = self._changed(event)
         line = json.dumps(to_json(event), separators=(",", ":"), ensure_ascii=True)
         self._file.write(line.encode() + b"\n")
@@ -54,9 +48,8 @@ class Ledger:
     def _changed(self, sample: Sample) -> Sample:
         for pid in sample.gone:
             self._written.pop(pid, None)
-        self._samples += 1
-        if (self._samples - 1) % self._every:
-            return replace(sample, processes={}, whole=False)
+        if not sample.whole:
+            return replace(sample, processes={})
         changed = {
             pid: reading
             for pid, reading in sample.processes.items()

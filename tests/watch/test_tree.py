@@ -144,17 +144,21 @@ def test_the_end_of_the_root_ends_it(puppet: Puppet, tree: Tree) -> None:
     assert tree.sample().processes == {}
 
 
-def test_of_a_large_tree_memory_is_read_in_turns(puppet: Puppet, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_tree_memory_is_read_now_and_then(
+    puppet: Puppet, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tree_module, "SMALL", 0)
     before = tree.sample()
     puppet.tell("open 7")
     puppet.tell(f"take {32 << 20}")
-    soon, later = tree.sample(), tree.sample()
-    assert soon.totals["fd"] - before.totals["fd"] == 7
-    assert max(soon.totals["rss"], later.totals["rss"]) - before.totals["rss"] > 31 << 20
+    samples = [tree.sample() for _ in range(tree_module.EVERY)]
+    assert [one.whole for one in (before, *samples)] == [True, *[False] * (tree_module.EVERY - 1), True]
+    assert {one.totals["fd"] - before.totals["fd"] for one in samples} == {7}
+    assert samples[0].totals["rss"] == before.totals["rss"]
+    assert samples[-1].totals["rss"] - before.totals["rss"] > 31 << 20
     puppet.end()
-    tree.sample()
-    tree.sample()
+    for _ in range(tree_module.EVERY):
+        tree.sample()
     assert tree.ended
 
 
