@@ -17,6 +17,7 @@ from typing import Any, Final, TextIO
 
 import psutil
 
+from pytest_leakcheck.report.json import check_writable
 from pytest_leakcheck.watch.following import Following, default_ledger
 from pytest_leakcheck.watch.ledger import Ledger
 from pytest_leakcheck.watch.steps import VARIABLE, make_board
@@ -79,6 +80,8 @@ def _watch_process(given: argparse.Namespace) -> int:
 
 
 def _watch_command(given: argparse.Namespace) -> int:
+    if reason := check_writable(given.ledger or default_ledger(os.getpid())):
+        raise WatchError(f"{given.ledger or Path.cwd()} {reason}")
     with (
         tempfile.TemporaryDirectory(prefix="leakcheck-") as folder,
         contextlib.closing(make_board(Path(folder, "steps"))) as board,
@@ -96,11 +99,14 @@ def _watch_command(given: argparse.Namespace) -> int:
                 following = Following(process.pid, ledger, given.interval)
                 # On a terminal the command writes, too, and a table would be torn by that.
                 _follow(following, Lines(sys.stderr), given.interval, lambda: board.iteration or None, process)
+            _print_end(following, path, sys.stderr)
+        except (WatchError, OSError) as error:
+            # What cannot be watched is not to be ended for that.
+            print(f"pytest-leakcheck watch: {error}; the command goes on", file=sys.stderr)
+            process.wait()
         finally:
             _end_command(process)
-    _print_end(following, path, sys.stderr)
-    status = process.returncode
-    return status if status >= 0 else _SIGNAL - status
+    return process.returncode if process.returncode >= 0 else _SIGNAL - process.returncode
 
 
 def _follow(

@@ -38,7 +38,6 @@ class Following:
 
         Raises:
             WatchError: There is no such process.
-            OSError: The ledger cannot be written.
         """
         self._tree = Tree(root)
         self._ledger = ledger
@@ -47,8 +46,7 @@ class Following:
         self._on_devices: dict[str, tuple[int, int]] = {}
         began = Began(time.time(), root, command_of(root), interval)
         self.history = History(began)
-        if ledger is not None:
-            ledger.write(began)
+        self._write(began)
 
     @property
     def ended(self) -> bool:
@@ -103,8 +101,17 @@ class Following:
 
     def _tell(self, event: Event) -> None:
         self.history.absorb(event)
-        if self._ledger is not None:
+        self._write(event)
+
+    def _write(self, event: Event) -> None:
+        if self._ledger is None:
+            return
+        try:
             self._ledger.write(event)
+        except OSError as error:
+            # A full disk must end neither the watch nor, where it runs inside one, the training.
+            self._ledger = None
+            self.history.note(f"the ledger ends here, it cannot be written any more: {error.strerror}")
 
     def _tell_limits(self, sample: Sample) -> None:
         known = self.history.limits

@@ -124,6 +124,32 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_command_is_not_started_where_nothing_can_be_written(tmp_path: Path) -> None:
+    status, _out, err = run(tmp_path, "watch", "--ledger", "none/a", "--", "touch", "started")
+    assert (status, "the folder none does not exist" in err) == (3, True), err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_ends_neither_the_watch_nor_the_training(training: Path, tmp_path: Path) -> None:
+    status, _out, err = run(
+        tmp_path,
+        "watch",
+        "--interval",
+        "0.02",
+        "--ledger",
+        "/dev/full",
+        "--",
+        sys.executable,
+        training,
+        "fixed",
+        "50",
+        "5",
+    )
+    assert status == 5
+    assert "step 50" in err
+    assert "note    the ledger ends here, it cannot be written any more: No space left on device" in err
+
+
 def test_a_pid_until_it_ends(tmp_path: Path) -> None:
     ledger = tmp_path / "watch.jsonl"
     with sleeper() as pid:
