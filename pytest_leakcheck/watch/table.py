@@ -34,16 +34,17 @@ class Screen(Protocol):
 
 
 class Lines:
-    """Prints the state from time to time."""
+    """Prints the state from time to time, within a share of one core."""
 
     def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._file, self._clock = file, clock
         self._wait = _FIRST
         self._due = clock() + _FIRST
+        self._allowance = Allowance(_SHARE, _CREDIT)
 
     def show(self, history: History) -> None:
-        if self._clock() >= self._due and history.samples:
-            print(*lines(history), sep="\n", file=self._file, flush=True)
+        if self._clock() >= self._due and self._allowance.due and history.samples:
+            self._allowance.do(lambda: print(*lines(history), sep="\n", file=self._file, flush=True))
             self._wait = min(_LONGEST, self._wait * _GROWS)
             self._due = self._clock() + self._wait
 
