@@ -30,7 +30,7 @@ while os.getppid() != 1:
     time.sleep(1)
 """
 # What comes before is the beginning: imports, and work that is done once.
-SETTLING: Final = 60.0
+SETTLING: Final = 45.0
 
 
 def cost(root: int, seconds: float, interval: float, ledger: Path, *, terminal: bool) -> tuple[float, float]:

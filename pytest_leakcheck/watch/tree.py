@@ -18,7 +18,7 @@ from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
 MOST_KEPT: Final = 96
 # In a larger tree threads and memory are read with one sample in so many: they are two thirds of the cost.
 SMALL: Final = 16
-EVERY: Final = 4
+EVERY: Final = 8
 # Of one core, to find processes that are new: 2 ms for a tree of 66.
 _SEARCH: Final = 0.00005
 _CREDIT: Final = 0.02
