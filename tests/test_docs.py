@@ -37,6 +37,12 @@ SHORTENED = {
     "python ci/bench/laws.py": ".venv/bin/python ci/bench/laws.py --help",
     "python ci/bench/vram.py": ".venv/bin/python ci/bench/vram.py --help",
     "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
+    "python ci/bench/watch.py": ".venv/bin/python ci/bench/watch.py --help",
+    "python ci/bench/watch_workers.py": ".venv/bin/python ci/bench/watch_workers.py --help",
+    "pytest-leakcheck watch 4242": "sleep 2 & .venv/bin/python -m pytest_leakcheck.cli watch $! --ledger watch-4242.jsonl",
+    "pytest-leakcheck watch -- python train.py": ".venv/bin/python -m pytest_leakcheck.cli watch -- .venv/bin/python -c pass",
+    "pytest-leakcheck report watch-4242.jsonl": ".venv/bin/python -m pytest_leakcheck.cli watch --ledger watch-4242.jsonl"
+    " -- true && .venv/bin/python -m pytest_leakcheck.cli report watch-4242.jsonl --no-open",
 }
 
 
@@ -53,7 +59,7 @@ def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_python(project: Project, language: str, text: str) -> None:
     path = project.write(f"test_block.{language[:2]}", text)
     if "def test_" not in text:
-        subprocess.run([sys.executable, path], check=True, timeout=60)
+        subprocess.run([sys.executable, path], check=True, timeout=60, cwd=project.folder)
         return
     tests = text.count("def test_")
     # The first line says how it is to be run, where that takes more than the flag.

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import psutil
 
+from pytest_leakcheck.report.json import check_writable
 from pytest_leakcheck.watch.following import Following, default_ledger
 from pytest_leakcheck.watch.ledger import Ledger
 from pytest_leakcheck.watch.steps import VARIABLE, make_board
@@ -48,7 +50,7 @@ def add_parser(commands: Any) -> None:
         "--refresh",
         type=_positive,
         metavar="S",
-        help="redraw the table so often; by default as often as 0.02 %% of a core allow",
+        help="redraw the table so often; by default as often as 0.05 %% of a core allow",
     )
     parser.set_defaults(run=run)
 
@@ -78,6 +80,8 @@ def _watch_process(given: argparse.Namespace) -> int:
 
 
 def _watch_command(given: argparse.Namespace) -> int:
+    if reason := check_writable(given.ledger or default_ledger(os.getpid())):
+        raise WatchError(f"{given.ledger or Path.cwd()} {reason}")
     with (
         tempfile.TemporaryDirectory(prefix="leakcheck-") as folder,
         contextlib.closing(make_board(Path(folder, "steps"))) as board,
@@ -95,11 +99,14 @@ def _watch_command(given: argparse.Namespace) -> int:
                 following = Following(process.pid, ledger, given.interval)
                 # On a terminal the command writes, too, and a table would be torn by that.
                 _follow(following, Lines(sys.stderr), given.interval, lambda: board.iteration or None, process)
+            _print_end(following, path, sys.stderr)
+        except (WatchError, OSError) as error:
+            # What cannot be watched is not to be ended for that.
+            print(f"pytest-leakcheck watch: {error}; the command goes on", file=sys.stderr)
+            process.wait()
         finally:
             _end_command(process)
-    _print_end(following, path, sys.stderr)
-    status = process.returncode
-    return status if status >= 0 else _SIGNAL - status
+    return process.returncode if process.returncode >= 0 else _SIGNAL - process.returncode
 
 
 def _follow(
@@ -121,13 +128,17 @@ def _follow(
                 break
     except KeyboardInterrupt:
         because = "stopped by Ctrl-C"
+        if process is not None:
+            _end_command(process)
+            # Such as a job in the background of a shell, which Ctrl-C does not reach.
+            _kill(following.living())
     following.end(because)
 
 
 def _has_ended(process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
-    """Wait so long, or until the command has ended, which is then known at once."""
+    """Wait so long, if it is not past, or until the command has ended, which is then known at once."""
     if process is None:
-        time.sleep(seconds)
+        time.sleep(max(0.0, seconds))
         return False
     try:
         process.wait(max(0.0, seconds))
@@ -137,30 +148,23 @@ def _has_ended(process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
 
 
 def _end_command(process: subprocess.Popen[bytes]) -> None:
-    """See to it that nothing is left of what was started: Ctrl-C has reached it, too, and it is given time."""
-    below = _below(process)
+    """See to it that it is over: Ctrl-C has reached it, too, and it is given time."""
     with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-        if process.poll() is None:
-            process.wait(_GRACE)
+        process.wait(_GRACE)
     if process.poll() is None:
-        below += _below(process)
+        below = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
         process.terminate()
         with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
             process.wait(_GRACE)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        for child in below:
-            # psutil knows whether a pid is still the same process.
-            with contextlib.suppress(psutil.Error):
-                child.kill()
+        process.kill()
+        process.wait()
+        _kill(below)
 
 
-def _below(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    try:
-        return psutil.Process(process.pid).children(recursive=True)
-    except psutil.Error:
-        return []
+def _kill(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @contextlib.contextmanager

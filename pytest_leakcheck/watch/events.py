@@ -52,8 +52,9 @@ class Sample:
         at: Seconds since the epoch.
         step: Of the training, where it tells.
         totals: Over the whole tree, by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
-        processes: By pid. In a ledger only those that have changed.
+        processes: By pid; in a ledger only those that have changed.
         gone: Processes that have ended since the last sample.
+        whole: Whether all of each process was read. Else only the totals count, and only they are in a ledger.
     """
 
     at: float
@@ -61,6 +62,7 @@ class Sample:
     totals: Mapping[str, int]
     processes: Mapping[int, Reading] = field(default_factory=dict)
     gone: tuple[int, ...] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def _write_sample(sample: Sample) -> dict[str, Any]:
     line: dict[str, Any] = {"totals": dict(sample.totals)}
     if sample.step is not None:
         line["step"] = sample.step
-    if sample.processes:
+    if sample.whole:
         line["processes"] = {str(pid): [one.fds, one.threads, one.rss] for pid, one in sample.processes.items()}
     if sample.gone:
         line["gone"] = list(sample.gone)
@@ -154,7 +156,8 @@ def _read_sample(at: float, data: Mapping[str, Any]) -> Sample:
     step = data.get("step")
     totals = {str(name): int(value) for name, value in data["totals"].items()}
     processes = {int(pid): Reading(*map(int, values)) for pid, values in data.get("processes", {}).items()}
-    return Sample(at, None if step is None else int(step), totals, processes, tuple(map(int, data.get("gone", ()))))
+    gone = tuple(map(int, data.get("gone", ())))
+    return Sample(at, None if step is None else int(step), totals, processes, gone, whole="processes" in data)
 
 
 def _write_limits(limits: Limits) -> dict[str, Any]:

@@ -38,7 +38,6 @@ class Following:
 
         Raises:
             WatchError: There is no such process.
-            OSError: The ledger cannot be written.
         """
         self._tree = Tree(root)
         self._ledger = ledger
@@ -47,8 +46,7 @@ class Following:
         self._on_devices: dict[str, tuple[int, int]] = {}
         began = Began(time.time(), root, command_of(root), interval)
         self.history = History(began)
-        if ledger is not None:
-            ledger.write(began)
+        self._write(began)
 
     @property
     def ended(self) -> bool:
@@ -58,19 +56,20 @@ class Following:
     def sample(self, step: int | None = None) -> Sample:
         """Read everything that is due."""
         sample = self._tree.sample(step)
+        processes = sample.processes
         if not self.history.samples:
-            self._meet(sample.processes)
+            self._meet(processes)
         for event in self._tree.events():
             self._tell(event)
             if isinstance(event, Came):
-                self._meet({pid: sample.processes[pid] for pid in event.names if pid in sample.processes})
+                self._meet({pid: processes[pid] for pid in event.names if pid in processes})
         if self._driver.due:
-            self._on_devices = self._driver.do(lambda: self._devices.read(sample.processes.keys()))
+            self._on_devices = self._driver.do(lambda: self._devices.read(processes.keys()))
             if self._devices.note and self._devices.note not in self.history.notes:
                 self._tell(Note(sample.at, self._devices.note))
         totals = {**sample.totals, **{name: used for name, (used, _free) in self._on_devices.items()}}
-        sample = Sample(sample.at, sample.step, totals, sample.processes, sample.gone)
-        if sample.processes:
+        sample = Sample(sample.at, sample.step, totals, processes, sample.gone, sample.whole)
+        if processes:
             # When all are gone there is nothing that fell to 0.
             self._tell(sample)
         if self._limits.due:
@@ -79,12 +78,17 @@ class Following:
             self._look.do(lambda: self._tell_news(sample))
         return sample
 
+    def living(self) -> tuple[int, ...]:
+        """The processes that are followed and have not ended."""
+        self._tree.sample()
+        return self._tree.pids
+
     def end(self, because: str) -> None:
         """The watch is over. A second call does nothing."""
         if not self.history.ended:
             if not self._tree.ended:
                 # Of what leaks the last state is wanted, whatever it costs.
-                self._tell_news(self.sample())
+                self._tell_news(self.sample(self.history.steps))
             self._tell(Ended(time.time(), because))
             self._tree.close()
             self._devices.close()
@@ -97,8 +101,17 @@ class Following:
 
     def _tell(self, event: Event) -> None:
         self.history.absorb(event)
-        if self._ledger is not None:
+        self._write(event)
+
+    def _write(self, event: Event) -> None:
+        if self._ledger is None:
+            return
+        try:
             self._ledger.write(event)
+        except OSError as error:
+            # A full disk must end neither the watch nor, where it runs inside one, the training.
+            self._ledger = None
+            self.history.note(f"the ledger ends here, it cannot be written any more: {error.strerror}")
 
     def _tell_limits(self, sample: Sample) -> None:
         known = self.history.limits

@@ -131,10 +131,12 @@ class History:
             if name not in self.totals:
                 self.totals[name] = Track()
             self.totals[name].add(sample.at, step, value)
-        # In a ledger a process that has not changed is left out.
-        self._now.update(sample.processes)
         for pid in sample.gone:
             self._forget(pid)
+        if not sample.whole:
+            return
+        # In a ledger a process that has not changed is left out.
+        self._now.update(sample.processes)
         for pid, reading in self._now.items():
             tracks = self.processes.get(pid)
             if tracks is None:

@@ -13,8 +13,6 @@ from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sam
 
 # What memory must have moved by to be written again, in bytes: it moves in every sample.
 _COARSE: Final = 1 << 20
-# Processes are written with one sample in so many; totals with each.
-_EVERY: Final = 5
 
 
 class LedgerError(ValueError):
@@ -22,14 +20,13 @@ class LedgerError(ValueError):
 
 
 class Ledger:
-    """Appends events. Of every fifth sample the processes that have changed are written, so a quiet night is a small file."""
+    """Appends events. Of a sample only the processes that have changed are written, so a quiet night is a small file."""
 
     def __init__(self, path: Path) -> None:
         """Raises `OSError` where it cannot be written."""
         self.path = path
         self._file = path.open("ab", buffering=0)
         self._written: dict[int, Reading] = {}
-        self._samples = 0
         if self._file.tell() and not _ends_with_newline(path):
             # The watch before was killed in the middle of a line; that line stays by itself.
             self._file.write(b"\n")
@@ -51,8 +48,7 @@ class Ledger:
     def _changed(self, sample: Sample) -> Sample:
         for pid in sample.gone:
             self._written.pop(pid, None)
-        self._samples += 1
-        if self._samples % _EVERY != 1:
+        if not sample.whole:
             return replace(sample, processes={})
         changed = {
             pid: reading

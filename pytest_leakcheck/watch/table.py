@@ -14,8 +14,9 @@ from pytest_leakcheck.watch.words import Row, lines, new_lines, process_rows, ro
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Of one core; a table of a tree takes 10 to 30 ms.
-_SHARE: Final = 0.0002
+# Of one core; a table of a tree takes 5 to 30 ms. Who looks at a terminal wants it fresh, so it may take more than lines.
+_TABLE: Final = 0.0005
+_LINES: Final = 0.0001
 _CREDIT: Final = 0.05
 # Plain lines come at ever longer distances: after 5 s, then each time half as much again, up to ten minutes.
 _FIRST: Final = 5.0
@@ -34,16 +35,17 @@ class Screen(Protocol):
 
 
 class Lines:
-    """Prints the state from time to time."""
+    """Prints the state from time to time, within a share of one core."""
 
     def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._file, self._clock = file, clock
         self._wait = _FIRST
         self._due = clock() + _FIRST
+        self._allowance = Allowance(_LINES, _CREDIT)
 
     def show(self, history: History) -> None:
-        if self._clock() >= self._due and history.samples:
-            print(*lines(history), sep="\n", file=self._file, flush=True)
+        if self._clock() >= self._due and self._allowance.due and history.samples:
+            self._allowance.do(lambda: print(*lines(history), sep="\n", file=self._file, flush=True))
             self._wait = min(_LONGEST, self._wait * _GROWS)
             self._due = self._clock() + self._wait
 
@@ -54,7 +56,7 @@ class Table:
     def __init__(self, draw: Callable[[RenderableType], None], console: Console, refresh: float | None) -> None:
         """Args: refresh: Seconds; None goes by the share."""
         self._draw, self._console = draw, console
-        self._allowance = Allowance(_SHARE, _CREDIT)
+        self._allowance = Allowance(_TABLE, _CREDIT)
         self._refresh, self._due = refresh, float("-inf")
 
     def show(self, history: History) -> None:
@@ -87,7 +89,7 @@ def table(history: History, width: int) -> RenderableType:
     drawn.add_column("now", justify="right", no_wrap=True)
     if wide:
         drawn.add_column("gained", justify="right", no_wrap=True)
-    drawn.add_column("growth, and when it ends", overflow="fold")
+    drawn.add_column("growth", overflow="fold")
 
     def add(row: Row, style: str) -> None:
         cells = [row.now, row.gained] if wide else [row.now]

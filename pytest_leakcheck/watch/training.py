@@ -76,7 +76,6 @@ class Watcher:
             self._board = None
         if self._following is None or self._ledger is None or os.getpid() != self._pid:
             return
-        self._sample()
         following, self._following = self._following, None
         following.end("the training closed it")
         self._ledger.close()

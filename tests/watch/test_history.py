@@ -78,8 +78,8 @@ def test_what_comes_before_the_first_step_is_warm_up() -> None:
     assert outlook_of("fd", track).state == "flat"
     # Without steps the later half is judged, and the same is undecided at best.
     unknown = Track()
-    for at, value in zip(track.at, track.values, strict=True):
-        unknown.add(at, -1, value)
+    for moment, value in zip(track.at, track.values, strict=True):
+        unknown.add(moment, -1, value)
     assert outlook_of("fd", unknown, floor=True).per_step is None
 
 

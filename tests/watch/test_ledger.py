@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def written(path: Path, *events: Event) -> Path:
     [
         BEGAN,
         Sample(1.5, None, {"fd": 1}),
+        Sample(1.5, None, {"fd": 1}, {}, (3,), whole=False),
         Sample(1.5, 7, {"fd": 1, "vram:0": 5}, {3: Reading(-1, 2, 3)}, (4, 5)),
         Came(1.0, {7: "python", 8: "worker \udcff"}),
         Limits(1.0, {7: 1024}, {"rss": 5}, {"rss": "cgroup x"}),
@@ -71,19 +73,22 @@ def test_anything_else_is_no_event(data: object) -> None:
         assert from_json(data) is None
 
 
-def test_only_processes_that_changed_are_written_and_not_each_time(tmp_path: Path) -> None:
-    readings = [(5, 0), *[(6, 0)] * 4, (6, 1000), *[(6, 2000)] * 4, (6, 2 << 20), *[(7, 2 << 20)] * 4, (7, 2 << 20)]
-    path = written(tmp_path / "a", BEGAN, *(sample(at, fds, rss) for at, (fds, rss) in enumerate(readings)))
+def test_only_processes_that_changed_are_written(tmp_path: Path) -> None:
+    whole = [sample(1, 5), sample(2, 5, rss=1000), sample(3, 6), sample(4, 6, rss=2 << 20)]
+    path = written(tmp_path / "a", BEGAN, *whole, replace(sample(5, 7), whole=False), sample(6, 7))
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][1:]
-    assert [at for at, line in enumerate(lines) if "processes" in line] == [0, 5, 10, 15]
-    assert all("totals" in line for line in lines)
+    assert [line.get("processes") for line in lines] == [
+        {"42": [5, 1, 0]},
+        {},
+        {"42": [6, 1, 0]},
+        {"42": [6, 1, 2 << 20]},
+        None,
+        {"42": [7, 1, 0]},
+    ]
     (history,) = read_histories(path)
-    assert list(history.totals["fd"].values) == [fds for fds, _rss in readings]
-    assert list(history.processes[42]["fd"].values) == [5] * 5 + [6] * 10 + [7]
-
-    # One that stands still is not written again.
-    quiet = written(tmp_path / "b", BEGAN, *(sample(at, 5, rss=at) for at in range(20)))
-    assert quiet.read_text(encoding="utf-8").count("processes") == 1
+    assert list(history.totals["fd"].values) == [5, 5, 6, 6, 7, 7]
+    # What was not read whole tells nothing of a process.
+    assert list(history.processes[42]["fd"].values) == [5, 5, 6, 6, 7]
 
 
 def test_a_second_watch_is_appended(tmp_path: Path) -> None:

@@ -1,0 +1,391 @@
+"""Real processes, read from outside: what they hold, who comes and goes, where they end, what is new."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
+
+import psutil
+import pytest
+
+from pytest_leakcheck.probes.processes import open_high
+from pytest_leakcheck.watch import tree as tree_module
+from pytest_leakcheck.watch.allowance import Allowance
+from pytest_leakcheck.watch.devices import Devices
+from pytest_leakcheck.watch.events import Came, Note, Reading, Sample
+from pytest_leakcheck.watch.following import Following
+from pytest_leakcheck.watch.newcomers import REST, Newcomers
+from pytest_leakcheck.watch.room import fd_limit, memory_room
+from pytest_leakcheck.watch.tree import Tree, WatchError
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
+
+# Does what each line says, and answers.
+PUPPET = """
+import os, subprocess, sys, threading
+kept, children = [], []
+for line in sys.stdin:
+    word, _, much = line.strip().partition(" ")
+    if word == "open":
+        kept += [os.open(os.devnull, os.O_RDONLY) for _ in range(int(much))]
+    elif word == "close":
+        while kept: os.close(kept.pop())
+    elif word == "take":
+        kept_bytes = bytearray(b"x") * int(much)
+    elif word == "start":
+        children += [subprocess.Popen(["sleep", "60"]) for _ in range(int(much))]
+        print(*[child.pid for child in children], flush=True)
+        continue
+    elif word == "end":
+        for child in children: child.kill(); child.wait()
+    elif word == "leave":
+        children[0].kill()
+    elif word == "thread":
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    print("done", flush=True)
+"""
+
+
+class Puppet:
+    """A process that does as it is told."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PUPPET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self.process.pid
+        self.tell("ready")
+
+    def tell(self, line: str) -> str:
+        ears: IO[str] | None = self.process.stdin
+        mouth: IO[str] | None = self.process.stdout
+        assert ears is not None
+        assert mouth is not None
+        ears.write(line + "\n")
+        ears.flush()
+        return mouth.readline().strip()
+
+    def end(self) -> None:
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self.pid).children():
+                child.kill()
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def puppet() -> Iterator[Puppet]:
+    made = Puppet()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def tree(puppet: Puppet) -> Iterator[Tree]:
+    made = Tree(puppet.pid)
+    yield made
+    made.close()
+
+
+def until(read: Callable[[], Sample], right: Callable[[Sample], bool]) -> Sample:
+    """Sample until it is so: a new process is found once its search has been saved up."""
+    deadline = time.monotonic() + 20
+    while not right(sample := read()):
+        assert time.monotonic() < deadline, sample
+    return sample
+
+
+def test_counts_are_those_of_the_process(puppet: Puppet, tree: Tree) -> None:
+    before = tree.sample()
+    puppet.tell("open 7")
+    puppet.tell("thread")
+    puppet.tell(f"take {32 << 20}")
+    after = tree.sample()
+    assert after.totals["fd"] - before.totals["fd"] == 7
+    assert after.totals["thread"] - before.totals["thread"] == 1
+    assert (32 << 20) - (1 << 20) <= after.totals["rss"] - before.totals["rss"] <= 34 << 20
+    assert after.processes[puppet.pid].fds == psutil.Process(puppet.pid).num_fds()
+    puppet.tell("close")
+    assert tree.sample().totals["fd"] == before.totals["fd"]
+
+
+@pytest.mark.parametrize("kept", [tree_module.MOST_KEPT, 0])
+def test_children_come_and_go(puppet: Puppet, monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    """Also of more processes than files are kept open for."""
+    monkeypatch.setattr(tree_module, "MOST_KEPT", kept)
+    tree = Tree(puppet.pid)
+    with contextlib.closing(tree):
+        pids = set(map(int, puppet.tell("start 5").split()))
+        seen = until(tree.sample, lambda sample: sample.totals["process"] == 5)
+        assert set(seen.processes) == {puppet.pid, *pids}
+        (came,) = [event for event in tree.events() if isinstance(event, Came)]
+        assert dict(came.names) == dict.fromkeys(pids, "sleep")
+        # One that nobody has waited for is gone all the same.
+        puppet.tell("leave")
+        gone = until(tree.sample, lambda sample: bool(sample.gone))
+        assert (len(gone.gone), gone.totals["process"]) == (1, 4)
+        puppet.tell("end")
+        assert tree.sample().totals["process"] == 0
+        assert not tree.ended
+
+
+def test_the_end_of_the_root_ends_it(puppet: Puppet, tree: Tree) -> None:
+    puppet.end()
+    sample = tree.sample()
+    assert sample.gone == (puppet.pid,)
+    assert tree.ended
+    assert tree.sample().processes == {}
+
+
+def test_of_a_large_tree_memory_is_read_now_and_then(
+    puppet: Puppet, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "SMALL", 0)
+    before = tree.sample()
+    puppet.tell("open 7")
+    puppet.tell(f"take {32 << 20}")
+    samples = [tree.sample() for _ in range(tree_module.EVERY)]
+    assert [one.whole for one in (before, *samples)] == [True, *[False] * (tree_module.EVERY - 1), True]
+    assert {one.totals["fd"] - before.totals["fd"] for one in samples} == {7}
+    assert samples[0].totals["rss"] == before.totals["rss"]
+    assert samples[-1].totals["rss"] - before.totals["rss"] > 31 << 20
+    puppet.end()
+    for _ in range(tree_module.EVERY):
+        tree.sample()
+    assert tree.ended
+
+
+def test_files_are_given_back(puppet: Puppet) -> None:
+    before = psutil.Process().num_fds()
+    for _ in range(3):
+        tree = Tree(puppet.pid)
+        tree.sample()
+        tree.close()
+    assert psutil.Process().num_fds() == before
+
+
+def test_a_process_that_is_not_there() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    before = psutil.Process().num_fds()
+    with pytest.raises(WatchError, match=f"there is no process {gone.pid}"):
+        Tree(gone.pid)
+    assert psutil.Process().num_fds() == before
+
+
+def test_descriptors_that_may_not_be_read_are_told(puppet: Puppet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of another user's process: its memory and threads are open to all."""
+    real = open_high
+
+    def refuse(path: str) -> int:
+        if path.endswith("/fd"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(tree_module, "open_high", refuse)
+    with contextlib.closing(Tree(puppet.pid)) as tree:
+        (note,) = [event for event in tree.events() if isinstance(event, Note)]
+        assert "its descriptors may not be read" in note.text
+        sample = tree.sample()
+        assert sample.processes[puppet.pid].fds == -1
+        assert sample.totals["fd"] == 0
+        assert sample.totals["rss"] > 0
+
+
+def test_a_process_that_watches_itself_does_not_count_the_watch() -> None:
+    with contextlib.closing(Tree(os.getpid())) as tree:
+        first = tree.sample().processes[os.getpid()].fds
+        child = subprocess.Popen(["sleep", "60"])
+        try:
+            until(tree.sample, lambda sample: sample.totals["process"] >= 1)
+            assert tree.sample().processes[os.getpid()].fds == first
+        finally:
+            child.kill()
+            child.wait()
+
+
+def test_new_descriptors_are_grouped_by_target(puppet: Puppet) -> None:
+    newcomers = Newcomers()
+    with contextlib.closing(Tree(puppet.pid)) as tree:
+        newcomers.meet(tree.sample().processes)
+        assert newcomers.look(tree.sample().processes) == {}
+        puppet.tell("open 4")
+        assert newcomers.look(tree.sample().processes) == {puppet.pid: {"/dev/null": 4}}
+        puppet.tell("close")
+        assert newcomers.look(tree.sample().processes) == {puppet.pid: {}}
+
+
+def test_of_ever_new_names_the_rest_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pytest_leakcheck.watch import newcomers as module
+
+    told = {number: f"/tmp/{number}" for number in range(50)}
+    monkeypatch.setattr(module, "open_targets", lambda _pid: {})
+    one = Newcomers()
+    one.meet({1: Reading(0, 1, 0)})
+    monkeypatch.setattr(module, "open_targets", lambda _pid: told)
+    (found,) = one.look({1: Reading(50, 1, 0)}).values()
+    assert len(found) == 21
+    assert found[REST] == 30
+
+
+def test_one_whole_watch(puppet: Puppet) -> None:
+    following = Following(puppet.pid, None, 0.01)
+    following.sample()
+    for _ in range(40):
+        puppet.tell("open 2")
+        following.sample()
+    history = following.history
+    following.end("the test is over")
+    following.end("again")
+    assert history.ended == "the test is over"
+    assert history.limits[puppet.pid] == fd_limit(puppet.pid)
+    assert history.new_targets() == {"/dev/null": 80}
+    assert history.room["rss"] > 0
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = self.spent = 0.0
+
+    def work(self, seconds: float) -> None:
+        self.spent += seconds
+
+
+def test_dear_work_takes_its_share() -> None:
+    clock = Clock()
+    allowance = Allowance(0.01, 0.0, lambda: clock.now, lambda: clock.spent)
+    for second in range(1000):
+        clock.now = float(second)
+        if allowance.due:
+            allowance.do(lambda: clock.work(0.1))
+    # The first time is free, then one in ten seconds.
+    assert 9.5 <= clock.spent <= 10.2
+
+
+def test_credit_is_for_the_beginning() -> None:
+    clock = Clock()
+    allowance = Allowance(0.001, 0.5, lambda: clock.now, lambda: clock.spent)
+    done = []
+    for second in range(100):
+        clock.now = float(second)
+        if allowance.due:
+            allowance.do(lambda: clock.work(0.1))
+            done.append(second)
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_the_limit_of_another_process(puppet: Puppet) -> None:
+    assert fd_limit(puppet.pid) == psutil.Process(puppet.pid).rlimit(psutil.RLIMIT_NOFILE)[0]
+    puppet.end()
+    assert fd_limit(puppet.pid) is None
+
+
+GIB = 1 << 30
+
+
+def fake_proc(folder: Path, cgroup: str, files: dict[str, str]) -> None:
+    (folder / "proc" / "7").mkdir(parents=True)
+    (folder / "proc" / "7" / "cgroup").write_text(cgroup, encoding="utf-8")
+    (folder / "proc" / "meminfo").write_text(
+        f"MemTotal: {64 << 20} kB\nMemAvailable: {10 << 20} kB\n", encoding="utf-8"
+    )
+    for name, text in files.items():
+        path = folder / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "room"),
+    [
+        ("0::/\n", {}, (10 * GIB, "memory of the machine")),
+        ("0::/job\n", {"job/memory.max": "max", "job/memory.current": "5"}, (10 * GIB, "memory of the machine")),
+        (
+            "0::/job/rank\n",
+            {
+                "job/memory.max": f"{4 * GIB}",
+                "job/memory.current": f"{3 * GIB}",
+                "job/memory.stat": f"inactive_file {GIB}\n",
+            },
+            (2 * GIB, "cgroup job"),
+        ),
+        (
+            "4:memory:/job\n0::/\n",
+            {"memory/job/memory.limit_in_bytes": f"{2 * GIB}", "memory/job/memory.usage_in_bytes": f"{GIB}"},
+            (GIB, "cgroup job"),
+        ),
+        (
+            "4:memory:/job\n",
+            {"memory/job/memory.limit_in_bytes": f"{(1 << 63) - 4096}", "memory/job/memory.usage_in_bytes": "1"},
+            (10 * GIB, "memory of the machine"),
+        ),
+        ("0::/far\n", {"memory.max": f"{3 * GIB}", "memory.current": f"{4 * GIB}"}, (0, "cgroup cgroup")),
+    ],
+    ids=["none", "unlimited", "version 2, above", "version 1", "version 1, unlimited", "container"],
+)
+def test_room_for_memory(tmp_path: Path, cgroup: str, files: dict[str, str], room: tuple[int, str]) -> None:
+    fake_proc(tmp_path, cgroup, files)
+    assert memory_room(7, tmp_path / "proc", tmp_path / "cgroup") == room
+
+
+class FakeNvml:
+    """Two devices; the first is used by process 7 and another, the second by the other alone."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *, lost: bool = False) -> None:
+        self.lost = lost
+        self.ended = 0
+
+    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
+        pass
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.ended += 1
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+        return index
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
+        if self.lost:
+            raise self.NVMLError("GPU is lost")
+        return SimpleNamespace(used=5 * GIB + handle, free=3 * GIB + handle)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:  # noqa: N802
+        other = SimpleNamespace(pid=8, usedGpuMemory=GIB)
+        return [other] if handle else [SimpleNamespace(pid=7, usedGpuMemory=2 * GIB), other]
+
+
+def test_device_memory_is_that_of_the_processes() -> None:
+    nvml = FakeNvml()
+    devices = Devices(nvml)
+    assert devices.read([7]) == {"vram:0": (2 * GIB, 3 * GIB)}
+    assert devices.note == ""
+    devices.close()
+    devices.close()
+    assert nvml.ended == 1
+
+
+def test_unknown_to_the_driver_whole_devices_are_told() -> None:
+    devices = Devices(FakeNvml())
+    assert devices.read([99]) == {"vram:0": (5 * GIB, 3 * GIB), "vram:1": (5 * GIB + 1, 3 * GIB + 1)}
+    assert "that of all processes" in devices.note
+
+
+def test_a_device_that_is_lost_is_told() -> None:
+    devices = Devices(FakeNvml(lost=True))
+    assert devices.read([7]) == {}
+    assert devices.note == "device 1 does not answer: GPU is lost"

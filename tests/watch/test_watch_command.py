@@ -1,0 +1,286 @@
+"""`pytest-leakcheck watch` as users start it: a leak and its mending, Ctrl-C, exit status, a terminal, wrong use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pytest_leakcheck.watch.history import History
+from pytest_leakcheck.watch.told import page_of_ledger, read_histories
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
+
+# Two descriptors per step, or none; a step takes as long as the watch needs to see it.
+TRAINING = """
+import os, sys, time
+from pytest_leakcheck.watch.training import Watcher
+kept = []
+with Watcher(interval=0.01) as watcher:
+    for step in range(int(sys.argv[2])):
+        took = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+        if sys.argv[1] == "leaky":
+            kept += took
+        else:
+            for descriptor in took:
+                os.close(descriptor)
+        until = time.monotonic() + 0.01
+        while time.monotonic() < until:
+            sum(range(1000))
+        watcher.step()
+sys.exit(int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+"""
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Path:
+    path = tmp_path / "training.py"
+    path.write_text(TRAINING, encoding="utf-8")
+    return path
+
+
+def start(folder: Path, *arguments: str | Path, **more: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pytest_leakcheck.cli", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    return subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+
+def run(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
+    process = start(folder, *arguments)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+@contextlib.contextmanager
+def sleeper() -> Iterator[int]:
+    process = subprocess.Popen(["sleep", "60"])
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline, "the watch wrote nothing"
+        time.sleep(0.01)
+
+
+def wait_for_lines(path: Path, lines: int) -> None:
+    wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines)
+
+
+def test_a_command_leaky_and_mended(training: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "watch.jsonl"
+    options = ("watch", "--interval", "0.02", "--ledger", ledger, "--")
+    status, _out, err = run(tmp_path, *options, sys.executable, training, "leaky", "200")
+    assert status == 0
+    assert "+2.00 per step (" in err
+    assert "ends in ≈ " in err
+    assert " × /dev/null" in err
+    assert err.splitlines()[-1] == f"  the process ended; a page of it: pytest-leakcheck report {ledger}"
+
+    status, _out, err = run(tmp_path, *options, sys.executable, training, "fixed", "200")
+    assert status == 0
+    assert "no growth seen; would have caught ≥ " in err
+    assert "ends in" not in err
+
+    leaky, fixed = page_of_ledger(ledger).arms
+    assert (leaky.tone, fixed.tone) == ("bad", "good")
+    chart = leaky.charts[0]
+    assert (chart.title, chart.axis) == ("fd: descriptors", "step")
+    assert chart.curves[0].line is not None
+    done, out, _err = run(tmp_path, "report", ledger, "--no-open")
+    assert done == 0
+    assert out.split() == [str(ledger.with_suffix(".html")), str(ledger.with_suffix(".png"))]
+
+
+@pytest.mark.parametrize(("asked", "status"), [("0", 0), ("7", 7)])
+def test_the_status_of_a_command_is_passed_on(training: Path, tmp_path: Path, asked: str, status: int) -> None:
+    assert run(tmp_path, "watch", "--", sys.executable, training, "fixed", "2", asked)[0] == status
+
+
+def test_a_command_that_is_killed_by_a_signal(tmp_path: Path) -> None:
+    assert run(tmp_path, "watch", "--", "sh", "-c", "kill -9 $$")[0] == 128 + 9
+
+
+def test_a_command_that_is_not_there(tmp_path: Path) -> None:
+    status, _out, err = run(tmp_path, "watch", "--", "no-such-command")
+    assert status == 127
+    assert err == "pytest-leakcheck watch: no-such-command: No such file or directory\n"
+    # Nothing was watched, so nothing is left behind.
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_is_not_started_where_nothing_can_be_written(tmp_path: Path) -> None:
+    status, _out, err = run(tmp_path, "watch", "--ledger", "none/a", "--", "touch", "started")
+    assert (status, "the folder none does not exist" in err) == (3, True), err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_ends_neither_the_watch_nor_the_training(training: Path, tmp_path: Path) -> None:
+    status, _out, err = run(
+        tmp_path,
+        "watch",
+        "--interval",
+        "0.02",
+        "--ledger",
+        "/dev/full",
+        "--",
+        sys.executable,
+        training,
+        "fixed",
+        "50",
+        "5",
+    )
+    assert status == 5
+    assert "step 50" in err
+    assert "note    the ledger ends here, it cannot be written any more: No space left on device" in err
+
+
+def test_a_pid_until_it_ends(tmp_path: Path) -> None:
+    ledger = tmp_path / "watch.jsonl"
+    with sleeper() as pid:
+        process = start(tmp_path, "watch", str(pid), "--interval", "0.01", "--ledger", ledger)
+        wait_for_lines(ledger, 10)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert f"{pid} sleep 60: " in out
+    assert "the process ended" in out
+
+
+def test_ctrl_c_prints_the_last_state_and_leaves_the_process_alone(tmp_path: Path) -> None:
+    with sleeper() as pid:
+        process = start(tmp_path, "watch", str(pid), "--interval", "0.01")
+        ledger = tmp_path / f"watch-{pid}.jsonl"
+        wait_for_lines(ledger, 40)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (0, "")
+        assert "no growth seen" in out
+        assert "stopped by Ctrl-C" in out
+        assert psutil.pid_exists(pid)
+    (history,) = read_histories(ledger)
+    assert history.ended == "stopped by Ctrl-C"
+
+
+def test_ctrl_c_leaves_nothing_of_a_command(tmp_path: Path) -> None:
+    """As on a terminal, where it reaches the command, too; that has a child of its own."""
+    ledger = tmp_path / "watch.jsonl"
+    command = ("sh", "-c", "sleep 60 & echo $! > child; wait")
+    process = start(tmp_path, "watch", "--interval", "0.01", "--ledger", ledger, "--", *command, start_new_session=True)
+    child = tmp_path / "child"
+    wait_for_lines(child, 1)
+    wait_for(lambda: ledger.exists() and '"came"' in ledger.read_text(encoding="utf-8"))
+    os.killpg(process.pid, signal.SIGINT)
+    _out, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "stopped by Ctrl-C" in err
+    assert "Traceback" not in err
+    assert not alive(int(child.read_text()))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_watch_that_was_killed_is_a_partial_page(tmp_path: Path) -> None:
+    with sleeper() as pid:
+        process = start(tmp_path, "watch", str(pid), "--interval", "0.01")
+        ledger = tmp_path / f"watch-{pid}.jsonl"
+        wait_for_lines(ledger, 10)
+        process.kill()
+        process.communicate()
+    page = page_of_ledger(ledger)
+    assert page.partial
+    assert "It has no end: the watch was killed, or goes on." in page.arms[0].verdicts
+
+
+def read_all(descriptor: int) -> bytes:
+    """What there is; nothing at the end, which a terminal tells by an error."""
+    with contextlib.suppress(OSError):
+        return os.read(descriptor, 65536)
+    return b""
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_terminal_has_a_table(tmp_path: Path, columns: int) -> None:
+    ledger = tmp_path / "watch.jsonl"
+    near, far = pty.openpty()
+    seen: list[bytes] = []
+    with sleeper() as pid:
+        environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "24"}
+        options = ("--interval", "0.01", "--refresh", "0.01", "--ledger", ledger)
+        process = start(tmp_path, "watch", str(pid), *options, stdout=far, env=environment)
+        os.close(far)
+        screen = threading.Thread(target=lambda: seen.extend(iter(lambda: read_all(near), b"")))
+        screen.start()
+        wait_for_lines(ledger, 40)
+    screen.join()
+    os.close(near)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    text = b"".join(seen).decode()
+    assert "growth" in text
+    assert "no growth seen" in text
+    assert ("gained" in text) == (columns == 80)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["watch"], 2, "either a PID or -- and a COMMAND"),
+        (["watch", "1", "--", "true"], 2, "either a PID or -- and a COMMAND"),
+        (["watch", "first"], 2, "invalid int value: 'first'"),
+        (["watch", "1", "--interval", "0"], 2, "no number of seconds above 0"),
+        (["watch", "1", "--interval", "x"], 2, "--interval"),
+        (["watch", "999999999"], 3, "there is no process 999999999"),
+        (["watch", "1", "--ledger", "/no/such/folder/x"], 3, "No such file or directory"),
+    ],
+)
+def test_wrong_use(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    done, _out, err = run(tmp_path, *arguments)
+    assert (done, said in err, "Traceback" in err) == (status, True, False), err
+
+
+def test_a_training_that_watches_itself(training: Path, tmp_path: Path) -> None:
+    for arm, growth in (("leaky", "+2.00 per step"), ("fixed", "no growth seen; would have caught ≥ ")):
+        done = subprocess.run(
+            [sys.executable, training, arm, "200"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        )
+        fd = next(line for line in done.stderr.splitlines() if line.startswith("  fd "))
+        assert growth in fd, done.stderr
+    assert sorted(history.ended for history in histories(tmp_path)) == ["the training closed it"] * 2
+    assert {history.steps for history in histories(tmp_path)} == {200}
+
+
+def histories(folder: Path) -> list[History]:
+    return [history for path in folder.glob("watch-*.jsonl") for history in read_histories(path)]
+
+
+def test_a_forked_worker_writes_nothing(tmp_path: Path) -> None:
+    script = (
+        "import os\nfrom pytest_leakcheck.watch.training import Watcher\n"
+        "watcher = Watcher('a.jsonl', interval=0.0)\nwatcher.step()\n"
+        "if not os.fork():\n    watcher.step(); watcher.close(); os._exit(0)\n"
+        "os.wait(); watcher.step(); watcher.close(); watcher.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr.count(" samples, step 2") == 1
+    (history,) = read_histories(tmp_path / "a.jsonl")
+    assert history.samples == 3
