@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby
+from textwrap import wrap
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
@@ -131,7 +132,13 @@ def verdict_line(entry: Mapping[str, Any]) -> str:
 
 def culprit_text(culprit: Culprit) -> str:
     """The rows of the terminal's report, label before text."""
-    return "\n".join(f"{label:<{_LABEL}}{text}".rstrip() for label, text in rows(culprit, _TEXT, UNICODE))
+    return "\n".join(line for label, text in rows(culprit, _TEXT, UNICODE) for line in _wrapped(label, text))
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    if len(text) <= _TEXT:
+        return [f"{label:<{_LABEL}}{text}".rstrip()]
+    return wrap(text, 80, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
 
 
 def _line(points: Sequence[XY], entry: Mapping[str, Any]) -> tuple[XY, XY] | None:

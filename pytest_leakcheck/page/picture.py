@@ -50,6 +50,7 @@ _ON_WHITE: Final = {
     "unsure": "#9a6700",
     "plain": "#0969da",
 }
+_ABOVE: Final = 0.14
 _ID: Final = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -119,6 +120,8 @@ def _style() -> Iterator[None]:
 
 def _draw(axes: Axes, chart: Chart, colours: Mapping[str, str]) -> None:
     ink, faint = colours["ink"], colours["faint"]
+    # Room above the highest curve for its name.
+    axes.margins(y=_ABOVE)
     for curve in chart.curves:
         _draw_curve(axes, curve, colours)
     highest = max(y for curve in chart.curves for _x, y in curve.points)

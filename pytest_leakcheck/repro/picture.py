@@ -13,7 +13,7 @@ from pytest_leakcheck.page.findings import (
     page_of_findings,
     verdict_line,
 )
-from pytest_leakcheck.page.values import Arm, Chart, Curve, Page, Tone
+from pytest_leakcheck.page.values import Arm, Chart, Curve, Mark, Page, Tone
 from pytest_leakcheck.repro.arm import Run
 from pytest_leakcheck.repro.outcome import Check, is_red
 from pytest_leakcheck.resources import find_resource
@@ -82,6 +82,8 @@ def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[C
     axis = "size" if found["points"] else "iteration"
     recording = _recording(found, run)
     limit = recording.limits.get(found["resource"]) if recording is not None and not found["points"] else None
+    said = Mark(float(found["iterations"]), f"{found['verdict'].replace('_', ' ')} is said")
+    marks = (said,) if axis == "iteration" and found["verdict"] != "ok" else ()
     # What is held has a limit; what was given back has none.
     limit = None if released else limit
     yield Chart(
@@ -91,6 +93,7 @@ def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[C
         there,
         verdict_line(found),
         limit,
+        marks,
     )
 
 
