@@ -27,6 +27,7 @@ SOMETHING_MISSING: Final = 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
+    from leakcheck_incidents.batch_size import commands as factors
     from leakcheck_incidents.catalog import INCIDENTS
 
     parser = argparse.ArgumentParser(
@@ -38,7 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     repro.add_argument(
         "--arm", metavar="ARM", help="leaky, fixed or another of its arms; alone it exits as pytest does"
     )
+    factors.add_parser(commands)
     given = parser.parse_args(arguments)
+    if given.command == "factors":
+        return factors.run(given)
     if given.incident is None:
         wide = max(map(len, INCIDENTS)) + 2
         for incident in INCIDENTS.values():
@@ -91,6 +95,7 @@ def _run(incident: Incident, arm: str) -> tuple[int, list[dict[str, Any]]]:
         report = Path(folder, "findings.json")
         command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={report}", "-q"]
         command += ["--no-header", "-p", "no:cacheprovider", "-p", "leakcheck_incidents.material"]
+        command += [word for plugin in incident.plugins for word in ("-p", plugin)]
         command += ["--leakcheck-summary=all", "-k", arm, "--pyargs", incident.tests]
         # The command is made of this module's own words and the catalogue's.
         status = subprocess.run(command, cwd=folder, check=False).returncode  # noqa: S603
