@@ -99,6 +99,22 @@ def test_a_full_disk_keeps_what_was_there_and_says_so(filled: Store, monkeypatch
     assert "later" in ids(filled)
 
 
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its copy too, and for whoever reads it without the lock."""
+    path = tmp_path / "file"
+    durable.replace_file(path, b"before")
+
+    def write(descriptor: int, content: Any) -> int:
+        assert path.read_bytes() == b"before"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(durable.os, "write", write)
+        durable.replace_file(path, b"after")
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("left", [0, 1, 200])
 @pytest.mark.parametrize("which", ["factors.json", "factors.json.copy"])
 def test_a_file_that_was_truncated_is_put_aside_and_made_up_for(
@@ -171,6 +187,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path, caplog: pytest.LogCa
 
 
 def test_of_a_configuration_fifty_runs_are_kept_and_its_files_stop_growing(store: Store) -> None:
+    assert KEPT == 50
     sizes = []
     for number in range(KEPT + 30):
         record = store.add(KEY, DEVICE, entry(f"run-{number:03}", 1000 + number))

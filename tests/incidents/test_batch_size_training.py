@@ -284,7 +284,7 @@ class TestTuner:
             def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
                 nonlocal steps
                 steps += 1
-                assert steps < 200, "it does not end"
+                assert steps < 60, "it does not end"
                 return super().training_step(batch, number)
 
         with device.charging():
