@@ -26,17 +26,22 @@ _PANELS: Final = {
     "any, noise 0.5 %": "any plant, noise of 0.5 %",
     "changed to another": "after the plant has changed",
 }
-_COLOURS: Final = {"adaptive": "#1a7f37", "the write-up's rule": "#cf222e", "the rule, clamped to 0.02 ... 1": "#9a6700"}
+_COLOURS: Final = {
+    "adaptive": "#1a7f37",
+    "the write-up's rule": "#cf222e",
+    "the rule, clamped to 0.02 ... 1": "#9a6700",
+}
 _WIDTH, _HEIGHT, _LEFT, _TOP = 300, 180, 46, 34
 
 
 def plot() -> str:
     """Plants within 2 % of the target, by run: one panel per kind, one line per policy. SVG."""
     total_width, total_height = 2 * (_WIDTH + _LEFT) + 14, _TOP + _HEIGHT + 76
+    size = f'width="{total_width}" height="{total_height}"'
+    box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total_width} {total_height}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total_width} {total_height}" '
-        f'width="{total_width}" height="{total_height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{total_width}" height="{total_height}" fill="white"/>',
+        f'<svg {box} {size} font-family="sans-serif" font-size="12">',
+        f'<rect {size} fill="white"/>',
     ]
     for number, (kind, title) in enumerate(_PANELS.items()):
         parts += _panel(kind, title, _LEFT + number * (_WIDTH + _LEFT), _TOP)
@@ -59,8 +64,10 @@ def _panel(kind: str, title: str, left: int, top: int) -> list[str]:
         height = y(percent / 100)
         parts.append(f'<path d="M{left} {height:.1f}h{_WIDTH}" stroke="#d0d7de"/>')
         parts.append(f'<text x="{left - 6}" y="{height + 4:.1f}" text-anchor="end">{percent} %</text>')
-    for run in (1, convergence.SOON, 10, 15, RUNS):
-        parts.append(f'<text x="{x(run):.1f}" y="{top + _HEIGHT + 18}" text-anchor="middle">{run}</text>')
+    parts += [
+        f'<text x="{x(run):.1f}" y="{top + _HEIGHT + 18}" text-anchor="middle">{run}</text>'
+        for run in (1, convergence.SOON, 10, 15, RUNS)
+    ]
     parts.append(f'<text x="{left}" y="{top + _HEIGHT + 36}">run</text>')
     at = x(convergence.SOON)
     parts.append(f'<path d="M{at:.1f} {top}v{_HEIGHT}" stroke="#d0d7de" stroke-dasharray="4 3"/>')

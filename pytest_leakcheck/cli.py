@@ -25,7 +25,7 @@ WRONG_USE: Final = 2
 SOMETHING_MISSING: Final = 3
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 - one for each wrong use
     """Run the command. Returns the exit status."""
     from leakcheck_incidents.batch_size import commands as factors
     from leakcheck_incidents.catalog import INCIDENTS

@@ -82,7 +82,12 @@ def test_export_and_import(store: Store, tmp_path: Path, capsys: pytest.CaptureF
     for _ in range(2):
         # A second time it is the same.
         assert factors(other, "import", str(copy)) == 0
-        assert [one.run_id for one in other.record(LIGHT, "NVIDIA H200").entries] == ["run-0", "run-1", "run-2", "another"]
+        assert [one.run_id for one in other.record(LIGHT, "NVIDIA H200").entries] == [
+            "run-0",
+            "run-1",
+            "run-2",
+            "another",
+        ]
     assert other.record(HEAVY, "simulated") == store.record(HEAVY, "simulated")
     assert capsys.readouterr().out.splitlines() == [f"{copy}: 2 records", *[f"{other.path}: 2 records taken over"] * 2]
 
@@ -96,10 +101,16 @@ def test_import_makes_a_store(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["import", "FOLDER/none.json"], "No such file or directory; give a file that `pytest-leakcheck factors export`"),
+        (
+            ["import", "FOLDER/none.json"],
+            "No such file or directory; give a file that `pytest-leakcheck factors export`",
+        ),
         (["import", "FOLDER/foreign.json"], "no store of batch-size factors; give a file that"),
         (["export", "FOLDER/no/where.json"], "cannot be written: No such file or directory; give a file in a folder"),
-        (["--store", "FOLDER/none.json", "show"], "no such store: FOLDER/none.json. A training writes it; name it with"),
+        (
+            ["--store", "FOLDER/none.json", "show"],
+            "no such store: FOLDER/none.json. A training writes it; name it with",
+        ),
     ],
 )
 def test_wrong_use(

@@ -28,7 +28,12 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "for device in self.devices[1:]:\n            device.reset_peak()",
         "training: counts_its_own_peak",
     ),
-    "share of the whole device": ("gauge", "self.limit or device.capacity()", "device.capacity()", "training: may_have"),
+    "share of the whole device": (
+        "gauge",
+        "self.limit or device.capacity()",
+        "device.capacity()",
+        "training: may_have",
+    ),
     "an unused device learnt from": ("gauge", "highest <= 0", "highest < 0", "training: nothing_was_done_on"),
     "factor applied twice": (
         "choice",
@@ -51,7 +56,12 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "if False:",
         "training: user_may_fix",
     ),
-    "out of memory not recorded": ("callback", "if is_out_of_memory(exception):", "if False:", "training: before_the_ex"),
+    "out of memory not recorded": (
+        "callback",
+        "if is_out_of_memory(exception):",
+        "if False:",
+        "training: before_the_ex",
+    ),
     "every failure recorded": ("callback", "if is_out_of_memory(exception):", "if True:", "training: another_failure"),
     "out of memory as a success": ("callback", "None, oom=True", "1.0", "training: before_the_exception"),
     "short runs dropped": (
@@ -83,7 +93,12 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     "no bound for the tuner": ("tuning", "_samples(model) - 1", "_MOST", "training: ends_where"),
     "zero from the tuner": ("tuning", "found = 0", "return 0", "training: not_one_sample"),
     "causes not looked at": ("exhausted", "one.__cause__ or one.__context__", "None", "training: out_of_memory_of"),
-    "a full host": ("exhausted", '"CUDA out of memory",', '"CUDA out of memory", "allocate memory",', "training: _of_a_dev"),
+    "a full host": (
+        "exhausted",
+        '"CUDA out of memory",',
+        '"CUDA out of memory", "allocate memory",',
+        "training: _of_a_dev",
+    ),
     "15 points times momentum": ("rule", "run.factor - OOM_STEP", "run.factor - MOMENTUM * OOM_STEP", "rule: example"),
     "clamp first": ("rule", "unclamped(run))", "unclamped(run) + 0.01)", "rule: example"),
     "a band's end in the other": ("rule", "peak < below", "peak <= below", "rule: bands"),
@@ -97,7 +112,12 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     "chord not heeded": ("policy", "or _ran_out_where_it_fits(together)", "", "policy: prove_that_it_fits"),
     "fifty and one": ("records", "KEPT: Final = 50", "KEPT: Final = 51", "store: fifty_runs"),
     "the oldest kept": ("records", "ordered[-KEPT:]", "ordered[:KEPT]", "store: fifty_runs"),
-    "a rank's lower peak": ("records", "max(peaks, default=None), oom", "min(peaks, default=None), oom", "store: ranks"),
+    "a rank's lower peak": (
+        "records",
+        "max(peaks, default=None), oom",
+        "min(peaks, default=None), oom",
+        "store: ranks",
+    ),
     "failed runs averaged": (
         "records",
         "average_peak=fmean(peaks)",
@@ -115,8 +135,18 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     "no copy": ("store", "                replace_file(self._copy, content)\n", "", "store: truncated or deleted"),
     "broken files overwritten": ("store", "path.rename(aside)", "pass", "store: foreign"),
     "broken files not told": ("store", "%s: %s. It is put aside as %s", "%.0s%.0s%.0s", "store: foreign"),
-    "newer versions overwritten": ("store", '> VERSION:\n        raise TooNew', '> 99:\n        raise TooNew', "store: newer"),
-    "one factor for all devices": ("store", "(record.key, record.device): record", '(record.key, "x"): record', "store: each_type"),
+    "newer versions overwritten": (
+        "store",
+        "> VERSION:\n        raise TooNew",
+        "> 99:\n        raise TooNew",
+        "store: newer",
+    ),
+    "one factor for all devices": (
+        "store",
+        "(record.key, record.device): record",
+        '(record.key, "x"): record',
+        "store: each_type",
+    ),
 }
 
 

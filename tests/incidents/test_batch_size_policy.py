@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import runpy
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 from leakcheck_incidents.batch_size import policy, rule
 from leakcheck_incidents.batch_size.convergence import SEED, SOON, figures
 from leakcheck_incidents.batch_size.plants import BEFORE, KINDS, Course, Kind, Plant, follow
-from leakcheck_incidents.batch_size.runs import TARGET, WITHIN, Run
+from leakcheck_incidents.batch_size.runs import TARGET, WITHIN, Proposal, Run
+from projects import ROOT
 
+DOCS = ROOT / "docs"
+GENERATED = runpy.run_path(str(ROOT / "ci" / "batch_size.py"))
 # Of each kind.
 PLANTS = 1_000
 # Without noise, and with as much as runs of one training differ by.
@@ -50,6 +54,17 @@ def test_with_noise_of_1_percent_nearly_all_settle_and_none_runs_out_once_there(
     # Measured: 996 of 1,000.
     assert ours.soon >= 0.98 * PLANTS
     assert ours.ran_out_once_there == 0
+
+
+@pytest.mark.parametrize("part", ["convergence", "examples", "initial"])
+def test_the_tables_of_the_docs_are_up_to_date(part: str) -> None:
+    assert GENERATED["PARTS"][part]() in (DOCS / "batch-size.md").read_text(encoding="utf-8"), (
+        "run: python ci/batch_size.py"
+    )
+
+
+def test_the_plot_of_the_docs_is_up_to_date() -> None:
+    assert GENERATED["plot"]() == (DOCS / "batch-size.svg").read_text(encoding="utf-8"), "run: python ci/batch_size.py"
 
 
 def test_figures_are_of_the_seed() -> None:
@@ -92,14 +107,14 @@ def test_without_noise_it_settles_on_any_plant_that_can_be_met(plant: Plant, ini
 
 
 def test_it_says_why() -> None:
-    assert policy.propose([], 0.6) == policy.Proposal(0.6, "initial")
+    assert policy.propose([], 0.6) == Proposal(0.6, "initial")
     ran_out = [Run(0.6, None, oom=True)]
     assert policy.propose(ran_out, 0.6).factor == pytest.approx(0.24)
     assert policy.propose(ran_out, 0.6).why == "ran out of memory at 0.600, and nothing fits yet"
     assert policy.propose([Run(0.3, 0.5)], 0.6).why == "as far up as is safe"
     assert policy.propose([Run(0.3, 0.5), Run(0.5, 0.85)], 0.6).why == "by the line through the runs"
     assert policy.propose([Run(0.5, 0.9)], 0.6).why == "on target"
-    assert policy.propose([Run(0.95, 0.7)], 0.6) == policy.Proposal(1.0, "at the bound of all factors")
+    assert policy.propose([Run(0.95, 0.7)], 0.6) == Proposal(1.0, "at the bound of all factors")
     assert policy.propose([Run(0.5, None, oom=True), Run(0.4, 0.62)], 0.6).why == "below what ran out of memory"
 
 

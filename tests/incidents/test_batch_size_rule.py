@@ -63,7 +63,17 @@ def test_of_its_fifteen_examples_four_are_as_the_rule_has_them_and_two_only_with
 
 @pytest.mark.parametrize(
     ("peak", "share"),
-    [(0.4999, 0.5), (0.5, 0.3), (0.6999, 0.3), (0.7, 0.1), (0.8499, 0.1), (0.85, 0.2), (0.9499, 0.2), (0.95, 0.5), (1, 0.5)],
+    [
+        (0.4999, 0.5),
+        (0.5, 0.3),
+        (0.6999, 0.3),
+        (0.7, 0.1),
+        (0.8499, 0.1),
+        (0.85, 0.2),
+        (0.9499, 0.2),
+        (0.95, 0.5),
+        (1, 0.5),
+    ],
 )
 def test_bands(peak: float, share: float) -> None:
     assert rule.share(peak) == share
@@ -133,7 +143,9 @@ def test_factors_to_begin_with(key: str, factor: float, reason: str) -> None:
     assert begin.reason == reason
 
 
-def test_no_figure_to_begin_with_reaches_the_clamp_and_one_that_did_would_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_figure_to_begin_with_reaches_the_clamp_and_one_that_did_would_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(keys, "UNKNOWN", (0.95, "unknown data set"))
     assert keys.initial("mine") == keys.Initial(0.8, "unknown data set, clamped to 0.80")
 

@@ -86,7 +86,7 @@ def test_a_full_disk_keeps_what_was_there_and_says_so(filled: Store, monkeypatch
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr(durable.os, "write", write)
+        patched.setattr(os, "write", write)
         with pytest.raises(StoreError) as failed:
             filled.add(KEY, DEVICE, entry("lost", 9))
     assert str(failed.value) == (
@@ -104,12 +104,12 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch
     path = tmp_path / "file"
     durable.replace_file(path, b"before")
 
-    def write(descriptor: int, content: Any) -> int:
+    def write(*_: Any) -> int:
         assert path.read_bytes() == b"before"
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
-        patched.setattr(durable.os, "write", write)
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space left"):
         durable.replace_file(path, b"after")
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
@@ -145,7 +145,10 @@ def test_a_file_that_was_deleted_is_made_up_for(filled: Store) -> None:
         ('{"set_01": {"safety_factor": 0.6, "runs": []}}', "no store of batch-size factors"),
         ("[1, 2, 3]", "no store of batch-size factors"),
         ("batch: 12", "no JSON, 9 bytes"),
-        ('{"format": "batch-size factors", "version": 1, "records": [{"key": "a"}]}', "a record is not as it should be"),
+        (
+            '{"format": "batch-size factors", "version": 1, "records": [{"key": "a"}]}',
+            "a record is not as it should be",
+        ),
         ('{"format": "batch-size factors", "version": 1}', "a record is not as it should be"),
     ],
 )
@@ -164,13 +167,16 @@ def test_a_store_of_a_newer_version_is_left_alone(filled: Store) -> None:
     newer = filled.path.read_text().replace('"version": 1', '"version": 2')
     filled.path.write_text(newer)
     for act in (filled.read, lambda: filled.add(KEY, DEVICE, entry("more", 9))):
-        with pytest.raises(StoreError, match="of version 2, and this is made for 1.*use another path, or a newer"):
+        with pytest.raises(StoreError, match=r"of version 2, and this is made for 1\..*use another path, or a newer"):
             act()
     assert filled.path.read_text() == newer
 
 
 def test_a_lock_that_is_held_is_waited_for_and_then_told(filled: Store) -> None:
-    with FileLock(f"{filled.path}.lock"), pytest.raises(StoreError, match=r"has been locked by another process for 0\.05 s"):
+    with (
+        FileLock(f"{filled.path}.lock"),
+        pytest.raises(StoreError, match=r"has been locked by another process for 0\.05 s"),
+    ):
         filled.add(KEY, DEVICE, entry("late", 9))
     filled.add(KEY, DEVICE, entry("on time", 9))
 
@@ -179,7 +185,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path, caplog: pytest.LogCa
     store = Store(tmp_path / "no" / "factors.json")
     shutil.rmtree(tmp_path / "no", ignore_errors=True)
     (tmp_path / "no").write_text("a file")
-    with pytest.raises(StoreError, match="cannot be locked: .*its folder must exist and be writable"):
+    with pytest.raises(StoreError, match=r"cannot be locked: .*its folder must exist and be writable"):
         store.read()
     choice = fixed.batch_size(store, KEY, DEVICE, 100)
     assert (choice.batch_size, choice.why) == (65, "small data set")
@@ -270,7 +276,9 @@ def test_what_is_written_is_read_back(entries: list[Entry]) -> None:
 
 @given(st.lists(ENTRIES, max_size=8), st.lists(ENTRIES, max_size=8))
 @settings(deadline=None)
-def test_the_order_in_which_runs_of_two_stores_come_together_does_not_matter(one: list[Entry], two: list[Entry]) -> None:
+def test_the_order_in_which_runs_of_two_stores_come_together_does_not_matter(
+    one: list[Entry], two: list[Entry]
+) -> None:
     """For runs of different ids, as trainings have them."""
     known = {entry.run_id for entry in one}
     two = [entry for entry in two if entry.run_id not in known]

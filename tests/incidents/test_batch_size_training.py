@@ -15,13 +15,23 @@ from lightning.pytorch.loggers import MLFlowLogger
 
 from leakcheck_incidents.batch_size import fixed, leaky, tuning
 from leakcheck_incidents.batch_size.callback import PeakRecorder
-from leakcheck_incidents.batch_size.choice import Choice, Settings, choose
+from leakcheck_incidents.batch_size.choice import DEFAULT, Choice, Settings, choose
 from leakcheck_incidents.batch_size.exhausted import is_out_of_memory
 from leakcheck_incidents.batch_size.gauge import Gauge, gauge_of
 from leakcheck_incidents.batch_size.records import Record
 from leakcheck_incidents.batch_size.runs import Run
 from leakcheck_incidents.batch_size.store import Store
-from leakcheck_incidents.batch_size.training import CAPACITY, HEAVY, LIGHT, SAMPLES, Configuration, Net, train, trainer, tune
+from leakcheck_incidents.batch_size.training import (
+    CAPACITY,
+    HEAVY,
+    LIGHT,
+    SAMPLES,
+    Configuration,
+    Net,
+    train,
+    trainer,
+    tune,
+)
 from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
 from pytest_leakcheck import Device
 
@@ -84,13 +94,15 @@ def test_a_run_counts_its_own_peak_and_not_that_of_the_one_before(device: Simula
     assert peaks[1] < 0.4 * peaks[0]
 
 
-def test_a_run_of_one_step_counts_too(device: SimulatedDevice, store: Store) -> None:
+def test_a_run_of_one_step_counts_too(store: Store) -> None:
     choice = choose(KEY, SAMPLES, 1.0, "")
     record = run(store, gauge_of(SimulatedDevice(16 * CAPACITY)), choice)
     assert record.statistics.successful_runs == 1
 
 
-def test_the_device_that_comes_nearest_to_its_limit_counts_whichever_it_is(device: SimulatedDevice, store: Store) -> None:
+def test_the_device_that_comes_nearest_to_its_limit_counts_whichever_it_is(
+    device: SimulatedDevice, store: Store
+) -> None:
     """Part of the memory is another device's, as where a model is spread over two."""
     other = SimulatedDevice(4 << 20, name="sim:1")
 
@@ -136,7 +148,9 @@ def test_another_failure_is_not_recorded_and_told(
 ) -> None:
     choice = choose(KEY, 480, 0.3, "")
     with device.charging(), pytest.raises(ZeroDivisionError):
-        train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store, gauge_of(device)), Fails(ZeroDivisionError()))
+        train(
+            LIGHT, choice, store.path.parent, PeakRecorder(choice, store, gauge_of(device)), Fails(ZeroDivisionError())
+        )
     assert store.read() == {}
     assert f"{KEY} was ended by ZeroDivisionError; nothing is learnt from this training" in caplog.text
 
@@ -171,7 +185,9 @@ def test_an_error_that_is_its_own_cause_ends() -> None:
     assert not is_out_of_memory(error)
 
 
-def test_without_an_accelerator_nothing_is_learnt_and_that_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_accelerator_nothing_is_learnt_and_that_is_told(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     choice = choose(KEY, 480, 0.3, "")
     train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store))
     assert store.read() == {}
@@ -302,7 +318,7 @@ class TestTuner:
             assert tune(LIGHT, tmp_path) == tune(HEAVY, tmp_path) == 480
 
 
-def course(arm: Any, configuration: Configuration, store: Store, runs: int, settings: Settings = Settings()) -> list[Run]:  # noqa: B008 - frozen
+def course(arm: Any, configuration: Configuration, store: Store, runs: int, settings: Settings = DEFAULT) -> list[Run]:
     device = SimulatedDevice(CAPACITY)
     gauge = gauge_of(device)
     for _ in range(runs):

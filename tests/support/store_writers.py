@@ -92,7 +92,7 @@ def killed(store: Store) -> int:
     for step in range(STEPS):
 
         def write(step: int = step) -> None:
-            durable.os = Dying(step)  # type: ignore[assignment]
+            vars(durable)["os"] = Dying(step)
             store.add(KEY, DEVICE, entry(f"at-{step}", 100 + step))
             acknowledge(f"at-{step}")
 
