@@ -88,7 +88,12 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "except ZeroDivisionError as error:",
         "training: logger_that_fails",
     ),
-    "metrics not told": ("callback", "one.log_metrics(metrics, step=trainer.global_step)", "pass", "training: mlflow"),
+    "metrics not told": (
+        "callback",
+        "one.log_metrics(metrics, step=trainer.global_step)",
+        "pass",
+        "training: logger_that_fails",
+    ),
     "peaks not reset": ("callback", "self._gauge.reset()", "pass", "training: counts_its_own_peak"),
     "no bound for the tuner": ("tuning", "_samples(model) - 1", "_MOST", "training: ends_where"),
     "zero from the tuner": ("tuning", "found = 0", "return 0", "training: not_one_sample"),

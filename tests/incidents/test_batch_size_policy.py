@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakcheck_incidents.batch_size import policy, rule
-from leakcheck_incidents.batch_size.convergence import SEED, SOON, figures
+from leakcheck_incidents.batch_size.convergence import PLANTS, SEED, SOON, figures
 from leakcheck_incidents.batch_size.plants import BEFORE, KINDS, Course, Kind, Plant, follow
 from leakcheck_incidents.batch_size.runs import TARGET, WITHIN, Proposal, Run
 from projects import ROOT
 
 DOCS = ROOT / "docs"
 GENERATED = runpy.run_path(str(ROOT / "ci" / "batch_size.py"))
-# Of each kind.
-PLANTS = 1_000
 # Without noise, and with as much as runs of one training differ by.
 SURE = ["linear", "affine (fixed cost)", "quadratic", "any, noise 0.5 %", "changed to another"]
 
@@ -34,7 +32,7 @@ def plants(draw: st.DrawFn) -> Plant:
 
 @pytest.mark.parametrize("kind", SURE)
 def test_it_is_within_2_percent_of_the_target_in_seven_runs_and_does_not_run_out_after_that(kind: str) -> None:
-    ours = figures(policy.propose, KINDS[kind], PLANTS)
+    ours = figures(policy.propose, KINDS[kind])
     assert len(ours.settled) == PLANTS
     assert ours.soon == PLANTS
     assert ours.settled[-1] <= SOON
@@ -43,15 +41,14 @@ def test_it_is_within_2_percent_of_the_target_in_seven_runs_and_does_not_run_out
 
 @pytest.mark.parametrize("kind", SURE)
 def test_the_rule_of_the_write_up_does_not_settle_on_half_of_the_same_plants(kind: str) -> None:
-    theirs = figures(rule.propose, KINDS[kind], PLANTS)
+    theirs = figures(rule.propose, KINDS[kind])
     assert theirs.soon < PLANTS / 5
     assert theirs.median is None
-    assert theirs.ran_out > 4 * figures(policy.propose, KINDS[kind], PLANTS).ran_out
+    assert theirs.ran_out > 4 * figures(policy.propose, KINDS[kind]).ran_out
 
 
 def test_with_noise_of_1_percent_nearly_all_settle_and_none_runs_out_once_there() -> None:
-    ours = figures(policy.propose, KINDS["any, noise 1 %"], PLANTS)
-    # Measured: 996 of 1,000.
+    ours = figures(policy.propose, KINDS["any, noise 1 %"])
     assert ours.soon >= 0.98 * PLANTS
     assert ours.ran_out_once_there == 0
 
