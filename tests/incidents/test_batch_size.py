@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,12 +37,14 @@ def test_each_arm_comes_out_as_it_must(ran: Outcome, expected: Expectation) -> N
 
 def test_the_fixed_share_runs_out_of_memory_on_the_heavy_configuration(ran: Outcome) -> None:
     found = ran.finding("test_heavy[leaky]", "vram")
-    assert "failed under the ceiling of 8.0 MiB" in found["reason"]
+    assert "failed under the ceiling of 4.0 MiB" in found["reason"]
     assert "DeviceOutOfMemory: CUDA out of memory (simulated)" in found["reason"]
 
 
 def test_and_leaves_two_fifths_of_the_device_idle_on_the_light_one(ran: Outcome) -> None:
-    assert "41% of the device is idle, even at the highest" in ran.text
+    idle = re.search(r"AssertionError: (\d+)% of the device is idle, even at the highest", ran.text)
+    assert idle
+    assert 37 <= int(idle[1]) <= 43
     assert ran.last_line == "3 failed, 4 passed"
 
 
