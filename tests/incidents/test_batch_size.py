@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from leakcheck_incidents import readme
 from leakcheck_incidents.batch_size import fixed, leaky
 from leakcheck_incidents.catalog import INCIDENTS, Expectation
 from projects import Outcome, Project
+from pytest_leakcheck import cli
 
 INCIDENT = INCIDENTS["batch_size"]
 # Plugins that play no part would be loaded by each of five processes.
@@ -65,6 +67,21 @@ def test_without_a_simulated_device_it_is_skipped_and_says_so(project: Project) 
     outcome = project.run("--pyargs", INCIDENT.tests, "-k", "light", "-rs", leakcheck=False)
     assert outcome.last_line == "2 skipped, 5 deselected"
     assert "no simulated accelerator: -p leakcheck_incidents.simulated" in outcome.text
+
+
+def test_repro_loads_the_plugins_of_an_incident(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for name in (INCIDENT.name, "pyav_loader"):
+        cli.main(["repro", name, "--arm", "leaky"])
+    loaded = [[word for word, next_ in pairwise(reversed(command)) if next_ == "-p"] for command in commands]
+    assert "leakcheck_incidents.simulated" in loaded[0]
+    assert "leakcheck_incidents.simulated" not in loaded[1]
 
 
 def test_it_is_listed() -> None:

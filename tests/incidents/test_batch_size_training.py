@@ -279,7 +279,9 @@ class TestTuner:
 
     def test_its_margin_may_be_had_back(self, device: SimulatedDevice, tmp_path: Path) -> None:
         with device.charging():
-            assert tuning.tuned_batch_size(trainer(tmp_path), Net(LIGHT), init_val=227, margin=0.05) == int(TUNED * 0.95)
+            assert tuning.tuned_batch_size(trainer(tmp_path), Net(LIGHT), init_val=227, margin=0.05) == int(
+                TUNED * 0.95
+            )
 
     @pytest.mark.parametrize("mode", ["power", "binsearch"])
     def test_where_not_one_sample_fits_it_is_one(self, tmp_path: Path, mode: Any) -> None:
@@ -355,3 +357,20 @@ def test_a_user_may_fix_the_factor_and_what_is_recorded_changes_nothing(store: S
     assert (choice.batch_size, choice.why) == (288, "fixed")
     # What was recorded meanwhile is there for the day when it is switched on.
     assert fixed.batch_size(store, KEY, "simulated", 480).batch_size > 120
+
+
+def test_what_outlives_the_charging_is_given_back_when_it_goes(device: SimulatedDevice) -> None:
+    """By the count of references, and by the collector: a trainer and its model are a cycle."""
+
+    class Cyclic:
+        def __init__(self) -> None:
+            self.me, self.tensor = self, torch.zeros(1000)
+
+    with device.charging():
+        kept, cyclic = torch.zeros(1000), Cyclic()
+    assert device.allocated() == 2 * 4096
+    del kept
+    assert device.allocated() == 4096
+    del cyclic
+    gc.collect()
+    assert device.allocated() == 0
