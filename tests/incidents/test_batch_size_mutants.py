@@ -41,7 +41,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "int(tuned * factor * factor + _ROUNDING)",
         "rule: gives_them_back",
     ),
-    "margin and factor": ("tuning", '"margin": 0.0', '"margin": 0.05', "training: fits_and_is_not_derated"),
+    "margin and factor": ("tuning", '"margin": 0.0', '"margin": 0.05', "tuner: fits_and_is_not_derated"),
     "rounding down twice": ("choice", " + _ROUNDING", "", "rule: gives_them_back"),
     "a batch of nothing": ("choice", "max(1, int(", "max(0, int(", "rule: one_sample_at_least"),
     "asked for, not what came of it": (
@@ -95,8 +95,8 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "training: logger_that_fails",
     ),
     "peaks not reset": ("callback", "self._gauge.reset()", "pass", "training: counts_its_own_peak"),
-    "no bound for the tuner": ("tuning", "_samples(model) - 1", "_MOST", "training: ends_where"),
-    "zero from the tuner": ("tuning", "found = 0", "return 0", "training: not_one_sample"),
+    "no bound for the tuner": ("tuning", "_samples(model) - 1", "_MOST", "tuner: ends_where"),
+    "zero from the tuner": ("tuning", "found = 0", "return 0", "tuner: not_one_sample"),
     "causes not looked at": ("exhausted", "one.__cause__ or one.__context__", "None", "training: out_of_memory_of"),
     "a full host": (
         "exhausted",

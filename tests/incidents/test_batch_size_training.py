@@ -1,4 +1,4 @@
-"""Real trainings of Lightning whose memory is simulated: what the callback records, and what the tuner's answer becomes."""
+"""Real trainings of Lightning whose memory is simulated: what the callback records, and what is learnt from it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 import torch
 from lightning.pytorch.loggers import MLFlowLogger
 
-from leakcheck_incidents.batch_size import fixed, leaky, tuning
+from leakcheck_incidents.batch_size import fixed, leaky
+from leakcheck_incidents.batch_size.bench import quick
 from leakcheck_incidents.batch_size.callback import PeakRecorder
 from leakcheck_incidents.batch_size.choice import DEFAULT, Choice, Settings, choose
 from leakcheck_incidents.batch_size.exhausted import is_out_of_memory
-from leakcheck_incidents.batch_size.gauge import Gauge, gauge_of
+from leakcheck_incidents.batch_size.gauge import Gauge, find_gauge, gauge_of
 from leakcheck_incidents.batch_size.records import Record
 from leakcheck_incidents.batch_size.runs import Run
 from leakcheck_incidents.batch_size.store import Store
@@ -27,32 +28,24 @@ from leakcheck_incidents.batch_size.training import (
     LIGHT,
     SAMPLES,
     Configuration,
-    Net,
     train,
-    trainer,
-    tune,
 )
 from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
 from pytest_leakcheck import Device
+from pytest_leakcheck.probes.accelerators import TorchDevice
 
 pytestmark = [
     # Of Lightning 2.6 with a newer torch, and of its advice to use more workers.
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),
-    pytest.mark.usefixtures("frozen", "one_thread"),
 ]
 KEY = LIGHT.key
-# What fits for three steps, of either configuration.
-TUNED = 454
 
 
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """More would take longer for tensors as small as these."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    with quick():
+        yield
 
 
 @pytest.fixture
@@ -193,7 +186,7 @@ def test_without_an_accelerator_nothing_is_learnt_and_that_is_told(
     choice = choose(KEY, 480, 0.3, "")
     train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store))
     assert store.read() == {}
-    assert f"no accelerator: torch {torch.__version__} sees none" in caplog.text
+    assert f"no accelerator: torch {torch.__version__} sees none; nothing is learnt" in caplog.text
     assert f"nothing is learnt from this training of {KEY}, which goes on" in caplog.text
 
 
@@ -204,6 +197,33 @@ def test_a_device_that_nothing_was_done_on_is_told(
     train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store, gauge_of(device)))
     assert store.read() == {}
     assert "nothing was allocated on sim:0; nothing is learnt" in caplog.text
+
+
+def test_devices_are_found_opened_and_let_go_of(
+    device: SimulatedDevice, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that there are; each by its type, so that two machines with the same share a factor."""
+    seen: list[str] = []
+
+    class Npu(SimulatedDevice):
+        def open(self) -> None:
+            seen.append(f"open {self.name}")
+
+        def close(self) -> None:
+            seen.append(f"close {self.name}")
+
+    devices = [Npu(CAPACITY, name="npu:0"), Npu(CAPACITY, name="npu:1")]
+    monkeypatch.setattr("leakcheck_incidents.batch_size.gauge.find_accelerators", lambda: devices)
+    choice = choose(KEY, 480, 0.3, "")
+    with devices[1].charging():
+        train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store))
+    assert seen == ["open npu:0", "open npu:1", "close npu:0", "close npu:1"]
+    assert [name for _key, name in store.read()] == ["npu"]
+    other = TorchDevice(torch, "cuda", 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"card {index}")
+    monkeypatch.setattr(other, "open", lambda: None)
+    monkeypatch.setattr("leakcheck_incidents.batch_size.gauge.find_accelerators", lambda: [other, device])
+    assert find_gauge().kind == "card 0 + sim"
 
 
 def test_a_device_without_a_mark_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -265,61 +285,6 @@ def test_metrics_reach_a_local_store_of_mlflow(
     assert metrics["batch_size/next_factor"] == store.record(HEAVY.key, "simulated").proposal.factor
     assert 0.55 < metrics["batch_size/average_peak"] == metrics["batch_size/max_peak"] < 0.65
     assert "batch_size/peak" not in metrics
-
-
-class TestTuner:
-    """Lightning's own, on the simulated device."""
-
-    @pytest.mark.parametrize("mode", ["power", "binsearch"])
-    def test_what_it_finds_fits_and_is_not_derated(self, device: SimulatedDevice, tmp_path: Path, mode: Any) -> None:
-        model = Net(LIGHT)
-        with device.charging():
-            found = tuning.tuned_batch_size(trainer(tmp_path), model, mode, init_val=227)
-        assert model.batch_size == found == TUNED
-
-    def test_its_margin_may_be_had_back(self, device: SimulatedDevice, tmp_path: Path) -> None:
-        with device.charging():
-            assert tuning.tuned_batch_size(trainer(tmp_path), Net(LIGHT), init_val=227, margin=0.05) == int(
-                TUNED * 0.95
-            )
-
-    @pytest.mark.parametrize("mode", ["power", "binsearch"])
-    def test_where_not_one_sample_fits_it_is_one(self, tmp_path: Path, mode: Any) -> None:
-        class Large(Net):
-            def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
-                torch.zeros(1 << 20)
-                return super().training_step(batch, number)
-
-        model, device = Large(LIGHT), SimulatedDevice(2 << 20)
-        with device.charging():
-            assert tuning.tuned_batch_size(trainer(tmp_path), model, mode, init_val=2) == 1
-        assert model.batch_size == 1
-
-    def test_it_ends_where_the_whole_data_set_does_not_fit(self, tmp_path: Path) -> None:
-        """Lightning 2.6 asks the same size over and over there, so it is held below the data set's."""
-        device = SimulatedDevice(2 * CAPACITY)
-        steps = 0
-
-        class Counted(Net):
-            def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
-                nonlocal steps
-                steps += 1
-                assert steps < 60, "it does not end"
-                return super().training_step(batch, number)
-
-        with device.charging():
-            found = tuning.tuned_batch_size(trainer(tmp_path), Counted(LIGHT), init_val=1024)
-        assert 512 <= found < SAMPLES
-
-    def test_it_records_nothing(self, device: SimulatedDevice, store: Store) -> None:
-        recorder = PeakRecorder(choose(KEY, 480, 0.5, ""), store, gauge_of(device))
-        with device.charging():
-            tuning.tuned_batch_size(trainer(store.path.parent, recorder), Net(LIGHT), init_val=240)
-        assert store.read() == {}
-
-    def test_it_sees_three_steps_and_so_not_the_long_samples(self, device: SimulatedDevice, tmp_path: Path) -> None:
-        with device.charging():
-            assert tune(LIGHT, tmp_path) == tune(HEAVY, tmp_path) == TUNED
 
 
 def course(arm: Any, configuration: Configuration, store: Store, runs: int, settings: Settings = DEFAULT) -> list[Run]:
