@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
+    from leakcheck_incidents.batch_size import commands as factors_command
     from pytest_leakcheck.page import command as report_command
     from pytest_leakcheck.repro import command as repro_command
     from pytest_leakcheck.watch import command as watch_command
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="pytest-leakcheck", description="Leaks of real trainings, to see for yourself."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (repro_command, watch_command, report_command):
+    for command in (repro_command, watch_command, report_command, factors_command):
         command.add_parser(commands)
     words, to_start = watch_command.split_command(sys.argv[1:] if arguments is None else arguments)
     given = parser.parse_args(words, argparse.Namespace(to_start=to_start))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 
-from pytest_leakcheck.repro.feed import VARIABLE
+from pytest_leakcheck.repro import FEED
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _LOOK: Final = 0.1
 # After an interrupt: what pytest gets to end its fixtures and write its report.
 _LEAVE: Final = 10.0
+
+_PLUGINS: Final = ("pytest_leakcheck.plugin", "leakcheck_incidents.material", "pytest_leakcheck.repro.feed")
 
 # What the arm tells, as `feed` writes it.
 Event: TypeAlias = Mapping[str, Any]
@@ -97,14 +99,14 @@ def run_arm(incident: Incident, arm: str, options: Options, follower: Follower) 
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={folder / 'report.json'}"]
         command += ["-q", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
-        for plugin in ("pytest_leakcheck.plugin", "leakcheck_incidents.material", "pytest_leakcheck.repro.feed"):
+        for plugin in (*_PLUGINS, *incident.plugins):
             command += ["-p", plugin]
         command += ["-k", arm, "--pyargs", incident.tests]
         feed = folder / "feed"
         feed.touch()
         # What else is installed for pytest is not part of the incident.
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-        environment = {**os.environ, **alone, VARIABLE: str(feed), "COLUMNS": str(options.width)}
+        environment = {**os.environ, **alone, FEED: str(feed), "COLUMNS": str(options.width)}
         with (folder / "said").open("w+b") as said, feed.open(encoding="utf-8") as lines:
             told = _events(lines)
             # In a group of its own: an interrupt is passed on once, by us, and all that it starts can be ended with it.

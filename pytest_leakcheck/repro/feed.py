@@ -1,19 +1,18 @@
 """A pytest plugin that tells another process what this one is at: ``-p pytest_leakcheck.repro.feed``.
 
-A JSON object per line, appended to the file that `VARIABLE` names: a test begins, is so far, has ended.
+A JSON object per line, appended to the file that the variable `FEED` names: a test begins, is so far, has ended.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from pytest_leakcheck.progress import Progress, follow
-
-VARIABLE: Final = "LEAKCHECK_FEED"
+from pytest_leakcheck.repro import FEED
 
 
 class _Feed:
@@ -55,9 +54,9 @@ def _without_file(nodeid: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    path = os.environ.get(VARIABLE)
+    path = os.environ.get(FEED)
     if path is None:
-        raise pytest.UsageError(f"pytest_leakcheck.repro.feed: {VARIABLE} names no file to write to")
+        raise pytest.UsageError(f"pytest_leakcheck.repro.feed: {FEED} names no file to write to")
     feed = _Feed(path)
     config.pluginmanager.register(feed, "leakcheck-feed")
     follow(feed.progress)

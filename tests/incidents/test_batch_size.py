@@ -1,0 +1,97 @@
+"""Incident 5: the fixed share runs out on one configuration and idles on another; the learnt one does neither."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from leakcheck_incidents import readme
+from leakcheck_incidents.batch_size import fixed, leaky
+from leakcheck_incidents.catalog import INCIDENTS, Expectation
+from projects import Outcome, Project
+from pytest_leakcheck import cli
+
+INCIDENT = INCIDENTS["batch_size"]
+# Plugins that play no part would be loaded by each of five processes.
+LEAN = "-p pytest_leakcheck.plugin -p leakcheck_incidents.simulated -p leakcheck_incidents.material"
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("batch_size"))
+    (project.folder / "pytest.ini").write_text("[pytest]\n")
+    return project.run("--pyargs", INCIDENT.tests, limit=300, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=LEAN)
+
+
+@pytest.mark.parametrize("expected", [one for all_of in INCIDENT.arms.values() for one in all_of], ids=str)
+def test_each_arm_comes_out_as_it_must(ran: Outcome, expected: Expectation) -> None:
+    found = ran.finding(expected.test, expected.resource)
+    assert found["verdict"] == expected.verdict, ran.text
+    assert expected.slope in (None, found["slope"])
+
+
+def test_the_fixed_share_runs_out_of_memory_on_the_heavy_configuration(ran: Outcome) -> None:
+    found = ran.finding("test_heavy[leaky]", "vram")
+    assert "failed under the ceiling of 4.0 MiB" in found["reason"]
+    assert "DeviceOutOfMemory: CUDA out of memory (simulated)" in found["reason"]
+
+
+def test_and_leaves_two_fifths_of_the_device_idle_on_the_light_one(ran: Outcome) -> None:
+    idle = re.search(r"AssertionError: (\d+)% of the device is idle, even at the highest", ran.text)
+    assert idle
+    assert 37 <= int(idle[1]) <= 43
+    assert ran.last_line == "3 failed, 4 passed"
+
+
+def test_what_is_learnt_is_bounded_by_the_peak_and_said_to_be_simulated(ran: Outcome) -> None:
+    peaks = [one for one in ran.findings if one["test"].endswith("test_heavy[fixed]") and one["peak"]]
+    assert [(one["verdict"], one["kind"]) for one in peaks] == [("ok", "simulated")]
+    light = ran.finding("test_light[fixed]", "vram")
+    assert (light["verdict"], light["kind"]) == ("ok", "simulated")
+
+
+def test_the_arms_differ_by_what_is_learnt_from() -> None:
+    old, new = (inspect.getsource(arm.batch_size).splitlines() for arm in (leaky, fixed))
+    changed = [line for line in difflib.ndiff(old, new) if line.startswith("- ") and "def " not in line]
+    assert changed == ['-     return choose(key, tuned, settings.safety_factor, "fixed")']
+
+
+def test_without_a_simulated_device_it_is_skipped_and_says_so(project: Project) -> None:
+    outcome = project.run("--pyargs", INCIDENT.tests, "-k", "light", "-rs", leakcheck=False)
+    assert outcome.last_line == "2 skipped, 5 deselected"
+    assert "no simulated accelerator: -p leakcheck_incidents.simulated" in outcome.text
+
+
+def test_repro_loads_the_plugins_of_an_incident(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for name in (INCIDENT.name, "pyav_loader"):
+        cli.main(["repro", name, "--arm", "leaky"])
+    loaded = [[word for word, next_ in pairwise(reversed(command)) if next_ == "-p"] for command in commands]
+    assert "leakcheck_incidents.simulated" in loaded[0]
+    assert "leakcheck_incidents.simulated" not in loaded[1]
+
+
+def test_it_is_listed() -> None:
+    command = [sys.executable, "-m", "pytest_leakcheck.cli", "repro"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert INCIDENT.name in listed
+    assert INCIDENT.title in listed
+
+
+def test_the_report_in_its_readme_is_up_to_date(ran: Outcome) -> None:
+    shown = readme.steady(readme.report(Path(leaky.__file__).parent))
+    assert shown
+    assert shown.strip() in readme.steady(ran.text), "run: python -m leakcheck_incidents.readme batch_size"
