@@ -187,7 +187,8 @@ class Headroom:
         above = self._ceiling.sizes[name] - (series.readings[0] if series else 0)
         reason = f"iteration {at} failed under the ceiling of {limit}, before growth was seen: {self.failure.said}"
         advice = "it needs more than that by itself: raise the ceiling"
-        return Verdict(name, "over_budget", level=above, iterations=at, reason=reason, advice=advice)
+        kind = series.kind if series else "measured"
+        return Verdict(name, "over_budget", level=above, iterations=at, reason=reason, advice=advice, kind=kind)
 
     def _with_line(self, culprit: Culprit | None, verdicts: tuple[Verdict, ...]) -> Culprit | None:
         failure = self.failure

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from leakcheck_incidents.catalog import INCIDENTS
 from projects import ROOT, Project
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,6 +40,11 @@ SHORTENED = {
     "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
     "python ci/bench/watch.py": ".venv/bin/python ci/bench/watch.py --help",
     "python ci/bench/watch_workers.py": ".venv/bin/python ci/bench/watch_workers.py --help",
+    # The incidents' own tests run these whole.
+    **{
+        f"pytest-leakcheck repro {name}": f".venv/bin/python -m pytest_leakcheck.cli repro {name} --help"
+        for name in INCIDENTS
+    },
     "pytest-leakcheck watch 4242": "sleep 2 & .venv/bin/python -m pytest_leakcheck.cli watch $! --ledger watch-4242.jsonl",
     "pytest-leakcheck watch -- python train.py": ".venv/bin/python -m pytest_leakcheck.cli watch -- .venv/bin/python -c pass",
     "pytest-leakcheck report watch-4242.jsonl": ".venv/bin/python -m pytest_leakcheck.cli watch --ledger watch-4242.jsonl"
@@ -120,3 +126,11 @@ def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_each_incident_has_a_section_with_its_picture_and_a_readme() -> None:
+    text = (ROOT / "docs" / "incidents.md").read_text(encoding="utf-8")
+    for incident in INCIDENTS.values():
+        assert f"```sh\npytest-leakcheck repro {incident.name}\n```\n" in text
+        assert f"](incidents/{incident.name}.png)" in text
+        assert f"](../fixtures/leakcheck_incidents/{incident.name}/README.md)" in text

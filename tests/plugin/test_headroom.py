@@ -172,6 +172,11 @@ DEVICE = """
     @pytest.mark.leakcheck_ceiling(vram="256 MiB")
     def test_mended():
         torch.zeros(1024, 1024)
+
+    @pytest.mark.vram_budget(0)
+    @pytest.mark.leakcheck_ceiling(vram="8 MiB")
+    def test_too_large():
+        torch.zeros(3, 1024, 1024)
 """
 
 
@@ -188,6 +193,9 @@ def test_a_simulated_device_runs_out_of_its_capacity_and_every_line_says_simulat
     assert found["site"]["call"] == "zeros()" or found["site"]["function"] == "test_leaky"
     assert found["owner"]["name"].endswith("KEPT")
     assert ran.verdicts["test_mended", "vram"] == "ok"
+    # It fails before anything was seen to grow.
+    large = ran.finding("test_too_large", "vram")
+    assert (large["verdict"], large["kind"]) == ("over_budget", "simulated")
     told = [line for line in ran.text.splitlines() if re.search(r"\bvram\b", line) and "::" not in line]
     told = [line for line in told if not re.match(r"\s+(finding|advice) |.*--leakcheck", line)]
     assert [line for line in told if "simulated" not in line] == []
