@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Final
 
@@ -89,19 +90,17 @@ def _kinds(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], 
     wanted = sought.iterations * (sought.rate or 1.0)
     often = [kind for kind in by_kind.values() if max(2.0, _LEAST * wanted) <= len(kind)]
     often = [kind for kind in often if _may_be_kind(sought, kind, wanted)]
-    # Where it is known what the bytes are in, what comes with it tells nothing: it may stay for a while only.
-    often = [kind for kind in often if _is_the_bulk(sought, kind)] or often
-    often.sort(key=lambda kind: abs(len(kind) - wanted))
+    # First what the bytes are in, the smallest of it; what else comes as often may only stay for a while.
+    often.sort(key=lambda kind: (_bulk(sought, kind), abs(len(kind) - wanted)))
     own = [kind for kind in often if not _is_builtin(kind)]
     # Where it is not tracked itself, what comes with it are the harness's tuples and lists as well.
     return own, [kind for kind in often if _is_builtin(kind)] if sought.rate else []
 
 
-def _is_the_bulk(sought: Sought, kind: Sequence[object]) -> bool:
-    """Whether what is sought, where its size is known, can be in things of this kind."""
-    if sought.size is None:
-        return False
-    return len(kind) * own_size(kind[-1], kind[-2], array_types()) >= _LEAST * sought.size * sought.iterations
+def _bulk(sought: Sought, kind: Sequence[object]) -> float:
+    """What things of this kind hold, in bytes, where what is sought can be in them by its size; else infinity."""
+    size = own_size(kind[-1], kind[-2], array_types()) if sought.size else 0
+    return size if sought.size and len(kind) * size >= _LEAST * sought.size * sought.iterations else inf
 
 
 def _is_builtin(kind: Sequence[object]) -> bool:

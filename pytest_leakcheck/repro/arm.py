@@ -20,6 +20,7 @@ from pytest_leakcheck.repro import FEED
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
+_REPORT: Final = "report.json"
 # Between two looks at what the arm tells, in seconds; as often as it tells it.
 _LOOK: Final = 0.1
 # After an interrupt: what pytest gets to end its fixtures and write its report.
@@ -97,11 +98,7 @@ def run_arm(incident: Incident, arm: str, options: Options, follower: Follower) 
     with tempfile.TemporaryDirectory(prefix="leakcheck-") as name, _soft_limits(incident.limits):
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={folder / 'report.json'}"]
-        command += ["-q", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
-        for plugin in (*_PLUGINS, *incident.plugins):
-            command += ["-p", plugin]
-        command += ["-k", arm, "--pyargs", incident.tests]
+        command = command_of(incident, arm, options, folder / _REPORT)
         feed = folder / "feed"
         feed.touch()
         # What else is installed for pytest is not part of the incident.
@@ -126,7 +123,16 @@ def run_arm(incident: Incident, arm: str, options: Options, follower: Follower) 
             follower(next(told))
             said.seek(0)
             text = said.read().decode(errors="replace")
-        return Run(arm, process.returncode, text, _report(folder / "report.json"), interrupted)
+        return Run(arm, process.returncode, text, _report(folder / _REPORT), interrupted)
+
+
+def command_of(incident: Incident, arm: str, options: Options, report: Path) -> list[str]:
+    """What runs an arm and writes its report there."""
+    command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={report}"]
+    command += ["-q", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
+    for plugin in (*_PLUGINS, *incident.plugins):
+        command += ["-p", plugin]
+    return [*command, "-k", arm, "--pyargs", incident.tests]
 
 
 def _events(file: TextIO) -> Iterator[list[Event]]:

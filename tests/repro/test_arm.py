@@ -1,0 +1,29 @@
+"""The command of an arm: what it loads, and what it is told."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from leakcheck_incidents.catalog import INCIDENTS
+from pytest_leakcheck.repro.arm import Options, command_of
+
+
+@pytest.mark.parametrize("name", INCIDENTS)
+def test_it_runs_the_arm_of_that_incident_with_the_plugins_that_it_needs(name: str) -> None:
+    incident = INCIDENTS[name]
+    command = command_of(incident, "leaky", Options(), Path("report.json"))
+    loaded = [word for option, word in pairwise(command) if option == "-p"]
+    assert {"leakcheck_incidents.material", *incident.plugins} <= set(loaded)
+    assert ("leakcheck_incidents.simulated" in loaded) == (name in ("rollout_executor", "batch_size"))
+    assert command[-4:] == ["-k", "leaky", "--pyargs", f"leakcheck_incidents.{name}"]
+
+
+def test_options_are_passed_on() -> None:
+    options = Options(iterations=50, ceiling="fd=256", colour=True)
+    assert options.is_changed
+    assert not Options(width=100, colour=True).is_changed
+    command = command_of(INCIDENTS["pyav_loader"], "fixed", options, Path("report.json"))
+    assert {"--leakcheck-iterations=50", "--leakcheck-ceiling=fd=256", "--color=yes"} <= set(command)
