@@ -107,6 +107,12 @@ class Settling(Rows):
         self._rested += seconds
         return self._read_collected(resource) - before
 
+    def set_aside_used(self, resource: str) -> None:
+        """Take off all rows of a shared folder what other processes have in use there."""
+        for folder, column in self._folder_columns:
+            if folder.resource == resource and folder.set_aside_used():
+                folder.recount(column, self.n)
+
     def _sleep(self, seconds: float) -> None:
         """What arrives in a shared folder meanwhile is taken off all rows, with what else has a name of that kind."""
         time.sleep(seconds)

@@ -110,9 +110,12 @@ class Suspicion:
         return False
 
     def set_others_aside(self, panel: Panel, name: str) -> None:
-        """Where a shared folder has gained entries: rest, and take off what others make."""
+        """Where a shared folder has gained entries: take off what others have in use, rest, and take off what they make."""
+        if name not in panel.folders or panel.above_start(name) <= 0:
+            return
+        panel.set_aside_used(name)
         gained = panel.above_start(name)
-        if name in panel.folders and gained > 0:
+        if gained > 0:
             seconds = self._seconds(_ARRIVALS * panel.seconds_per_iteration() * panel.n / gained)
             if seconds:
                 panel.rest(seconds, name)

@@ -1,8 +1,8 @@
 """Entries of folders that the whole machine shares: shared memory, and the temporary folder.
 
-A folder does not say who made an entry, and others use it too. What arrives while the test rests is made by somebody
-else, and so is, by all accounts, what else has a name of that kind: unless names of that kind come faster while the test
-runs than chance allows.
+A folder does not say who made an entry, and others use it too. What another process has in use is that one's. What arrives
+while the test rests is made by somebody else, and so is, by all accounts, what else has a name of that kind: unless names
+of that kind come faster while the test runs than chance allows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from math import exp, lgamma, log
 from typing import Final
 
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.users import used_by_others
 
 # A listing that takes longer than 10 ms (30,000 entries do) may take half of the time at most, where others keep changing
 # the folder and nothing comes that counts.
@@ -128,6 +129,14 @@ class Folder:
             self._gone = [gone for gone in self._gone if not self._is_of_others(gone[0])]
         self.count = len(self._arrived)
         return bool(found)
+
+    def set_aside_used(self) -> bool:
+        """Take off what other processes have in use. Returns whether there was any; then the counts of all rows change."""
+        used = used_by_others(self.path, self._arrived)
+        for name in used:
+            del self._arrived[name]
+        self.count = len(self._arrived)
+        return bool(used)
 
     def recount(self, column: array[int], last: int) -> None:
         """Write the counts of rows 0 ... `last` anew."""

@@ -137,6 +137,7 @@ LAYERS = (
         "probes.rss",
         "probes.storages",
         "probes.user",
+        "probes.users",
     },
     {"points"},
     {"series", "budget", "ratchet", "law", "bound", "formula", "witness"},
