@@ -31,6 +31,8 @@ _SINGLE: Final = 40
 _NEAR: Final = 0.2
 _STEPS: Final = (1, 2, 5, 10)
 _LONGEST: Final = 40
+# Above a picture, in a type that is a little larger.
+_LONGEST_TITLE: Final = 76
 # A counter that stands still is shown as a level, and not as the noise of its rounding.
 _LEAST_SPAN: Final = 4
 # In SVG each colour is one that nobody would choose, to be replaced by a variable of the page's style.
@@ -92,7 +94,9 @@ def draw_png(charts: Sequence[Chart]) -> bytes:
         for place, chart in enumerate(charts, start=1):
             axes = figure.add_subplot(len(charts), 1, place)
             _draw(axes, chart, _ON_WHITE)
-            axes.set_title(_plain(chart.title), loc="left", pad=14, color=_ON_WHITE["ink"], parse_math=False)
+            axes.set_title(
+                _plain(chart.title, _LONGEST_TITLE), loc="left", pad=14, color=_ON_WHITE["ink"], parse_math=False
+            )
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=144, metadata={"Software": None})
     return file.getvalue()
@@ -138,8 +142,11 @@ def _draw(axes: Axes, chart: Chart, colours: Mapping[str, str]) -> None:
     lowest = min(y for curve in chart.curves for _x, y in curve.points)
     if chart.unit == "count" and highest - lowest < _LEAST_SPAN:
         axes.set_ylim(max(-0.2, lowest - _LEAST_SPAN / 2), highest + _LEAST_SPAN / 2)
+    elif highest == lowest == 0:
+        axes.set_ylim(0, 1024)
     axes.set_xlabel(_plain(chart.axis), color=ink, parse_math=False)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    whole = all(x == int(x) for curve in chart.curves for x, _y in curve.points)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=whole))
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS) if chart.unit == "count" else _Binary(5, steps=_STEPS))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _at: _tick(value, chart.unit)))
     axes.tick_params(colors=ink, length=3)
@@ -185,7 +192,7 @@ class _Binary(MaxNLocator):
         return [float(tick) * unit for tick in super().tick_values(vmin / unit, vmax / unit)]
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, longest: int = _LONGEST) -> str:
     """What XML and fonts can show of it, and a picture has room for."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"

@@ -72,11 +72,17 @@ def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[C
     released = is_of_collector(found)
     curves = [_curve(found, run, released=released)]
     if mended is not None:
-        test = found["test"].replace(f"[{run.arm}", f"[{mended.arm}")
-        other = [one for one in mended.findings if (one["test"], one["resource"]) == (test, found["resource"])]
-        curves += [_curve(one, mended, released=released) for one in other]
+        # Variants of the leaky arm have one mended arm in common.
+        begins = f"{found['test'].partition('[')[0]}[{mended.arm}"
+        same = found["test"].replace(f"[{run.arm}", f"[{mended.arm}")
+        other = [one for one in mended.findings if one["resource"] == found["resource"]]
+        other = [one for one in other if one["test"] == same] or [
+            one for one in other if one["test"].startswith(begins)
+        ]
+        curves += [_curve(one, mended, released=released) for one in other[:1]]
     there = tuple(curve for curve in curves if curve is not None)
-    if not there:
+    if curves[0] is None:
+        # It ended before there was anything to draw.
         return
     name = found["test"].partition("::")[2] or found["test"]
     axis = "size" if found["points"] else "iteration"
