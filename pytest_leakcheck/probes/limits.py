@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
+
+from pytest_leakcheck.probes.groups import groups_of
 
 _ROOM: Final = 64
 
@@ -23,7 +24,7 @@ def read_limits() -> dict[str, int]:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
             limits["fd"] = soft
-    memory = [size for size in (_machine_memory(), _cgroup_memory()) if size]
+    memory = [size for size in (_machine_memory(), *(group.limit for group in groups_of())) if size]
     if memory:
         limits["heap"] = limits["rss"] = min(memory)
     return limits
@@ -34,21 +35,6 @@ def _machine_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return 0
-
-
-def _cgroup_memory() -> int:
-    """The tightest ``memory.max`` on the way from this process's cgroup (version 2) up to the root; 0 when unlimited."""
-    tightest = 0
-    with contextlib.suppress(OSError, ValueError):
-        own = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2].lstrip("/")
-        folder = Path("/sys/fs/cgroup") / own
-        for place in (folder, *folder.parents):
-            if not place.is_relative_to("/sys/fs/cgroup"):
-                break
-            with contextlib.suppress(OSError, ValueError):
-                size = int((place / "memory.max").read_text())
-                tightest = min(tightest, size) if tightest else size
-    return tightest
 
 
 @contextlib.contextmanager

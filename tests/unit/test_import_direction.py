@@ -126,6 +126,7 @@ LAYERS = (
         "probes.device",
         "probes.driver",
         "probes.folders",
+        "probes.groups",
         "probes.heap",
         "probes.libraries",
         "probes.limits",
