@@ -82,12 +82,11 @@ def chart_of_verdict(entry: Mapping[str, Any], recording: Recording | None) -> C
     resource = find_resource(entry["resource"])
     released = is_of_collector(entry)
     title = f"{entry['resource']}: {resource.plural}{BY_COLLECTOR if released else ''}"
-    if entry["points"]:
-        peaks = tuple((float(one["size"]), float(one["peak"])) for one in entry["points"])
-        return Chart(title, resource.unit, "size", (Curve("", peaks, TONES[entry["colour"]]),), verdict_line(entry))
     curve = curve_of(entry, recording, "", released=released)
-    if curve is None or recording is None:
+    if curve is None:
         return None
+    if entry["points"] or recording is None:
+        return Chart(title, resource.unit, "size", (curve,), verdict_line(entry))
     limit = recording.limits.get(entry["resource"])
     return Chart(title, resource.unit, "iteration", (curve,), verdict_line(entry), limit)
 
@@ -95,7 +94,7 @@ def chart_of_verdict(entry: Mapping[str, Any], recording: Recording | None) -> C
 def curve_of(
     entry: Mapping[str, Any], recording: Recording | None, name: str, *, released: bool = False
 ) -> Curve | None:
-    """The series of one verdict under a name of its own, to be laid beside that of another arm.
+    """The series of one verdict, over an axis its peaks, under a name of its own, to be laid beside that of another arm.
 
     Args:
         entry: The finding.
@@ -103,6 +102,9 @@ def curve_of(
         name: Of the curve.
         released: Draw what the collector has given back until each iteration, and not what is held.
     """
+    if entry["points"]:
+        peaks = tuple((float(one["size"]), float(one["peak"])) for one in entry["points"])
+        return Curve(name, peaks, TONES[entry["colour"]])
     series = recording.find(entry["resource"]) if recording is not None else None
     if series is None or series.iterations < 1:
         return None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_leakcheck.page.findings import (
     BY_COLLECTOR,
-    TONES,
     curve_of,
     is_of_collector,
     page_of_findings,
@@ -104,9 +103,6 @@ def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[C
 
 
 def _curve(found: Mapping[str, Any], run: Run, *, released: bool) -> Curve | None:
-    if found["points"]:
-        points = tuple((float(one["size"]), float(one["peak"])) for one in found["points"])
-        return Curve(run.arm, points, TONES[found["colour"]])
     return curve_of(found, _recording(found, run), run.arm, released=released)
 
 

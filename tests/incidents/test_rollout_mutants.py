@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import Final
 
 import pytest
 
-from projects import ROOT
+from mutant_tables import exit_statuses
 
 PACKAGE: Final = "leakcheck_incidents.rollout_executor"
 # A mutant that hangs is red as soon as patience is at its end.
@@ -145,23 +142,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
 
 @pytest.fixture(scope="module")
 def statuses() -> dict[str, int]:
-    jobs = []
-    for module, old, new, tests in MUTANTS.values():
-        file, words = tests.split(": ")
-        arguments = ["-qx", "--no-header", "-p", "no:cacheprovider", *(["-k", words] if words else [])]
-        arguments.append(f"tests/incidents/test_rollout_{file}.py")
-        jobs.append({"module": module and f"{PACKAGE}.{module}", "old": old, "new": new, "arguments": arguments})
-    done = subprocess.run(
-        [sys.executable, "-B", "tests/support/run_mutants.py"],
-        input=json.dumps({"always": ALWAYS, "jobs": jobs}),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return dict(zip(MUTANTS, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return exit_statuses(MUTANTS, PACKAGE, "test_rollout", ALWAYS)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
