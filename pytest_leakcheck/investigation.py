@@ -31,6 +31,7 @@ from pytest_leakcheck.attribution.path import plugin_files
 from pytest_leakcheck.attribution.roots import is_ours
 from pytest_leakcheck.attribution.rounds import (
     MOST,
+    OF_EXACT,
     Made,
     Schedule,
     charge,
@@ -235,7 +236,7 @@ class Investigation:
             return length(container)
 
         gained = (self._culprit.owner.gained if self._culprit.owner else 0.0) or 1.0
-        kept = yield from charge(entries, gained, gained, self._schedule)
+        kept = yield from charge(entries, gained, gained, self._schedule, few=OF_EXACT)
         kept = yield from find_line(kept, entries, gained, self._schedule)
         if kept.path and kept.line != self._made.line:
             self._kept = kept

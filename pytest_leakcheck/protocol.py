@@ -191,6 +191,8 @@ class RepeatingProtocol:
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
             findings: list[Any] = [finding.to_json() for finding in item.stash[FINDINGS]]
             report.leakcheck = findings  # type: ignore[attr-defined]
+            # Not of the last run alone: ``--durations`` and JUnit are asked where the time of a session goes.
+            report.duration += sum(finding.recording.seconds for finding in item.stash[FINDINGS])
             keep_first_line(report)
         return report
 

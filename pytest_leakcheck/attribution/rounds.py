@@ -26,7 +26,7 @@ from pytest_leakcheck.probes.heap import drained_thread_cache
 # All iterations that are run to name a culprit, and how many of each kind where it grows in each of them.
 MOST: Final = 25
 _FEW: Final = 6
-_OF_LINES: Final = 3
+OF_EXACT: Final = 3
 # malloc takes small blocks 8 at a time from its free lists, 7 of them for its cache, where they count as in use already.
 _OF_CACHE: Final = 8
 _CACHED: Final = 1040
@@ -179,8 +179,14 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
     return Made(found.path, size=found.size)
 
 
-def charge(
-    read: Callable[[], int], slope: float, rate: float, schedule: Schedule, *, of_heap: bool = False
+def charge(  # noqa: PLR0913 - three that say what is counted, three that say how
+    read: Callable[[], int],
+    slope: float,
+    rate: float,
+    schedule: Schedule,
+    *,
+    of_heap: bool = False,
+    few: int = _OF_CACHE,
 ) -> Generator[None, None, Made]:
     """Any counter: the call that it grows in.
 
@@ -190,11 +196,12 @@ def charge(
         rate: In which part of the iterations.
         schedule: What may be spent.
         of_heap: It is that of malloc.
+        few: Iterations, where it grows in each of them. Python's own caches of freed objects call for as many as malloc's.
     """
     counted = 0
     tree = CallTree(read)
     with _tracing(tree, schedule) as tracer, _as_counted(of_heap=of_heap):
-        for n in schedule.iterations(rate, _OF_CACHE):
+        for n in schedule.iterations(rate, few):
             tracer.arm()
             yield
             tracer.disarm()
@@ -236,7 +243,7 @@ def find_line(
     lines = Lines(made.code, read, schedule.plain_seconds)
     try:
         with _as_counted(of_heap=of_heap):
-            for n in schedule.iterations(1.0, _OF_CACHE if of_heap and slope < _CACHED else _OF_LINES):
+            for n in schedule.iterations(1.0, _OF_CACHE if of_heap and slope < _CACHED else OF_EXACT):
                 lines.arm()
                 yield
                 lines.disarm()

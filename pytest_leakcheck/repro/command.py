@@ -23,7 +23,10 @@ from pytest_leakcheck.repro.outcome import Check, check_arm, is_red, to_json
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
-# As pytest's own, where one arm is run: 0 green, 1 red. With all arms 0 says that each came out as it must.
+# What is run where no arm is asked for; `ALL` are those that an incident has beside them as well.
+BOTH: Final = ("leaky", "fixed")
+ALL: Final = "all"
+# As pytest's own, where one arm is run: 0 green, 1 red. With several 0 says that each came out as it must.
 AS_IT_MUST: Final = 0
 NOT_AS_IT_MUST: Final = 1
 WRONG_USE: Final = 2
@@ -41,7 +44,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm, then the mended one")
     parser.add_argument("incident", nargs="?", metavar="INCIDENT", help="its name; left out, all are listed")
     parser.add_argument(
-        "--arm", metavar="ARM", help="leaky, fixed or another of its arms; alone it exits as pytest does"
+        "--arm", metavar="ARM", help="leaky, fixed or another of its arms, which exits as pytest does; or all of them"
     )
     parser.add_argument(
         "--iterations", type=int, metavar="N", help="so many of each test, in place of as many as needed"
@@ -59,7 +62,7 @@ def run(given: argparse.Namespace) -> int:
     """Run the command.
 
     Returns:
-        The exit status: with one arm pytest's; with all 0 when each came out as it must, else 1. 2 for wrong use, 3 when
+        The exit status: with one arm pytest's; with more 0 when each came out as it must, else 1. 2 for wrong use, 3 when
         something that the incident needs is missing, 130 when interrupted.
     """
     from leakcheck_incidents.catalog import INCIDENTS
@@ -80,11 +83,11 @@ def run(given: argparse.Namespace) -> int:
     file = sys.stderr if given.json else sys.stdout
     runs: list[Run] = []
     for arm in arms:
-        runs.append(_run(incident, arm, options, file, heading=given.arm is None))
+        runs.append(_run(incident, arm, options, file, heading=len(arms) > 1))
         if runs[-1].interrupted:
             break
     checks = [check_arm(incident, one, changed=options.is_changed) for one in runs]
-    if given.arm is None:
+    if len(arms) > 1:
         _tell(incident, runs, checks, file)
     written = _draw(incident, runs, checks, folder, file)
     if given.json:
@@ -92,7 +95,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps({"incident": incident.name, "arms": arms_json}, indent=2))
     if written is not None and not given.no_open and file.isatty() and not runs[-1].interrupted:
         webbrowser.open(written.resolve().as_uri())
-    return _status(runs, checks, alone=given.arm is not None)
+    return _status(runs, checks, alone=len(arms) == 1)
 
 
 def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[Incident, tuple[str, ...], Options]:
@@ -103,8 +106,9 @@ def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[In
     if given.incident not in incidents:
         raise WrongUse(f"no such incident; there are: {', '.join(incidents)}")
     incident = incidents[given.incident]
-    if given.arm is not None and given.arm not in incident.arms:
-        raise WrongUse(f"--arm {given.arm}: no such arm; there are: {', '.join(incident.arms)}")
+    if given.arm not in (None, ALL, *incident.arms):
+        raise WrongUse(f"--arm {given.arm}: no such arm; there are: {', '.join(incident.arms)}; or {ALL}")
+    arms = BOTH if given.arm is None else tuple(incident.arms) if given.arm == ALL else (given.arm,)
     if given.iterations is not None and given.iterations < 1:
         raise WrongUse(f"--iterations {given.iterations}: at least 1")
     if given.ceiling:
@@ -116,7 +120,7 @@ def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[In
             raise WrongUse(f"--ceiling {given.ceiling}: {error}") from None
     # A report is read in columns of 80; narrower ones would be broken by the terminal.
     options = Options(given.iterations, given.ceiling, max(80, get_terminal_size().columns), sys.stdout.isatty())
-    return incident, (given.arm,) if given.arm is not None else tuple(incident.arms), options
+    return incident, arms, options
 
 
 def _make(folder: Path) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pe
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    return shell("repro", INCIDENT.name, folder=tmp_path_factory.mktemp("repro"), limit=900)
+    return shell("repro", INCIDENT.name, "--arm", "all", folder=tmp_path_factory.mktemp("repro"), limit=900)
 
 
 def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:

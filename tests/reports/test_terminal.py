@@ -179,3 +179,23 @@ def test_other_readers(project: Project) -> None:
     assert 'message="LeakError: fd +1.0/iter × 17 (budget 0)' in junit
     assert '<property name="leakcheck.fd" value="leak 1/iter"' in junit
     assert '<property name="leakcheck.fd" value="ok 0/iter"' in junit
+
+
+def test_durations_are_those_of_all_repetitions(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import time
+        import pytest
+
+        @pytest.mark.fd_budget(0)
+        def test_slow():
+            time.sleep(0.02)
+        """,
+    )
+    outcome = project.run("--durations=1")
+    took = re.search(r"^([\d.]+)s call +test_it\.py::test_slow$", outcome.text, re.MULTILINE)
+    assert took, outcome.text
+    # Each of them and the last run, which is the one that is reported.
+    assert float(took[1]) >= 0.02 * (outcome.finding("test_slow")["iterations"] + 1)
+    assert outcome.recordings[0]["seconds"] <= float(took[1]) + 0.01

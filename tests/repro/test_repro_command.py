@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pty
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
+from pytest_leakcheck.repro.command import _read, add_parser
 from shell import shell
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
@@ -36,7 +38,7 @@ def test_the_incidents_are_listed_with_what_they_need(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["pyav"], "repro pyav: no such incident; there are: pyav_loader, "),
-        (["pyav_loader", "--arm", "broken"], "--arm broken: no such arm; there are: leaky, fixed"),
+        (["pyav_loader", "--arm", "broken"], "--arm broken: no such arm; there are: leaky, fixed; or all"),
         (["pyav_loader", "--iterations", "0"], "--iterations 0: at least 1"),
         (["pyav_loader", "--ceiling", "fds=256"], "--ceiling fds=256: "),
         (["pyav_loader", "--ceiling", "fd=lots"], "--ceiling fd=lots: "),
@@ -121,6 +123,19 @@ def test_so_many_iterations_are_run(tmp_path: Path) -> None:
     done = shell("repro", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"TestCollectorOff::test_switch\[fixed\]: ok, 20 iterations", done.stderr), done.stderr
+
+
+def test_all_arms_or_the_two_that_differ() -> None:
+    """An arm that an incident has beside the two takes time, and shows nothing that the difference of the files explains."""
+    assert _read(_given("hub_upload"), INCIDENTS)[1] == ("leaky", "fixed")
+    assert _read(_given("hub_upload", "--arm", "all"), INCIDENTS)[1] == ("leaky", "fixed", "push_to_hub")
+    assert _read(_given("hub_upload", "--arm", "push_to_hub"), INCIDENTS)[1] == ("push_to_hub",)
+
+
+def _given(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    return parser.parse_args(["repro", *arguments])
 
 
 def _below(pid: int) -> list[psutil.Process]:
