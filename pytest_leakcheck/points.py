@@ -118,6 +118,19 @@ class Scaled:
     def peaks(self, resource: str, figure: Figure) -> tuple[int, ...]:
         return tuple(point.peak(resource, figure) for point in self.points)
 
+    def telling(self, quick: float) -> Point:
+        """Where to look what memory is made of: the first point at which most of it has come with the size.
+
+        That is one whose peak is twice the least; a run that is looked into takes some four times as long, so no larger one
+        is wanted. Where there is none, it is the largest.
+
+        Args:
+            quick: Of the points that took no more seconds than this; if none did, it is the smallest.
+        """
+        found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
+        twice = 2 * self.points[0].peak("rss", "total")
+        return next((point for point in found if point.peak("rss", "total") >= twice), found[-1])
+
     def is_exact(self, resource: str) -> bool:
         """Whether the peaks are known to a page, at every size."""
         if resource != "rss":

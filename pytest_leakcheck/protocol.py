@@ -7,6 +7,7 @@ annotations, xdist) sees an ordinary failed test whose first line is the finding
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
@@ -40,6 +41,8 @@ PROCESS: Final = pytest.StashKey[Mapping[str, str]]()
 # The same: the command line of the session that it belongs to.
 ARGUMENTS: Final = pytest.StashKey[tuple[str, ...]]()
 REPEATING: Final = pytest.StashKey["Iteration"]()
+# Seconds that all runs but the last have taken.
+_REPEATED: Final = pytest.StashKey[float]()
 
 
 class Iteration:
@@ -131,6 +134,7 @@ class RepeatingProtocol:
         if plan is None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        began = time.perf_counter()
         with warnings.catch_warnings():
             # What is collected without having been closed is the finding, not a failure of an iteration: under
             # `-W error` the warning would be raised in the next one. The logged run has the filters as they are.
@@ -145,6 +149,7 @@ class RepeatingProtocol:
                 result = judge_peaks(item, result, self._settings)
             finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
             item.stash[FINDINGS] = [finding]
+            item.stash[_REPEATED] = time.perf_counter() - began
             item.user_properties += [
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
                 for verdict in finding.verdicts
@@ -192,7 +197,7 @@ class RepeatingProtocol:
             findings: list[Any] = [finding.to_json() for finding in item.stash[FINDINGS]]
             report.leakcheck = findings  # type: ignore[attr-defined]
             # Not of the last run alone: ``--durations`` and JUnit are asked where the time of a session goes.
-            report.duration += sum(finding.recording.seconds for finding in item.stash[FINDINGS])
+            report.duration += item.stash.get(_REPEATED, 0.0)
             keep_first_line(report)
         return report
 

@@ -127,10 +127,9 @@ class _Run:
         return [_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
 
     def _look_into_memory(self) -> list[Culprit]:
-        """Once more, at the largest size that was quick, to see what its peak is made of; if that takes too long, at the least."""
-        least = self._points[0]
-        quick = next((point for point in reversed(self._points) if point.seconds <= _QUICK), least)
-        for point in (quick, least) if quick is not least else (least,):
+        """Once more, at a size that shows it, to see what its peak is made of; if that takes too long, at the least one."""
+        least, telling = self._points[0], self._scaled().telling(_QUICK)
+        for point in (telling, least) if telling is not least else (least,):
             if point.peak("rss", "per_rank") <= point.children:
                 return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
             answer, _children = self._send(point.size, naming=point.near_peak)

@@ -6,6 +6,8 @@ at work on: in the variables of the functions that run, and in the attributes of
 
 from __future__ import annotations
 
+import sys
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from itertools import islice
@@ -100,7 +102,15 @@ def path_at(frame: FrameType, called: str) -> tuple[Site, ...]:
 
 
 def _holder(frame: FrameType, wanted: int) -> Owner | None:
-    """The variable that holds half of it, from the innermost function outwards."""
+    """The variable that holds half of it: of the thread that runs, and then of others, which may wait for it."""
+    frames = sys._current_frames()
+    frames.pop(threading.get_ident(), None)
+    found = (_holder_in(one, wanted) for one in (frame, *frames.values()))
+    return next((owner for owner in found if owner is not None), None)
+
+
+def _holder_in(frame: FrameType, wanted: int) -> Owner | None:
+    """From the innermost function outwards."""
     at: FrameType | None = frame
     # Beyond the test runner there is nothing of the test's.
     while at is not None and not is_harness(at.f_code.co_filename):

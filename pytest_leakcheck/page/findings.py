@@ -85,10 +85,15 @@ def chart_of_verdict(entry: Mapping[str, Any], recording: Recording | None) -> C
     curve = curve_of(entry, recording, "", released=released)
     if curve is None:
         return None
-    if entry["points"] or recording is None:
-        return Chart(title, resource.unit, "size", (curve,), verdict_line(entry))
-    limit = recording.limits.get(entry["resource"])
-    return Chart(title, resource.unit, "iteration", (curve,), verdict_line(entry), limit)
+    axis = "size" if entry["points"] else "iteration"
+    return Chart(title, resource.unit, axis, (curve,), verdict_line(entry), limit_of(entry, recording))
+
+
+def limit_of(entry: Mapping[str, Any], recording: Recording | None) -> int | None:
+    """Where the curve of a verdict must end. What is held has a limit; what was given back, and sizes, have none."""
+    if recording is None or entry["points"] or is_of_collector(entry):
+        return None
+    return recording.limits.get(entry["resource"])
 
 
 def curve_of(

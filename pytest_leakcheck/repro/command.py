@@ -18,7 +18,7 @@ from pytest_leakcheck.page.command import missing_for_page
 from pytest_leakcheck.repro.arm import Follower, Options, Run, run_arm
 from pytest_leakcheck.repro.difference import difference
 from pytest_leakcheck.repro.live import follow_in_lines, follow_in_table
-from pytest_leakcheck.repro.outcome import Check, check_arm, is_red, to_json
+from pytest_leakcheck.repro.outcome import ArmResult, check_arm, is_red
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
@@ -81,21 +81,21 @@ def run(given: argparse.Namespace) -> int:
         print(f"{incident.name}: {_state(incident)}", file=sys.stderr)
         return SOMETHING_MISSING
     file = sys.stderr if given.json else sys.stdout
-    runs: list[Run] = []
+    results: list[ArmResult] = []
     for arm in arms:
-        runs.append(_run(incident, arm, options, file, heading=len(arms) > 1))
-        if runs[-1].interrupted:
+        done = _run(incident, arm, options, file, heading=len(arms) > 1)
+        results.append(check_arm(incident, done, changed=options.is_changed))
+        if done.interrupted:
             break
-    checks = [check_arm(incident, one, changed=options.is_changed) for one in runs]
+    diff = difference(incident)
     if len(arms) > 1:
-        _tell(incident, runs, checks, file)
-    written = _draw(incident, runs, checks, folder, file)
+        _tell(results, diff, file)
+    written = _draw(incident, results, diff, folder, file)
     if given.json:
-        arms_json = [to_json(one, of_run) for one, of_run in zip(runs, checks, strict=True)]
-        print(json.dumps({"incident": incident.name, "arms": arms_json}, indent=2))
-    if written is not None and not given.no_open and file.isatty() and not runs[-1].interrupted:
+        print(json.dumps({"incident": incident.name, "arms": [one.to_json() for one in results]}, indent=2))
+    if written is not None and not given.no_open and file.isatty() and not done.interrupted:
         webbrowser.open(written.resolve().as_uri())
-    return _status(runs, checks, alone=len(arms) == 1)
+    return _status(results, alone=len(arms) == 1)
 
 
 def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[Incident, tuple[str, ...], Options]:
@@ -174,35 +174,32 @@ def _follower(file: TextIO, title: str, watched: Callable[[str], str]) -> Abstra
     return follow_in_table(Console(file=file), title, watched)
 
 
-def _tell(incident: Incident, runs: Sequence[Run], checks: Sequence[Sequence[Check]], file: TextIO) -> None:
+def _tell(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
     """What each arm came to, and the lesson."""
-    for run, of_run in zip(runs, checks, strict=True):
-        print(*(f"  {check.text}" for check in of_run), sep="\n", file=file)
-        count = f"{sum(check.right for check in of_run)} of {len(of_run)} as it must be"
-        partial = " (partial: interrupted)" if run.interrupted else ""
-        print(f"{run.arm} arm: {count}{partial}\n", file=file)
-    if diff := difference(incident):
+    for result in results:
+        print(*(f"  {check.text}" for check in result.checks), sep="\n", file=file)
+        partial = " (partial: interrupted)" if result.run.interrupted else ""
+        print(f"{result.run.arm} arm: {result.right} of {len(result.checks)} as it must be{partial}\n", file=file)
+    if diff:
         print(diff, file=file)
 
 
-def _draw(
-    incident: Incident, runs: Sequence[Run], checks: Sequence[Sequence[Check]], folder: Path, file: TextIO
-) -> Path | None:
+def _draw(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
     """The page and the picture; None where they cannot be made, which is said."""
     if missing := missing_for_page():
         print(f"no page and no picture: {missing}", file=file)
         return None
     from pytest_leakcheck.page.render import write_page
-    from pytest_leakcheck.repro.picture import page_of_runs
+    from pytest_leakcheck.repro.picture import page_of_arms
 
-    written = write_page(page_of_runs(incident, runs, checks, difference(incident)), folder, incident.name)
+    written = write_page(page_of_arms(incident, results, diff), folder, incident.name)
     print(written.html, *([written.png] if written.png else []), sep="\n", file=file)
     return written.html
 
 
-def _status(runs: Sequence[Run], checks: Sequence[Sequence[Check]], *, alone: bool) -> int:
-    if any(run.interrupted for run in runs):
+def _status(results: Sequence[ArmResult], *, alone: bool) -> int:
+    if any(one.run.interrupted for one in results):
         return INTERRUPTED
     if alone:
-        return runs[0].status
-    return AS_IT_MUST if all(check.right for of_run in checks for check in of_run) else NOT_AS_IT_MUST
+        return results[0].run.status
+    return AS_IT_MUST if all(one.is_as_it_must for one in results) else NOT_AS_IT_MUST

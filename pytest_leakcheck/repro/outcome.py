@@ -10,6 +10,7 @@ from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.report.culprit import place
 from pytest_leakcheck.repro.arm import Run
 from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.series import Recording
 from pytest_leakcheck.units import format_amount
 
 if TYPE_CHECKING:
@@ -36,15 +37,51 @@ class Check:
     text: str
 
 
-def check_arm(incident: Incident, run: Run, *, changed: bool) -> tuple[Check, ...]:
-    """Every expectation of an arm.
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """What an arm came to.
+
+    Attributes:
+        run: What became of its tests.
+        checks: Every expectation of it.
+        recordings: By test.
+    """
+
+    run: Run
+    checks: tuple[Check, ...]
+    recordings: Mapping[str, Recording]
+
+    @property
+    def right(self) -> int:
+        """How many expectations were met."""
+        return sum(check.right for check in self.checks)
+
+    @property
+    def is_as_it_must(self) -> bool:
+        return bool(self.checks) and self.right == len(self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a script: what was found, who is to blame, and whether it is what it must be."""
+        return {
+            "arm": self.run.arm,
+            "status": self.run.status,
+            "partial": self.run.interrupted,
+            "as_it_must": self.is_as_it_must,
+            "findings": [_finding_to_json(one) for one in self.run.findings],
+        }
+
+
+def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
+    """Hold an arm against what must be found in it.
 
     Args:
         incident: What was run.
         run: What became of it.
         changed: It was run in another way than the figures were found, so only red and green are compared.
     """
-    return tuple(_check(incident, one, run.findings, changed=changed) for one in incident.arms[run.arm])
+    checks = tuple(_check(incident, one, run.findings, changed=changed) for one in incident.arms[run.arm])
+    recordings = {one["test"]: Recording.from_json(one) for one in run.report.get("recordings", ())}
+    return ArmResult(run, checks, recordings)
 
 
 def is_red(incident: Incident, arm: str) -> bool:
@@ -88,17 +125,6 @@ def _figures(incident: Incident, found: Entry) -> str:
         if seen.get(resource, 0) > 0 and found["verdict"] == "leak"
     ]
     return f"{text}; {' and '.join(parts)} per {name}" if parts else text
-
-
-def to_json(run: Run, checks: Sequence[Check]) -> dict[str, Any]:
-    """An arm for a script: what was found, who is to blame, and whether it is what it must be."""
-    return {
-        "arm": run.arm,
-        "status": run.status,
-        "partial": run.interrupted,
-        "as_it_must": bool(checks) and all(check.right for check in checks),
-        "findings": [_finding_to_json(one) for one in run.findings],
-    }
 
 
 def _finding_to_json(found: Entry) -> dict[str, Any]:

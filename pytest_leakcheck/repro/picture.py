@@ -9,14 +9,13 @@ from pytest_leakcheck.page.findings import (
     BY_COLLECTOR,
     curve_of,
     is_of_collector,
+    limit_of,
     page_of_findings,
     verdict_line,
 )
 from pytest_leakcheck.page.values import Arm, Chart, Curve, Mark, Page, Tone
-from pytest_leakcheck.repro.arm import Run
-from pytest_leakcheck.repro.outcome import Check, is_red
+from pytest_leakcheck.repro.outcome import ArmResult, is_red
 from pytest_leakcheck.resources import find_resource
-from pytest_leakcheck.series import Recording
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
@@ -24,57 +23,56 @@ if TYPE_CHECKING:
 _MENDED = "fixed"
 
 
-def page_of_runs(incident: Incident, runs: Sequence[Run], checks: Sequence[Sequence[Check]], diff: str) -> Page:
+def page_of_arms(incident: Incident, results: Sequence[ArmResult], diff: str) -> Page:
     """The whole page.
 
     Args:
         incident: What was run.
-        runs: Its arms, in their order.
-        checks: What each came to, in the same order.
+        results: What its arms came to, in their order.
         diff: Of the two files.
     """
-    arms = tuple(_arm(incident, run, of_run) for run, of_run in zip(runs, checks, strict=True))
-    partial = any(run.interrupted for run in runs)
-    return Page(incident.name, (incident.title,), arms, tuple(_charts(runs, checks)), diff or None, partial=partial)
+    arms = tuple(_arm(incident, one) for one in results)
+    partial = any(one.run.interrupted for one in results)
+    return Page(incident.name, (incident.title,), arms, tuple(_charts(results)), diff or None, partial=partial)
 
 
-def _arm(incident: Incident, run: Run, checks: Sequence[Check]) -> Arm:
+def _arm(incident: Incident, result: ArmResult) -> Arm:
+    run, checks = result.run, result.checks
     tests = page_of_findings(run.report, run.arm).arms if run.report else ()
-    right = sum(check.right for check in checks)
     colour = "red" if is_red(incident, run.arm) else "green"
-    name = f"{run.arm}: must come out {colour}; {right} of {len(checks)} as it must be"
+    name = f"{run.arm}: must come out {colour}; {result.right} of {len(checks)} as it must be"
     culprits = [arm.culprit for arm in tests if arm.culprit]
     verdicts = tuple(check.text.replace("\n", "; ") for check in checks)
     tone: Tone = "unsure"
-    if right == len(checks):
+    if result.is_as_it_must:
         tone = "bad" if colour == "red" else "good"
     return Arm(name, tone, verdicts, "\n\n".join(dict.fromkeys(culprits)))
 
 
-def _charts(runs: Sequence[Run], checks: Sequence[Sequence[Check]]) -> Iterator[Chart]:
+def _charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
     """Of each leak that was found, and where no arm must leak, of what was judged."""
-    mended = next((run for run in runs if run.arm == _MENDED), None)
+    mended = next((one for one in results if one.run.arm == _MENDED), None)
     drawn: set[tuple[str, str]] = set()
-    for run, of_run in zip(runs, checks, strict=True):
-        for check in of_run:
+    for result in results:
+        for check in result.checks:
             found = check.found
-            if found is None or (found["verdict"] == "ok" and len(runs) > 1):
+            if found is None or (found["verdict"] == "ok" and len(results) > 1):
                 continue
             key = (found["test"], found["resource"])
             if key not in drawn:
                 drawn.add(key)
-                yield from _chart(found, run, mended if mended is not run else None)
+                yield from _chart(found, result, mended if mended is not result else None)
 
 
-def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[Chart]:
+def _chart(found: Mapping[str, Any], result: ArmResult, mended: ArmResult | None) -> Iterator[Chart]:
     resource = find_resource(found["resource"])
     released = is_of_collector(found)
-    curves = [_curve(found, run, released=released)]
+    curves = [_curve(found, result, released=released)]
     if mended is not None:
         # Variants of the leaky arm have one mended arm in common.
-        begins = f"{found['test'].partition('[')[0]}[{mended.arm}"
-        same = found["test"].replace(f"[{run.arm}", f"[{mended.arm}")
-        other = [one for one in mended.findings if one["resource"] == found["resource"]]
+        begins = f"{found['test'].partition('[')[0]}[{mended.run.arm}"
+        same = found["test"].replace(f"[{result.run.arm}", f"[{mended.run.arm}")
+        other = [one for one in mended.run.findings if one["resource"] == found["resource"]]
         other = [one for one in other if one["test"] == same] or [
             one for one in other if one["test"].startswith(begins)
         ]
@@ -85,27 +83,18 @@ def _chart(found: Mapping[str, Any], run: Run, mended: Run | None) -> Iterator[C
         return
     name = found["test"].partition("::")[2] or found["test"]
     axis = "size" if found["points"] else "iteration"
-    recording = _recording(found, run)
-    limit = recording.limits.get(found["resource"]) if recording is not None and not found["points"] else None
     said = Mark(float(found["iterations"]), f"{found['verdict'].replace('_', ' ')} is said")
     marks = (said,) if axis == "iteration" and found["verdict"] != "ok" else ()
-    # What is held has a limit; what was given back has none.
-    limit = None if released else limit
     yield Chart(
         f"{found['resource']}: {name}{BY_COLLECTOR if released else ''}",
         resource.unit,
         axis,
         there,
         verdict_line(found),
-        limit,
+        limit_of(found, result.recordings.get(found["test"])),
         marks,
     )
 
 
-def _curve(found: Mapping[str, Any], run: Run, *, released: bool) -> Curve | None:
-    return curve_of(found, _recording(found, run), run.arm, released=released)
-
-
-def _recording(found: Mapping[str, Any], run: Run) -> Recording | None:
-    recordings = run.report.get("recordings", ())
-    return next((Recording.from_json(one) for one in recordings if one["test"] == found["test"]), None)
+def _curve(found: Mapping[str, Any], result: ArmResult, *, released: bool) -> Curve | None:
+    return curve_of(found, result.recordings.get(found["test"]), result.run.arm, released=released)

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -221,6 +222,29 @@ def test_a_body_that_makes_many_calls_is_looked_into_as_well() -> None:
 
     culprit = named(work)
     assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
+    assert culprit.owner is not None
+    assert culprit.owner.name.endswith("work() local 'parts'")
+
+
+def test_the_variable_may_be_of_a_thread_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[bytes] = []
+    # Found through the module, and so by no variable of the thread that fills it.
+    monkeypatch.setattr(sys.modules[__name__], "keep", parts.append, raising=False)
+
+    def fill() -> None:
+        for _ in range(16):
+            globals()["keep"](bytes(range(256)) * 4096)
+            # Readings rest for some times what they take.
+            time.sleep(0.02)
+
+    def work(parts: list[bytes]) -> int:
+        filling = threading.Thread(target=fill)
+        filling.start()
+        filling.join()
+        return len(parts)
+
+    culprit = named(lambda: work(parts))
+    assert culprit.source == 'globals()["keep"](bytes(range(256)) * 4096)'
     assert culprit.owner is not None
     assert culprit.owner.name.endswith("work() local 'parts'")
 

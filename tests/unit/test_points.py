@@ -41,6 +41,27 @@ def test_a_peak_that_one_rank_has_not_is_none() -> None:
     assert Point(1, (rank(4),)).why_not("rss") == ""
 
 
+@pytest.mark.parametrize(
+    ("peaks", "seconds", "size"),
+    [
+        ((25, 45, 85, 165), (1, 1, 1, 1), 4),
+        ((64, 128, 256), (1, 1, 1), 2),
+        # Growth that nowhere makes out half of it.
+        ((100, 110, 120), (1, 1, 1), 4),
+        # What would take too long is not run again.
+        ((25, 45, 85), (1, 1, 20), 2),
+        ((25, 45, 85), (20, 20, 20), 1),
+    ],
+)
+def test_memory_is_looked_into_where_it_has_come_with_the_size(
+    peaks: tuple[int, ...], seconds: tuple[float, ...], size: int
+) -> None:
+    points = (
+        Point(2**at, (rank(peak),), seconds=took) for at, (peak, took) in enumerate(zip(peaks, seconds, strict=True))
+    )
+    assert Scaled("n", "", tuple(points)).telling(quick=12.0).size == size
+
+
 def test_memory_is_exact_where_all_of_it_was_read_between_calls() -> None:
     whole = Scaled("n", "", (Point(1, (rank(1),)), Point(2, (rank(2),))))
     assert whole.is_exact("rss")
