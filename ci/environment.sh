@@ -2,8 +2,9 @@
 # PYTHON chooses the interpreter (3.10 or newer).
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-# Nothing from the caller's own packages or settings.
-unset PYTHONPATH PYTEST_ADDOPTS PYTEST_PLUGINS
+# Nothing from the caller's own packages or settings. Without files of bytecode each of some thousand processes would
+# compile the package anew, which takes as long as most of their tests.
+unset PYTHONPATH PYTEST_ADDOPTS PYTEST_PLUGINS PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "--- $*"; }
 

@@ -121,9 +121,11 @@ class _Run:
             self._culprits = culprits_of(answer)
             last = [report_of(self._item, value) for kind, value in answer.told[0] if kind == "report"]
         judged = [_judge(self._scaled(), aim) for aim in self._sweep.aims]
-        if any(verdict.resource == "rss" and verdict.outcome in RED for verdict, _law in judged):
-            self._culprits += self._look_into_memory()
         finding = self._conclude(judged)
+        if finding.verdict.resource == "rss" and finding.verdict.outcome in RED:
+            # Where a counter is red as well, that is what is told, and it says more than what the memory is made of.
+            self._culprits += self._look_into_memory()
+            finding = self._conclude(judged)
         return [_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
 
     def _look_into_memory(self) -> list[Culprit]:

@@ -84,7 +84,7 @@ def read_path(path: Sequence[Site]) -> Where | None:
             continue
         begins = at + 1
         function = site.function.rpartition(".")[2]
-        name = PurePath(site.file).name
+        name = _name(site.file)
         if name == "runner.py" and function in _PHASES:
             phase, fixture = _PHASES[function], ""
         elif name == "fixtures.py" and function in _FIXTURES and begins < len(path):
@@ -96,6 +96,7 @@ def read_path(path: Sequence[Site]) -> Where | None:
     return Where(own, next((site for site in reversed(own) if is_own(site.file)), own[-1]), phase, fixture)
 
 
+@cache
 def is_harness(file: str) -> bool:
     """Whether it is of pytest, of a plugin of it, or of this package."""
     if file.startswith(_HARNESS):
@@ -109,7 +110,12 @@ def is_harness(file: str) -> bool:
 
 def tells_phase(file: str) -> bool:
     """Whether functions of this file of pytest say which phase runs, and which fixture."""
-    return PurePath(file).name in ("runner.py", "fixtures.py")
+    return _name(file) in ("runner.py", "fixtures.py")
+
+
+# These are asked of each frame of thousands of call paths: to take a file's name apart each time would take seconds.
+def _name(file: str) -> str:
+    return file.rpartition(os.sep)[2]
 
 
 @cache
@@ -120,11 +126,13 @@ def plugin_files() -> frozenset[str]:
     return frozenset(file for file in files if file and not _INSTALLED.isdisjoint(PurePath(file).parts))
 
 
+@cache
 def is_standard(file: str) -> bool:
     """Whether it is of the standard library."""
     return file.startswith("<frozen ") or (file.startswith(_STANDARD) and _INSTALLED.isdisjoint(PurePath(file).parts))
 
 
+@cache
 def is_own(file: str) -> bool:
     """Whether it is neither installed, nor of the standard library, nor without a file."""
     if file.startswith("<"):

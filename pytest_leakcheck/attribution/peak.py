@@ -33,7 +33,8 @@ from pytest_leakcheck.attribution.source import text_of, with_functions
 # What is named must make out so much of the peak.
 _PART: Final = 0.5
 _FRAMES: Final = 24
-_MOST_LOOKS: Final = 4
+# Each sees the variables of all threads; a second one is for what is put where it belongs a little later.
+_MOST_LOOKS: Final = 2
 # What many things share is no part of a peak.
 _SHARED: Final = (ModuleType, FunctionType, type)
 # Entries of a container that are weighed; the rest weighs as much.
@@ -61,7 +62,7 @@ class Composition:
         tracemalloc.start(_FRAMES)
 
     def wants(self, frame: FrameType, risen: int) -> bool:
-        """Whether to look now: once, or where nobody was seen to hold it a few times more, each in another function."""
+        """Whether to look now: once, or where nobody was seen to hold it once more, in another function."""
         if risen < self._wanted or self._owner is not None or self._looks >= _MOST_LOOKS:
             return False
         return frame.f_code is not self._seen
@@ -70,8 +71,9 @@ class Composition:
         """At this moment it stands so many bytes above its start."""
         self._looks += 1
         self._seen = frame.f_code
-        place = culprit_of(kept_now(), risen, by_size=True)
-        self._path = place.path if place is not None else self._path
+        if not self._path:
+            place = culprit_of(kept_now(), risen, by_size=True)
+            self._path = place.path if place is not None else ()
         self._owner = _holder(frame, risen)
 
     def culprit(self) -> Culprit:

@@ -1,4 +1,4 @@
-"""One arm of an incident: its tests in a pytest of its own, followed until it ends or is interrupted."""
+"""The arms of an incident: each its tests in a pytest of its own, followed until all end or are interrupted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO, TypeAlias
 
 from pytest_leakcheck.repro import FEED
 
@@ -84,18 +84,64 @@ class Run:
         return list(self.report.get("findings", ()))
 
 
-def run_arm(incident: Incident, arm: str, options: Options, follower: Follower) -> Run:
-    """Run it in an empty folder, so that no configuration of the user's plays a part.
+def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower: Follower) -> tuple[Run, ...]:
+    """Run them side by side, each in an empty folder, so that no configuration of the user's plays a part.
 
-    An interrupt (Ctrl-C) ends it and all that it has started; what it came to until then is returned.
+    They have nothing in common: each has processes, a Hub and a device of its own, and nothing that is counted depends on
+    how fast it runs. An interrupt (Ctrl-C) ends them and all that they have started; what they came to until then is
+    returned.
 
     Args:
         incident: What to run.
-        arm: Which tests of it.
+        arms: Which tests of it.
         options: How.
-        follower: Called some ten times a second with what the arm has told since.
+        follower: Called some ten times a second with what the arms have told since.
     """
-    with tempfile.TemporaryDirectory(prefix="leakcheck-") as name, _soft_limits(incident.limits):
+    with contextlib.ExitStack() as ending, _soft_limits(incident.limits):
+        started = [ending.enter_context(_started(incident, arm, options)) for arm in arms]
+        interrupted: set[str] = set()
+        try:
+            while any(one.process.poll() is None for one in started):
+                follower([event for one in started for event in next(one.told)])
+                time.sleep(_LOOK)
+        except KeyboardInterrupt:
+            interrupted = {one.arm for one in started if one.process.poll() is None}
+            _interrupt([one.process for one in started])
+        finally:
+            for one in started:
+                _end(one.process)
+        follower([event for one in started for event in next(one.told)])
+        return tuple(one.run(interrupted=one.arm in interrupted) for one in started)
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """An arm that runs.
+
+    Attributes:
+        arm: Its name.
+        folder: Where it runs, and writes its report.
+        process: Its pytest.
+        said: What that writes.
+        told: Each time, what `feed` has written since.
+    """
+
+    arm: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+    said: BinaryIO
+    told: Iterator[list[Event]]
+
+    def run(self, *, interrupted: bool) -> Run:
+        """What became of it, once it has ended."""
+        self.said.seek(0)
+        text = self.said.read().decode(errors="replace")
+        return Run(self.arm, self.process.returncode, text, _report(self.folder / _REPORT), interrupted)
+
+
+@contextlib.contextmanager
+def _started(incident: Incident, arm: str, options: Options) -> Iterator[_Started]:
+    with tempfile.TemporaryDirectory(prefix="leakcheck-") as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         command = command_of(incident, arm, options, folder / _REPORT)
@@ -105,25 +151,16 @@ def run_arm(incident: Incident, arm: str, options: Options, follower: Follower) 
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         environment = {**os.environ, **alone, FEED: str(feed), "COLUMNS": str(options.width)}
         with (folder / "said").open("w+b") as said, feed.open(encoding="utf-8") as lines:
-            told = _events(lines)
             # In a group of its own: an interrupt is passed on once, by us, and all that it starts can be ended with it.
             process = subprocess.Popen(  # noqa: S603 - the command is made of the catalogue's words and checked options
                 command, cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
             )
-            interrupted = False
             try:
-                while process.poll() is None:
-                    follower(next(told))
-                    time.sleep(_LOOK)
-            except KeyboardInterrupt:
-                interrupted = True
-                _interrupt(process)
+                yield _Started(arm, folder, process, said, _events(lines))
             finally:
-                _end(process)
-            follower(next(told))
-            said.seek(0)
-            text = said.read().decode(errors="replace")
-        return Run(arm, process.returncode, text, _report(folder / _REPORT), interrupted)
+                # Only where another one could not be started.
+                if process.returncode is None:
+                    _end(process)
 
 
 def command_of(incident: Incident, arm: str, options: Options, report: Path) -> list[str]:
@@ -132,7 +169,13 @@ def command_of(incident: Incident, arm: str, options: Options, report: Path) -> 
     command += ["-q", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
     for plugin in (*_PLUGINS, *incident.plugins):
         command += ["-p", plugin]
-    return [*command, "-k", arm, "--pyargs", incident.tests]
+    return [*command, "-k", _tests_of(incident, arm), "--pyargs", incident.tests]
+
+
+def _tests_of(incident: Incident, arm: str) -> str:
+    """For ``pytest -k``: those of this arm in which something must be found."""
+    tests = dict.fromkeys(one.test for one in incident.arms[arm])
+    return f"{arm} and ({' or '.join(tests)})"
 
 
 def _events(file: TextIO) -> Iterator[list[Event]]:
@@ -147,12 +190,15 @@ def _report(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
-def _interrupt(process: subprocess.Popen[bytes]) -> None:
+def _interrupt(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """As Ctrl-C would: pytest ends its fixtures, and writes what it has."""
-    # A second Ctrl-C ends it at once.
+    until = time.monotonic() + _LEAVE
+    # A second Ctrl-C ends them at once.
     with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-        process.send_signal(signal.SIGINT)
-        process.wait(_LEAVE)
+        for process in processes:
+            process.send_signal(signal.SIGINT)
+        for process in processes:
+            process.wait(max(0.0, until - time.monotonic()))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

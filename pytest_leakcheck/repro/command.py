@@ -15,7 +15,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pytest_leakcheck.page.command import missing_for_page
-from pytest_leakcheck.repro.arm import Follower, Options, Run, run_arm
+from pytest_leakcheck.repro.arm import Follower, Options, Run, run_arms
 from pytest_leakcheck.repro.difference import difference
 from pytest_leakcheck.repro.live import follow_in_lines, follow_in_table
 from pytest_leakcheck.repro.outcome import ArmResult, check_arm, is_red
@@ -81,19 +81,14 @@ def run(given: argparse.Namespace) -> int:
         print(f"{incident.name}: {_state(incident)}", file=sys.stderr)
         return SOMETHING_MISSING
     file = sys.stderr if given.json else sys.stdout
-    results: list[ArmResult] = []
-    for arm in arms:
-        done = _run(incident, arm, options, file, heading=len(arms) > 1)
-        results.append(check_arm(incident, done, changed=options.is_changed))
-        if done.interrupted:
-            break
+    results = [check_arm(incident, one, changed=options.is_changed) for one in _run(incident, arms, options, file)]
     diff = difference(incident)
-    if len(arms) > 1:
-        _tell(results, diff, file)
+    _tell(incident, results, diff, file)
     written = _draw(incident, results, diff, folder, file)
     if given.json:
         print(json.dumps({"incident": incident.name, "arms": [one.to_json() for one in results]}, indent=2))
-    if written is not None and not given.no_open and file.isatty() and not done.interrupted:
+    interrupted = any(one.run.interrupted for one in results)
+    if written is not None and not given.no_open and file.isatty() and not interrupted:
         webbrowser.open(written.resolve().as_uri())
     return _status(results, alone=len(arms) == 1)
 
@@ -149,21 +144,16 @@ def _state(incident: Incident) -> str:
     return f"ready: pytest-leakcheck repro {incident.name}"
 
 
-def _run(incident: Incident, arm: str, options: Options, file: TextIO, *, heading: bool) -> Run:
-    colour = "red" if is_red(incident, arm) else "green"
-    if heading:
-        print(f"\n=== {incident.name}, {arm} arm: must come out {colour} ===\n", file=file, flush=True)
-    with _follower(file, f"{incident.name}, {arm} arm", partial(_watched, incident, arm)) as follower:
-        done = run_arm(incident, arm, options, follower)
-    if done.report or not done.interrupted:
-        # Of an interrupted start there is nothing but where the interpreter was.
-        print(done.said, file=file)
-    return done
+def _run(incident: Incident, arms: Sequence[str], options: Options, file: TextIO) -> tuple[Run, ...]:
+    title = f"{incident.name}, {' and '.join(arms)} arm{'s' if len(arms) > 1 else ''}"
+    with _follower(file, title, partial(_watched, incident)) as follower:
+        return run_arms(incident, arms, options, follower)
 
 
-def _watched(incident: Incident, arm: str, test: str) -> str:
+def _watched(incident: Incident, test: str) -> str:
     """What a test is watched for, while it runs: what it is expected to be told of first."""
-    return next((one.resource for one in incident.arms[arm] if one.test in test), "fd")
+    all_of = [one for expected in incident.arms.values() for one in expected]
+    return next((one.resource for one in all_of if one.test in test), "fd")
 
 
 def _follower(file: TextIO, title: str, watched: Callable[[str], str]) -> AbstractContextManager[Follower]:
@@ -174,12 +164,22 @@ def _follower(file: TextIO, title: str, watched: Callable[[str], str]) -> Abstra
     return follow_in_table(Console(file=file), title, watched)
 
 
-def _tell(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
-    """What each arm came to, and the lesson."""
+def _tell(incident: Incident, results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
+    """What pytest said of each arm; of several, what they came to, and the lesson."""
+    for result in results:
+        run = result.run
+        if len(results) > 1:
+            colour = "red" if is_red(incident, run.arm) else "green"
+            print(f"\n=== {incident.name}, {run.arm} arm: must come out {colour} ===\n", file=file)
+        if run.report or not run.interrupted:
+            # Of an interrupted start there is nothing but where the interpreter was.
+            print(run.said, file=file)
+    if len(results) == 1:
+        return
     for result in results:
         print(*(f"  {check.text}" for check in result.checks), sep="\n", file=file)
-        partial = " (partial: interrupted)" if result.run.interrupted else ""
-        print(f"{result.run.arm} arm: {result.right} of {len(result.checks)} as it must be{partial}\n", file=file)
+        cut = " (partial: interrupted)" if result.run.interrupted else ""
+        print(f"{result.run.arm} arm: {result.right} of {len(result.checks)} as it must be{cut}\n", file=file)
     if diff:
         print(diff, file=file)
 

@@ -57,6 +57,8 @@ def test_each_arm_comes_out_as_it_must(ran: Outcome, arm: str, expected: Expecta
 )
 def test_what_is_in_flight_over_the_ranks(ran: Outcome, test: str, totals: dict[int, int]) -> None:
     assert points(ran, test) == totals
+    verdict = "ok" if max(totals.values()) <= 64 else "over_budget"
+    assert ran.finding(test, "gauge:in_flight")["verdict"] == verdict
 
 
 @pytest.mark.parametrize(("arm", "held"), [("leaky", {1: 64, 2: 128, 4: 256}), ("fixed", {1: 64, 2: 64, 4: 64})])

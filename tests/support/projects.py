@@ -55,7 +55,10 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.write("pytest.ini", "[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+        # Hypothesis, which these projects do not use, is loaded whole as a session ends, and would take more than the rest.
+        self.write(
+            "pytest.ini", "[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = -p no:hypothesispytest\n"
+        )
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
