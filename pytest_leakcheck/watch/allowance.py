@@ -43,6 +43,10 @@ class Allowance:
         self._at = now
         return self._saved >= self._cost
 
+    def charge(self, seconds: float) -> None:
+        """Take off what other work has cost that shares this allowance. The debt is never more than the most that is saved."""
+        self._saved = max(self._saved - seconds, -max(self._most, self._cost))
+
     def do(self, work: Callable[[], T]) -> T:
         """Do it, due or not, and note what it cost."""
         before = self._spent()

@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
         "--refresh",
         type=_positive,
         metavar="S",
-        help="redraw the table so often; by default as often as 0.05 %% of a core allow",
+        help="redraw the table so often; by default as often as 0.1 %% of a core allow, and once a minute",
     )
     parser.set_defaults(run=run)
 

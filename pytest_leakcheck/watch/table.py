@@ -14,8 +14,10 @@ from pytest_leakcheck.watch.words import Row, lines, new_lines, process_rows, ro
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Of one core; a table of a tree takes 5 to 30 ms. Who looks at a terminal wants it fresh, so it may take more than lines.
-_TABLE: Final = 0.0005
+# Of one core: what a watch may take as a whole, of which a table, 5 to 15 ms each time, gets what the samples leave.
+_ALL: Final = 0.00095
+# Where they leave nothing, it is redrawn all the same, so many seconds after the last time.
+_SELDOM: Final = 60.0
 _LINES: Final = 0.0001
 _CREDIT: Final = 0.05
 # Plain lines come at ever longer distances: after 5 s, then each time half as much again, up to ten minutes.
@@ -51,20 +53,35 @@ class Lines:
 
 
 class Table:
-    """Redraws a table as often as a share of one core allows, or at a distance that is asked for."""
+    """Redraws a table as often as what the samples cost leaves room for, or at a distance that is asked for."""
 
-    def __init__(self, draw: Callable[[RenderableType], None], console: Console, refresh: float | None) -> None:
-        """Args: refresh: Seconds; None goes by the share."""
-        self._draw, self._console = draw, console
-        self._allowance = Allowance(_TABLE, _CREDIT)
-        self._refresh, self._due = refresh, float("-inf")
+    def __init__(
+        self,
+        draw: Callable[[History], None],
+        refresh: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """
+        Args:
+            draw: Draws it.
+            refresh: Seconds; None goes by the cost.
+            clock: Seconds that have passed.
+            spent: Seconds of one core that this thread has used, for samples too.
+        """
+        self._draw, self._clock, self._spent = draw, clock, spent
+        self._allowance = Allowance(_ALL, _CREDIT, clock, spent)
+        self._charged = spent()
+        self._refresh = refresh
+        self._due = float("-inf")
 
     def show(self, history: History) -> None:
-        if self._refresh is None and self._allowance.due:
-            self._allowance.do(lambda: self._draw(table(history, self._console.width)))
-        elif self._refresh is not None and time.monotonic() >= self._due:
-            self._due = time.monotonic() + self._refresh
-            self._draw(table(history, self._console.width))
+        self._allowance.charge(self._spent() - self._charged)
+        is_late = self._clock() >= self._due
+        if is_late or (self._refresh is None and self._allowance.due):
+            self._allowance.do(lambda: self._draw(history))
+            self._due = self._clock() + (self._refresh or _SELDOM)
+        self._charged = self._spent()
 
 
 @contextmanager
@@ -74,7 +91,7 @@ def live_table(console: Console, refresh: float | None) -> Iterator[Table]:
 
     # Without a thread of its own that redraws: that would cost more than the watch.
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield Table(lambda drawn: live.update(drawn, refresh=True), console, refresh)
+        yield Table(lambda history: live.update(table(history, console.width), refresh=True), refresh)
 
 
 def table(history: History, width: int) -> RenderableType:

@@ -17,7 +17,6 @@ import pytest
 
 from pytest_leakcheck.probes.processes import open_high
 from pytest_leakcheck.watch import tree as tree_module
-from pytest_leakcheck.watch.allowance import Allowance
 from pytest_leakcheck.watch.devices import Devices
 from pytest_leakcheck.watch.events import Came, Note, Reading, Sample
 from pytest_leakcheck.watch.following import Following
@@ -248,39 +247,6 @@ def test_one_whole_watch(puppet: Puppet) -> None:
     assert history.limits[puppet.pid] == fd_limit(puppet.pid)
     assert history.new_targets() == {"/dev/null": 80}
     assert history.room["rss"] > 0
-
-
-class Clock:
-    """Time that passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = self.spent = 0.0
-
-    def work(self, seconds: float) -> None:
-        self.spent += seconds
-
-
-def test_dear_work_takes_its_share() -> None:
-    clock = Clock()
-    allowance = Allowance(0.01, 0.0, lambda: clock.now, lambda: clock.spent)
-    for second in range(1000):
-        clock.now = float(second)
-        if allowance.due:
-            allowance.do(lambda: clock.work(0.1))
-    # The first time is free, then one in ten seconds.
-    assert 9.5 <= clock.spent <= 10.2
-
-
-def test_credit_is_for_the_beginning() -> None:
-    clock = Clock()
-    allowance = Allowance(0.001, 0.5, lambda: clock.now, lambda: clock.spent)
-    done = []
-    for second in range(100):
-        clock.now = float(second)
-        if allowance.due:
-            allowance.do(lambda: clock.work(0.1))
-            done.append(second)
-    assert done == [0, 1, 2, 3, 4]
 
 
 def test_the_limit_of_another_process(puppet: Puppet) -> None:
