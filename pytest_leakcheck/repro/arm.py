@@ -88,8 +88,8 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower
     """Run them side by side, each in an empty folder, so that no configuration of the user's plays a part.
 
     They have nothing in common: each has processes, a Hub and a device of its own, and nothing that is counted depends on
-    how fast it runs. An interrupt (Ctrl-C) ends them and all that they have started; what they came to until then is
-    returned.
+    how fast it runs. So as many run at a time as there are cores. An interrupt (Ctrl-C) ends them and all that they have
+    started; what they came to until then is returned, and nothing of those that were still to come.
 
     Args:
         incident: What to run.
@@ -97,15 +97,20 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower
         options: How.
         follower: Called some ten times a second with what the arms have told since.
     """
+    cores = os.cpu_count() or 1
     with contextlib.ExitStack() as ending, _soft_limits(incident.limits):
-        started = [ending.enter_context(_started(incident, arm, options)) for arm in arms]
+        waiting = list(arms)
+        started: list[_Started] = []
         interrupted: set[str] = set()
         try:
-            while any(one.process.poll() is None for one in started):
+            while waiting or any(one.runs for one in started):
+                free = cores - sum(one.runs for one in started)
+                started += [ending.enter_context(_started(incident, arm, options)) for arm in waiting[:free]]
+                del waiting[:free]
                 follower([event for one in started for event in next(one.told)])
                 time.sleep(_LOOK)
         except KeyboardInterrupt:
-            interrupted = {one.arm for one in started if one.process.poll() is None}
+            interrupted = {one.arm for one in started if one.runs}
             _interrupt([one.process for one in started])
         finally:
             for one in started:
@@ -131,6 +136,11 @@ class _Started:
     process: subprocess.Popen[bytes]
     said: BinaryIO
     told: Iterator[list[Event]]
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
 
     def run(self, *, interrupted: bool) -> Run:
         """What became of it, once it has ended."""
