@@ -43,7 +43,7 @@ SHORTENED = {
     # The incidents' own tests run these whole.
     **{
         f"pytest-leakcheck repro {name}": f".venv/bin/python -m pytest_leakcheck.cli repro {name} --help"
-        for name in (*INCIDENTS, "tf_data_pipeline --arm all")
+        for name in INCIDENTS
     },
     "pytest-leakcheck watch 4242": "sleep 2 & .venv/bin/python -m pytest_leakcheck.cli watch $! --ledger watch-4242.jsonl",
     "pytest-leakcheck watch -- python train.py": ".venv/bin/python -m pytest_leakcheck.cli watch -- .venv/bin/python -c pass",

@@ -12,26 +12,30 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.progress import Progress, follow
+from pytest_leakcheck.protocol import PROCESS
 from pytest_leakcheck.repro import FEED
 
 
 class _Feed:
     """Opened before anything is measured, and never closed: its descriptor is part of every start."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, is_child: bool) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._is_child = is_child
         self._test = ""
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._test = _without_file(nodeid)
-        self._write({"event": "begin", "test": self._test})
+        if not self._is_child:
+            self._write({"event": "begin", "test": self._test})
 
     def progress(self, progress: Progress) -> None:
         self._write({"event": "progress", "test": self._test, **progress.to_json()})
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when != "call" and report.passed:
+        # The end of a process that was started for one test, or for one size of it, is not the end of the test.
+        if self._is_child or (report.when != "call" and report.passed):
             return
         verdicts = [one for finding in getattr(report, "leakcheck", ()) for one in finding["verdicts"]]
         told = {
@@ -57,6 +61,6 @@ def pytest_configure(config: pytest.Config) -> None:
     path = os.environ.get(FEED)
     if path is None:
         raise pytest.UsageError(f"pytest_leakcheck.repro.feed: {FEED} names no file to write to")
-    feed = _Feed(path)
+    feed = _Feed(path, is_child=PROCESS in config.stash)
     config.pluginmanager.register(feed, "leakcheck-feed")
     follow(feed.progress)
