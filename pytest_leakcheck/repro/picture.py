@@ -73,9 +73,13 @@ def _chart(found: Mapping[str, Any], result: ArmResult, mended: ArmResult | None
         begins = f"{found['test'].partition('[')[0]}[{mended.run.arm}"
         same = found["test"].replace(f"[{result.run.arm}", f"[{mended.run.arm}")
         other = [one for one in mended.run.findings if one["resource"] == found["resource"]]
-        other = [one for one in other if one["test"] == same] or [
-            one for one in other if one["test"].startswith(begins)
-        ]
+        # Where a test of another name is the only one about it over sizes, it is that one.
+        alone = other if found["points"] and len(other) == 1 and other[0]["points"] else []
+        other = (
+            [one for one in other if one["test"] == same]
+            or [one for one in other if one["test"].startswith(begins)]
+            or alone
+        )
         curves += [_curve(one, mended, released=released) for one in other[:1]]
     there = tuple(curve for curve in curves if curve is not None)
     if curves[0] is None:
