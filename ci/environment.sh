@@ -3,7 +3,7 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # Nothing from the caller's own packages or settings. Without files of bytecode each of some thousand processes would
-# compile the package anew, which takes as long as most of their tests.
+# compile the package anew.
 unset PYTHONPATH PYTEST_ADDOPTS PYTEST_PLUGINS PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "--- $*"; }

@@ -113,8 +113,8 @@ def tells_phase(file: str) -> bool:
     return _name(file) in ("runner.py", "fixtures.py")
 
 
-# These are asked of each frame of thousands of call paths: to take a file's name apart each time would take seconds.
 def _name(file: str) -> str:
+    # No Path: of thousands of call paths each frame is asked, which would take seconds. What is cached here, is for that.
     return file.rpartition(os.sep)[2]
 
 

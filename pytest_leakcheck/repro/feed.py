@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.progress import Progress, follow
-from pytest_leakcheck.protocol import PROCESS
 from pytest_leakcheck.repro import FEED
 
 
@@ -61,6 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
     path = os.environ.get(FEED)
     if path is None:
         raise pytest.UsageError(f"pytest_leakcheck.repro.feed: {FEED} names no file to write to")
-    feed = _Feed(path, is_child=PROCESS in config.stash)
+    feed = _Feed(path, is_child=config.pluginmanager.hasplugin("leakcheck-child"))
     config.pluginmanager.register(feed, "leakcheck-feed")
     follow(feed.progress)
