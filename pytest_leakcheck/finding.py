@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.path import touches
-from pytest_leakcheck.law import Law
-from pytest_leakcheck.points import Scaled
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.law import Law
+    from pytest_leakcheck.points import Scaled
 
 Colour: TypeAlias = Literal["green", "yellow", "red"]
 
@@ -113,9 +115,18 @@ class Finding:
             reasons=dict(data["reasons"]),
             culprit=data["culprit"] and Culprit.from_json(data["culprit"]),
             third_party=data["third_party"],
-            scaled=data["scaled"] and Scaled.from_json(data["scaled"]),
-            laws=tuple(one and Law.from_json(one) for one in data["laws"]),
+            **_over_sizes(data["scaled"], data["laws"]),
         )
+
+
+def _over_sizes(scaled: Mapping[str, Any] | None, laws: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+    if scaled is None:
+        return {}
+    # Loaded only here: most tests are not run over an axis.
+    from pytest_leakcheck.law import Law
+    from pytest_leakcheck.points import Scaled
+
+    return {"scaled": Scaled.from_json(scaled), "laws": tuple(one and Law.from_json(one) for one in laws)}
 
 
 def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", blame: tuple[str, ...] = ()) -> Finding:

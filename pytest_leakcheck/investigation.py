@@ -137,7 +137,7 @@ class Investigation:
         plugin_files()
         earlier = newcomers()
         gc.unfreeze()
-        before = Census(values=self._verdict.resource in _OF_PYTHON)
+        before = Census(values=self._verdict.resource in _OF_BYTES)
         gc.freeze()
         made = yield from self._find_site()
         self._made = made

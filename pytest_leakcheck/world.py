@@ -25,7 +25,7 @@ def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent:
         engine: ``process`` starts them itself; ``gloo`` leaves that to torch's own launcher.
         ranks: How many.
         command: Program and arguments.
-        folder: Where ``failures`` goes: a line of JSON per rank that failed, its number and exit status.
+        folder: Where the launcher's logs go, and ``failures``: a line of JSON per rank that failed, its number and exit status.
         parent: The process to die with; 0 for none.
 
     Returns:
@@ -35,7 +35,7 @@ def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent:
     # What ends this process ends the ranks as well; they are given the time to say where they are. Not SIG_IGN, which they
     # would inherit.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-    failed = _by_torch(ranks, command) if engine == "gloo" else _by_ourselves(ranks, command)
+    failed = _by_torch(ranks, command, folder) if engine == "gloo" else _by_ourselves(ranks, command)
     lines = [fresh.to_line([rank, status]) + "\n" for rank, status in failed.items()]
     Path(folder, "failures").write_text("".join(lines), encoding="utf-8")
     return 1 if failed else 0
@@ -76,8 +76,8 @@ def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-def _by_torch(ranks: int, command: Sequence[str]) -> dict[int, int]:
-    from torch.distributed.elastic.multiprocessing.api import SignalException
+def _by_torch(ranks: int, command: Sequence[str], folder: str) -> dict[int, int]:
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -90,6 +90,8 @@ def _by_torch(ranks: int, command: Sequence[str]) -> dict[int, int]:
         rdzv_endpoint="127.0.0.1:0",
         max_restarts=0,
         monitor_interval=0.1,
+        # Left to itself it makes a temporary folder for them, and leaves it behind.
+        logs_specs=DefaultLogsSpecs(log_dir=folder),
     )
     try:
         elastic_launch(config, command[0])(*command[1:])

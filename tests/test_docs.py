@@ -27,8 +27,9 @@ BLOCKS = [
 # How a command of the docs is run here: in a copy of the tree, and where it would take long, a part of it.
 SHORTENED = {
     "./ci/demo": "./ci/demo",
-    "./ci/test": "./ci/test -q tests/unit/test_units.py",
-    "pip install .": ".venv/bin/python -m pip install --quiet --no-build-isolation --no-deps .",
+    # Not of the copy: it installs hundreds of megabytes, as it did here before these tests began.
+    "./ci/test": f"{ROOT}/ci/test -q tests/unit/test_units.py",
+    "pip install .": ".venv/bin/python -m pip install --quiet --no-deps .",
     # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.
     "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",
     "python ci/bench/inert.py": ".venv/bin/python ci/bench/inert.py --help",

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -99,13 +100,21 @@ def _output_of(command: list[str], folder: Path, variables: dict[str, str], time
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        # Waited for without a timeout, for which `wait` would look every 50 ms only.
+        overdue = threading.Event()
+
+        def end() -> None:
+            overdue.set()
+            process.kill()
+
+        timer = threading.Timer(timeout, end)
+        timer.start()
         try:
-            code: int | None = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = None
+            code: int | None = process.wait()
         finally:
+            timer.cancel()
             # The whole session, since children outlive a run that failed before it could end them.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return printed.read_text(encoding="utf-8", errors="replace"), code
+    return printed.read_text(encoding="utf-8", errors="replace"), None if overdue.is_set() else code

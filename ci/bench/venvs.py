@@ -34,14 +34,16 @@ def environment(folder: Path, interpreter: str, requires: Sequence[str]) -> Path
     place = folder / f"{_distribution(requires[-1])}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
     python = place / "bin" / "python"
     stamp = place / _STAMP
-    if stamp.exists():
-        return python
-    # What was left half made is made anew.
-    _run([interpreter, "-m", "venv", "--clear", str(place)])
-    # Editable, so that what is measured is what the checkout holds now.
-    words = [word for one in requires for word in (("--editable", str(ROOT)) if one == PROJECT else (one,))]
-    _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words])
-    stamp.write_text(wanted, encoding="utf-8")
+    if not stamp.exists():
+        # What was left half made is made anew.
+        _run([interpreter, "-m", "venv", "--clear", str(place)])
+        # Editable, so that what is measured is what the checkout holds now.
+        words = [word for one in requires for word in (("--editable", str(ROOT)) if one == PROJECT else (one,))]
+        _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words])
+        stamp.write_text(wanted, encoding="utf-8")
+    if PROJECT in requires:
+        # As pip does for all that it installs; no run writes bytecode of its own.
+        _run([str(python), "-m", "compileall", "-q", str(ROOT / "pytest_leakcheck")])
     return python
 
 

@@ -9,14 +9,13 @@ import re
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from itertools import compress
 from typing import Any, Final
 
 from pytest_leakcheck.probes.collector import FROZEN_BY_PYTHON
 
 _LRU: Final = type(functools.lru_cache(lambda: None))
-_KINDS: Final = (_LRU, deque, ThreadPoolExecutor)
 # Values that hold nothing but themselves; an int may be a descriptor.
 _PLAIN: Final = (str, bytes, float, complex, bool, type(None), type)
 _SAMPLE: Final = 64
@@ -80,13 +79,12 @@ class BoundedOwners:
         fullest = max((views for views, _then in self._views), key=lambda views: len(views.referenced_blocks))
         return f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
 
-    def _remember(self, objects: Iterable[Any], *, new: bool) -> None:
+    def _remember(self, objects: Sequence[Any], *, new: bool) -> None:
         known = {id(owner) for reference, _filled in self._start if (owner := reference()) is not None}
-        shared = _shared_by_torch()
-        kinds = _KINDS if shared is None else (*_KINDS, shared)
-        for candidate in objects:
-            # `type()` and never `isinstance`, which runs code of lazy proxies.
-            if type(candidate) in kinds and id(candidate) not in known:
+        kinds = {id(kind) for kind in (_LRU, deque, _executor(), _shared_by_torch())}
+        # `type()` and never `isinstance`, which runs code of lazy proxies; by identity, as to compare classes may, too.
+        for candidate in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
+            if id(candidate) not in known:
                 fill = _fill(candidate)
                 if fill is not None:
                     self._start.append((weakref.ref(candidate), 0 if new else fill[0]))
@@ -96,7 +94,7 @@ def _can_hold(owner: Any, resource: str) -> bool:
     """Whether it could be what holds such things. The values of an ``lru_cache`` cannot be looked at from outside."""
     if resource in _ANY_SIZE:
         return True
-    if type(owner) is ThreadPoolExecutor:
+    if type(owner) is _executor():
         return resource == "thread"
     return type(owner) is not deque or not all(type(value) in _PLAIN for value in list(owner)[-_SAMPLE:])
 
@@ -138,11 +136,15 @@ def _fill(owner: Any) -> tuple[int, int, str] | None:
         return None if info.maxsize is None else (info.currsize, info.maxsize, f"lru_cache of {name}")
     if kind is deque:
         return None if owner.maxlen is None else (len(owner), owner.maxlen, "deque(maxlen)")
-    if kind is ThreadPoolExecutor:
+    if kind is _executor():
         return len(owner._threads), owner._max_workers, "ThreadPoolExecutor"
     if kind is _shared_by_torch():
         return len(owner), owner.limit, "torch's references to shared storages"
     return None
+
+
+def _executor() -> Any:
+    return getattr(sys.modules.get("concurrent.futures.thread"), "ThreadPoolExecutor", None)
 
 
 def _shared_by_torch() -> Any:

@@ -14,14 +14,20 @@ import sys
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, filterfalse
-from types import FunctionType
+from itertools import compress, filterfalse, repeat
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.objects import (
     CONTAINERS,
     PAYLOAD,
-    all_objects,
     amount,
     array_types,
     is_opaque,
@@ -45,9 +51,20 @@ _SPARSE: Final = 2
 # Sizes that are further apart than this are of different things; an allocator rounds, and counts its own.
 _APART: Final = 4.0
 _CONTAINERS: Final = frozenset(map(id, CONTAINERS))
-_DICT: Final = frozenset((id(dict),))
+# Functions are a quarter of all objects, and hold two fifths of all references; what of theirs may grow is listed itself:
+# a closure's cells, a default that is a container, a dict of attributes with a container in it. The rest refers to names
+# and classes. A module's dict is listed too, and what else it refers to is private to C.
+_PASSED_OVER: Final = frozenset(
+    (
+        id(FunctionType),
+        id(GetSetDescriptorType),
+        id(MemberDescriptorType),
+        id(MethodDescriptorType),
+        id(ModuleType),
+        id(WrapperDescriptorType),
+    )
+)
 _TEXT: Final = frozenset((id(str),))
-_FUNCTION: Final = frozenset((id(FunctionType),))
 _VALUES: Final = frozenset(id(kind) for kind in PAYLOAD if kind is not str)
 
 
@@ -79,7 +96,7 @@ class Census:
     __slots__ = ("_amounts", "_first", "_holders", "_ids", "_sizes", "_values")
 
     def __init__(self, *, values: bool = True) -> None:
-        """Args: values: Also look at single values; takes half as long again, and is of use where bytes are known."""
+        """Args: values: Also look at single values; takes three times as long, and is of use where bytes are known."""
         self._values = values
         found = _walk(values=values)
         self._ids, self._sizes = found.ids, found.sizes
@@ -97,7 +114,7 @@ class Census:
             new: `newcomers`, as they were before the objects were unfrozen: what is new cannot have been counted.
             ignore: Identities of what does not count.
         """
-        found = _walk(values=self._values)
+        found = _walk(values=self._values, known=frozenset(self._holders))
         then = dict(zip(self._ids, self._sizes, strict=True))
         # What was not there stands where it stood.
         before = array("q", map(then.get, found.ids, found.sizes))
@@ -241,9 +258,14 @@ class _Found:
         self.sizes.extend(lengths)
 
 
-def _walk(*, values: bool) -> _Found:
+def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
+    """
+    Args:
+        values: Also look for large values.
+        known: Identities of what held some before; None to look everywhere, which takes twice as long as all the rest.
+    """
     # First of all, so that nothing made here is among them: lists that hold each other would be garbage.
-    objects = all_objects()
+    objects = gc.get_objects()
     found = _Found()
     derived = set(map(id, _deriving(CONTAINERS)))
     arrays = array_types()
@@ -258,19 +280,26 @@ def _walk(*, values: bool) -> _Found:
         if not derived.isdisjoint(kinds):
             others = list(compress(some, map(derived.__contains__, kinds)))
             found.add(others, map(length, others))
-        referents = gc.get_referents(*some)
-        kinds = list(map(id, map(type, referents)))
-        loose = filterfalse(gc.is_tracked, compress(referents, map(_DICT.__contains__, kinds)))
-        untracked.update((id(one), one) for one in loose)
-        if values and (large := _large(referents, kinds, arrays)):
-            crowded.append((some, large))
+        holders = list(compress(some, map(operator.not_, map(_PASSED_OVER.__contains__, kinds))))
+        referents = gc.get_referents(*holders)
+        dicts = compress(referents, map(operator.is_, map(type, referents), repeat(dict)))
+        loose = list(filterfalse(gc.is_tracked, dicts))
+        untracked.update(zip(map(id, loose), loose, strict=True))
+        if values:
+            if known is not None:
+                holders = list(compress(holders, map(known.__contains__, map(id, holders))))
+                referents = gc.get_referents(*holders)
+            if large := _large(referents, arrays):
+                crowded.append((holders, large))
     # In Python 3.10 a frame is among them, which would outlive its function and hold these.
-    del objects, some, referents
-    dicts = list(untracked.values())
-    found.untracked = len(dicts)
-    found.add(dicts, map(len, dicts))
+    del objects, some, holders, referents, dicts
+    rest = list(untracked.values())
+    found.untracked = len(rest)
+    found.add(rest, map(len, rest))
     if values:
-        crowded += [(some, large) for some in _chunks(dicts) if (large := _large_of(some, arrays))]
+        if known is not None:
+            rest = [one for one in rest if id(one) in known]
+        crowded += [(some, large) for some in _chunks(rest) if (large := _large(gc.get_referents(*some), arrays))]
         found.holders = [holder for some, large in crowded for holder in _holders(some, large, arrays)]
     crowded.clear()
     return found
@@ -287,8 +316,9 @@ def _chunks(objects: Sequence[object], size: int = _CHUNK) -> Iterator[list[obje
     return (list(objects[at : at + size]) for at in range(0, len(objects), size))
 
 
-def _large(referents: list[Any], kinds: list[int], arrays: dict[int, str]) -> list[object]:
-    """The large values among these, whose types have these identities."""
+def _large(referents: list[Any], arrays: dict[int, str]) -> list[object]:
+    """The large values among these."""
+    kinds = list(map(id, map(type, referents)))
     # Most of all are strings, and hardly one is long.
     texts = list(compress(referents, map(_TEXT.__contains__, kinds)))
     large: list[object] = []
@@ -302,20 +332,13 @@ def _large(referents: list[Any], kinds: list[int], arrays: dict[int, str]) -> li
     return large
 
 
-def _large_of(some: list[object], arrays: dict[int, str]) -> list[object]:
-    referents = gc.get_referents(*some)
-    return _large(referents, list(map(id, map(type, referents))), arrays)
-
-
 def _holders(
     some: Sequence[object], large: list[object], arrays: dict[int, str]
 ) -> Iterator[tuple[object, list[object]]]:
     """Which of these hold the large values that were found in them."""
     wanted = frozenset(map(id, large))
-    # A function's text is its documentation, and what a file in memory holds is the file's own.
-    passed_over = _FUNCTION | arrays.keys()
-    kinds = map(id, map(type, some))
-    others = list(compress(some, map(operator.not_, map(passed_over.__contains__, kinds))))
+    # What a file in memory holds is the file's own.
+    others = list(compress(some, map(operator.not_, map(arrays.__contains__, map(id, map(type, some))))))
     for few in _chunks(others, _FEW):
         if not wanted.isdisjoint(map(id, gc.get_referents(*few))):
             for one in few:

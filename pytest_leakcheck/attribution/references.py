@@ -140,20 +140,31 @@ def _reference(path: Sequence[object], at: int) -> tuple[str, int]:
     The dict of an instance or a class, the tuple and the cell of a closure are no steps of their own.
     """
     holder, child = path[at], path[at + 1]
-    beyond = path[at + 2] if at + 2 < len(path) else None
     if type(holder) is dict and module_name(holder):
         return _named(holder, child), 1
     if type(holder) is FunctionType:
         return _of_function(holder, path[at + 1 : at + 4])
+    return _by_name(path, at) or (_direct(holder, child), 1)
+
+
+def _by_name(path: Sequence[object], at: int) -> tuple[str, int] | None:
+    """As `_reference`, where the reference has a name and passes through what only keeps names; None for all else."""
+    holder, child = path[at], path[at + 1]
+    beyond = path[at + 2] if at + 2 < len(path) else None
     if is_fixture(holder):
         # Its dict, and the tuple of value, cache key and exception.
         return "value", 3 if type(beyond) is tuple else 2
-    if beyond is not None and type(child) is FrameType and _frame_of(holder) is child:
+    if beyond is None:
+        return None
+    if type(child) is FrameType and _frame_of(holder) is child:
         return _attribute(holder, beyond), 2
-    if beyond is not None and type(child) is dict and _are_attributes(holder, child, beyond):
+    if issubclass(type(holder), threading.local) and type(child) is type(beyond) is dict and at + 3 < len(path):
+        # The interpreter keeps a dict of attributes for each thread, in a dict of its own.
+        return f".{_named(beyond, path[at + 3])}", 3
+    if type(child) is dict and _are_attributes(holder, child, beyond):
         dot = "" if issubclass(type(holder), ModuleType) else "."
         return "cache" if type(holder) is LRU else dot + _named(child, beyond), 2
-    return _direct(holder, child), 1
+    return None
 
 
 def _are_attributes(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:

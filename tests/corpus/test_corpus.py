@@ -46,6 +46,12 @@ HURRIED: Final = """
         assert settling._SETTLE > 0.3
         settling._SETTLE = 0.3
 """
+# What is beside a session may change a verdict; the culprit is looked for where it is alone.
+UNNAMED: Final = """
+    from pytest_leakcheck.runner import Repetition
+
+    Repetition._look_into = lambda self, panel: False
+"""
 REVERSED: Final = """
     def pytest_collection_modifyitems(items): items.reverse()
 """
@@ -67,10 +73,10 @@ FOREIGN: Final = """
 # The name of a run: what is added to conftest.py, and to the command line.
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "alone": (HURRIED, ()),
-    "reversed": (HURRIED + REVERSED, ()),
-    "workers": (HURRIED, ("-n", "2")),
-    "covered": (HURRIED, ("--cov=cases", "--cov-report=")),
-    "foreign": (HURRIED, ()),
+    "reversed": (HURRIED + UNNAMED + REVERSED, ()),
+    "workers": (HURRIED + UNNAMED, ("-n", "2")),
+    "covered": (HURRIED + UNNAMED, ("--cov=cases", "--cov-report=")),
+    "foreign": (HURRIED + UNNAMED, ()),
 }
 
 

@@ -86,7 +86,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "executor",
         "failure, self._failure = self._failure, None",
         "failure = self._failure",
-        "executor: is_let_go",
+        "shutdown: is_let_go",
     ),
     "told twice": (
         "executor",
@@ -94,8 +94,8 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "if failure is not None",
         "executor: callers_thread",
     ),
-    "last workflow kept": ("executor", "            del workflow\n", "", "executor: nothing_that_ended"),
-    "last data kept": ("executor", "            del outcome\n", "", "executor: nothing_that_ended"),
+    "last workflow kept": ("executor", "            del workflow\n", "", "shutdown: nothing_that_ended"),
+    "last data kept": ("executor", "            del outcome\n", "", "shutdown: nothing_that_ended"),
     "no room awaited": (
         "executor",
         "self._stopping or len(self._collected) < self._size",
@@ -108,17 +108,17 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "lambda: True",
         "executor: full_queue",
     ),
-    "what waits is not given up": ("executor", "self._managed.withdraw()", "pass", "executor: shutdown_counts"),
+    "what waits is not given up": ("executor", "self._managed.withdraw()", "pass", "shutdown: shutdown_counts"),
     "version never looked at again": (
         "executor",
         "_LOOK_AGAIN if self._would_begin else None",
         "None",
         "executor: new_version",
     ),
-    "join of the runner forgotten": ("tasks", "self._thread.join(timeout)", "pass", "executor: "),
-    "join of the consumer forgotten": ("executor", "consumer.join()", "pass", "executor: "),
+    "join of the runner forgotten": ("tasks", "self._thread.join(timeout)", "pass", "shutdown: "),
+    "join of the consumer forgotten": ("executor", "consumer.join()", "pass", "shutdown: "),
     "tasks not cancelled": ("tasks", "task.cancel()", "pass", "executor: each_cap_holds_it"),
-    "cancelled once": ("tasks", "timeout=_CLOSING", "timeout=None", "executor: swallows_a_cancellation"),
+    "cancelled once": ("tasks", "timeout=_CLOSING", "timeout=None", "shutdown: swallows_a_cancellation"),
     "loop not closed": (
         "tasks",
         "        finally:\n            loop.close()",
@@ -129,13 +129,13 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "tasks",
         "            loop.close()\n            raise",
         "            raise",
-        "executor: a_start_that_fails",
+        "shutdown: a_start_that_fails",
     ),
     "threads of a workflow left": (
         "tasks",
         "loop.run_until_complete(loop.shutdown_default_executor())",
         "pass",
-        "executor: threads_of_a_workflow",
+        "shutdown: threads_of_a_workflow",
     ),
 }
 

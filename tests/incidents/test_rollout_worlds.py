@@ -17,7 +17,7 @@ from projects import Outcome, Project
 INCIDENT = INCIDENTS["rollout_executor"]
 MIB = 1 << 20
 # Plugins that play no part would be loaded by each of some forty processes.
-LEAN = "-p pytest_leakcheck.plugin -p leakcheck_incidents.simulated"
+LEAN = "-p pytest_leakcheck.plugin -p leakcheck_incidents.simulated -p xdist -n 2"
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,7 @@ def arm(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_every_form(project: Project, arm: str, workers: str) -> None:
+    project.load_asyncio()
     project.write("test_forms.py", FORMS.format(after="KEPT.append(file)" if arm == "leaky" else "os.close(file)"))
     outcome = project.run("-n", workers, "-v")
     assert len(outcome.findings) == COUNT, outcome.text
@@ -101,6 +102,7 @@ def test_every_form(project: Project, arm: str, workers: str) -> None:
 
 
 def test_plain_pytest_runs_each_once(project: Project) -> None:
+    project.load_asyncio()
     project.write("test_forms.py", FORMS.format(after="KEPT.append(file); assert len(KEPT) <= 10"))
     outcome = project.run(leakcheck=False)
     assert outcome.status == 0, outcome.text
@@ -108,6 +110,7 @@ def test_plain_pytest_runs_each_once(project: Project) -> None:
 
 
 def test_a_verdict_comes_within_twenty_iterations(project: Project) -> None:
+    project.load_asyncio()
     project.write("test_forms.py", FORMS.format(after="KEPT.append(file)"))
     outcome = project.run()
     assert all(one["iterations"] + 3 <= 20 for one in outcome.findings)

@@ -95,6 +95,7 @@ FORMS = """
 @pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize("arm", ["leaky", "mended"])
 def test_every_form(project: Project, arm: str, workers: str) -> None:
+    project.load_asyncio()
     project.write("conftest.py", CONFTEST)
     project.write("test_forms.py", FORMS.format(after="KEPT.append(file)" if arm == "leaky" else "os.close(file)"))
     outcome = project.run(
@@ -204,8 +205,7 @@ def test_options_that_are_not_for_a_child(project: Project) -> None:
         "pytest.ini",
         """
         [pytest]
-        asyncio_default_fixture_loop_scope = function
-        addopts = -n 2 --dist=loadgroup --maxfail=1 -m "not slow" --junitxml=junit.xml --basetemp=base --log-file=log.txt
+        addopts = -p no:asyncio -n 2 --dist=loadgroup --maxfail=1 -m "not slow" --junitxml=junit.xml --basetemp=base --log-file=log.txt
         """,
     )
     project.write(

@@ -77,7 +77,7 @@ HANGS = """
             pathlib.Path("pids").write_text(f"{{os.getpid()}} {{child.pid}}")
             {act}
 """
-SHORT = "from pytest_leakcheck import isolate\nisolate.START_UP = 4.0\n"
+SHORT = "from pytest_leakcheck import isolated\nisolated.START_UP = 4.0\n"
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -123,7 +123,11 @@ def test_a_session_that_is_ended_takes_the_child_with_it(project: Project, numbe
     project.write("test_it.py", HEAD + HANGS.format(own=False, act="time.sleep(600)"))
     pids = project.folder / "pids"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--leakcheck", ISOLATE]
-    session = subprocess.Popen(command, cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # What one that is killed cannot remove goes with the project.
+    environment = {**os.environ, "TMPDIR": str(project.folder)}
+    session = subprocess.Popen(
+        command, cwd=project.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     deadline = time.monotonic() + 60
     while not (pids.exists() and pids.read_text()):
         assert time.monotonic() < deadline

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from projects import Outcome, Project
+from projects import Outcome, Project, line_of
 
 # Each test leaks in the line that ends in LEAK, or is kept in the one that ends in KEPT; its docstring names the owner.
 LEAKS = """
@@ -196,11 +196,6 @@ LEAKS = """
 NAMES = re.findall(r"def (test_\w+)", LEAKS)
 
 
-def line_of(what: str, text: str) -> int | None:
-    marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith(f"# of {what}")]
-    return marked[0] if marked else None
-
-
 def owner_of(name: str, text: str) -> str:
     found = re.search(rf"def {name}\(\):\n +'''(.+?)'''\n", text)
     return found[1] if found else ""
@@ -272,108 +267,6 @@ def test_memory_that_one_call_takes_and_another_gives_back_is_followed_into_c(pr
     assert found["culprit"]["iterations"] <= 25
 
 
-FIXTURES = """
-    import os
-    import pytest
-
-    LEAKY = True
-    KEPT = []
-
-    @pytest.fixture
-    def pipeline():
-        file = os.open(__file__, os.O_RDONLY)  # of test_setup LEAK
-        yield file
-        if LEAKY:
-            KEPT.append(file)
-        else:
-            os.close(file)
-
-    @pytest.fixture
-    def summary():
-        yield
-        file = os.open(__file__, os.O_RDONLY)  # of test_teardown LEAK
-        if not LEAKY:
-            os.close(file)
-
-    @pytest.mark.fd_budget(0)
-    def test_setup(pipeline):
-        pass
-
-    @pytest.mark.fd_budget(0)
-    def test_teardown(summary):
-        pass
-"""
-
-
-def test_a_fixture_is_blamed_in_the_phase_in_which_it_leaks(project: Project) -> None:
-    path = project.write("test_it.py", FIXTURES)
-    leaky = project.run()
-    for test, fixture, phase, shown in (
-        ("test_setup", "pipeline", "setup", "set-up"),
-        ("test_teardown", "summary", "teardown", "tear-down"),
-    ):
-        found = leaky.finding(test)
-        assert found["site"]["line"] == line_of(f"{test} LEAK", path.read_text())
-        where = found["culprit"]["where"]
-        assert (where["fixture"], where["phase"]) == (fixture, phase)
-        assert f"in fixture {fixture}, {shown}: the test itself is innocent" in leaky.text
-    assert leaky.finding("test_setup")["owner"]["name"] == "test_it.KEPT"
-    path.write_text(path.read_text().replace("LEAKY = True", "LEAKY = False"))
-    mended = project.run()
-    assert mended.status == 0, mended.text
-
-
-PACKAGE = """
-    import os
-
-    def opened(path):
-        return os.open(path, os.O_RDONLY)
-"""
-USING = """
-    import os
-    import pytest
-    from decode import opened
-
-    @pytest.mark.fd_budget(0)
-    def test_decode():
-        opened(__file__)
-
-    @pytest.mark.fd_budget(0)
-    def test_decode_again():
-        opened(__file__)
-
-    @pytest.mark.fd_budget(0)
-    def test_of_another():
-        os.dup(1)
-"""
-
-
-def test_tests_that_fail_for_one_cause_are_one_finding(project: Project) -> None:
-    project.write("decode.py", PACKAGE)
-    project.write("test_it.py", USING)
-    ran = project.run()
-    fingerprints = {one["test"].rpartition("::")[2]: one["fingerprint"] for one in ran.findings if one["fingerprint"]}
-    assert fingerprints["test_decode"] == fingerprints["test_decode_again"] != fingerprints["test_of_another"]
-    assert fingerprints["test_decode"].endswith("-fd-decode-open")
-    assert "  test_it.py::test_decode and 1 more" in ran.text
-    # Lines above, and another folder, change nothing.
-    project.write("decode.py", "# A comment.\n" + PACKAGE.replace("\n    ", "\n"))
-    again = project.run("-k", "again").finding("test_decode_again")
-    assert again["fingerprint"] == fingerprints["test_decode"]
-
-
-def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -> None:
-    project.write("decode.py", PACKAGE)
-    project.write("test_it.py", USING)
-    blamed = project.run("--leakcheck-blame=decode")
-    colours = {one["test"].rpartition("::")[2]: one["colour"] for one in blamed.findings}
-    assert colours == {"test_decode": "red", "test_decode_again": "red", "test_of_another": "yellow"}
-    assert blamed.finding("test_of_another")["third_party"] == "no frame that is under suspicion is of decode"
-    assert blamed.last_line == "2 failed, 1 passed"
-    nobody = project.run("--leakcheck-blame=other,another")
-    assert nobody.last_line == "3 passed"
-
-
 LOOP = """
     import os
 
@@ -429,67 +322,3 @@ def test_a_cycle_that_only_the_collector_frees_is_named(project: Project) -> Non
     assert leaky.text.count("released only by the garbage collector: Container ↔ Stream") == 2
     project.write("test_it.py", "LEAKY = False\n" + CYCLE.replace("\n    ", "\n"))
     assert project.run().last_line == "2 passed"
-
-
-FOREIGN = """
-    import cProfile, os, sys, threading
-    import pytest
-
-    KEPT = []
-
-    def profile(frame, event, argument):
-        pass
-
-    def trace(frame, event, argument):
-        return None
-
-    @pytest.mark.fd_budget(0)
-    def test_hooks_are_put_back():
-        KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    def test_afterwards():
-        assert (sys.getprofile(), sys.gettrace()) == (profile, trace)
-"""
-
-
-def test_what_the_program_has_hooked_in_is_put_back(project: Project) -> None:
-    project.write("test_it.py", FOREIGN)
-    project.write(
-        "conftest.py",
-        """
-        import sys
-        import pytest
-
-        @pytest.fixture(autouse=True, scope="session")
-        def hooks(request):
-            from test_it import profile, trace
-            sys.setprofile(profile)
-            sys.settrace(trace)
-            yield
-            sys.setprofile(None)
-            sys.settrace(None)
-        """,
-    )
-    ran = project.run()
-    assert ran.last_line == "1 failed, 1 passed", ran.text
-    assert ran.finding("test_hooks_are_put_back")["site"] is not None
-
-
-def test_what_comes_once_is_not_looked_for(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import os, itertools
-        import pytest
-        count = itertools.count()
-
-        @pytest.mark.fd_budget(0)
-        def test_once():
-            if next(count) == 8:
-                os.dup(1)
-        """,
-    )
-    found = project.run().finding("test_once")
-    assert (found["verdict"], found["site"], found["owner"]) == ("over_budget", None, None)
-    assert set(found["culprit"]["unresolved"].values()) == {"it came once, and was not seen to come again"}
-    assert found["culprit"]["iterations"] == 0

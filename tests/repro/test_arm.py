@@ -17,7 +17,7 @@ def test_it_runs_the_arm_of_that_incident_with_the_plugins_that_it_needs(name: s
     command = command_of(incident, "leaky", Options(), Path("report.json"))
     loaded = [word for option, word in pairwise(command) if option == "-p"]
     assert {"leakcheck_incidents.material", *incident.plugins} <= set(loaded)
-    assert ("leakcheck_incidents.simulated" in loaded) == (name in ("rollout_executor", "batch_size"))
+    assert ("leakcheck_incidents.simulated" in loaded) == (name == "batch_size")
     option, tests, *rest = command[-4:]
     assert (option, rest) == ("-k", ["--pyargs", f"leakcheck_incidents.{name}"])
     assert tests.startswith("leaky and (")

@@ -6,12 +6,15 @@ import functools
 import io
 import itertools
 import logging
+import threading
 import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+
+from hostile import Hostile
 
 Step = Callable[[int, bool], None]
 
@@ -49,38 +52,6 @@ class Trainer:
         self.last: Any = None
 
 
-class Hostile(list[bytes]):
-    """Says what is not so, and breaks where it is asked to compare, print or iterate."""
-
-    armed = False
-
-    def __len__(self) -> int:
-        return self._refuse()
-
-    def __eq__(self, other: object) -> bool:
-        return bool(self._refuse())
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return self._refuse()
-
-    def __repr__(self) -> str:
-        return str(self._refuse())
-
-    def __iter__(self) -> Iterator[bytes]:
-        self._refuse()
-        return iter(())
-
-    def __getattribute__(self, name: str) -> Any:
-        if Hostile.armed and name != "_refuse":
-            raise AssertionError(f"asked for {name}")
-        return object.__getattribute__(self, name)
-
-    def _refuse(self) -> int:
-        if Hostile.armed:
-            raise AssertionError("code of the user's was run")
-        return 0
-
-
 KEPT: list[Any] = []
 CACHE: dict[Any, Any] = {}
 SEEN: set[bytes] = set()
@@ -88,6 +59,7 @@ RECENT: deque[bytes] = deque()
 ORDERED: OrderedDict[int, bytes] = OrderedDict()
 GROUPED: defaultdict[str, list[bytes]] = defaultdict(list)
 COUNTED: Counter[bytes] = Counter()
+PER_THREAD = threading.local()
 HOSTILE = Hostile()
 BY_KEY: weakref.WeakKeyDictionary[Item, bytes] = weakref.WeakKeyDictionary()
 LIVE_KEYS: list[Item] = []
@@ -143,6 +115,13 @@ def ordered(i: int, leaky: bool) -> None:
 def grouped(_i: int, leaky: bool) -> None:
     GROUPED["all"].append(bytes(300))
     _keep_or_clear(GROUPED["all"], leaky)
+
+
+def thread_local(_i: int, leaky: bool) -> None:
+    if not hasattr(PER_THREAD, "entries"):
+        PER_THREAD.entries = []
+    PER_THREAD.entries.append(bytes(300))
+    _keep_or_clear(PER_THREAD.entries, leaky)
 
 
 def counted(i: int, leaky: bool) -> None:

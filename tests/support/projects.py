@@ -55,10 +55,14 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Hypothesis, which these projects do not use, is loaded whole as a session ends, and would take more than the rest.
-        self.write(
-            "pytest.ini", "[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = -p no:hypothesispytest\n"
-        )
+        # Plugins that hardly any project uses: Hypothesis is loaded whole as a session ends, which would take more than
+        # the rest, and asyncio with anyio a third of what plain pytest takes.
+        self.write("pytest.ini", "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio -p no:asyncio\n")
+
+    def load_asyncio(self) -> None:
+        """Have coroutines run, by pytest-asyncio."""
+        ini = "[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = -p no:hypothesispytest -p no:anyio\n"
+        self.write("pytest.ini", ini)
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -97,3 +101,9 @@ class Project:
         found, readings = written.get("findings", []), written.get("recordings", [])
         scaled = written.get("scaled", {})
         return Outcome(done.returncode, done.stdout + done.stderr, found, readings, scaled, time.time())
+
+
+def line_of(what: str, text: str) -> int | None:
+    """The first line of the text that ends in this mark; None where none does."""
+    marked = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith(f"# of {what}")]
+    return marked[0] if marked else None

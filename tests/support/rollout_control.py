@@ -1,9 +1,33 @@
-"""Workflows that a test steers from its own thread."""
+"""Executors for a test, workflows that it steers from its own thread, and what runs beside it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leakcheck_incidents.rollout_executor.executor import WorkflowExecutor
+from leakcheck_incidents.rollout_executor.staleness import Limits
+
+HUGE = 1 << 40
+
+
+class Broken(Exception):
+    """What a workflow of a test fails with."""
+
+
+def running() -> tuple[set[threading.Thread], list[str]]:
+    """The threads, and the numbers of the open descriptors."""
+    return set(threading.enumerate()), sorted(one.name for one in Path("/proc/self/fd").iterdir())
+
+
+def executor_of(limits: Limits, version: Callable[[], int] = lambda: 0, **more: Any) -> WorkflowExecutor[int]:
+    """One that has begun, in a world of one."""
+    executor: WorkflowExecutor[int] = WorkflowExecutor(limits, version, **more)
+    executor.initialize(1)
+    return executor
 
 
 class Controlled:

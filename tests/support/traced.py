@@ -1,4 +1,4 @@
-"""Iterations under a tracer, and the lines that the tests expect it to name."""
+"""Iterations under a tracer, counters for it to follow, and the lines that the tests expect it to name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,46 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
+from pytest_leakcheck.attribution.calltree import CallTree, Traced
 from pytest_leakcheck.attribution.lines import Lines
 from pytest_leakcheck.attribution.site import Site
-from pytest_leakcheck.attribution.tracer import Listener, Tracer
+from pytest_leakcheck.attribution.tracer import Event, Handler, Listener, Tracer
 from pytest_leakcheck.probes.collector import open_targets
 
 # Long enough that no test is throttled that is not about it.
 PLAIN = 5.0
+ROUNDS = 5
+
+
+class Counter:
+    """A counter that the program moves by assignment, of which no tracer hears."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def read(self) -> int:
+        return self.value
+
+
+class Counting:
+    """A listener that counts the events of one file, and keeps nothing of them."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.events = 0
+
+    def begin(self) -> None: ...
+
+    def handler(self) -> Handler:
+        return self._on_event
+
+    def became_coarse(self) -> None: ...
+
+    def _on_event(self, _event: Event, frame: FrameType, _called: Any) -> None:
+        self.events += frame.f_code.co_filename == self._file
 
 
 def trace(listener: Listener, work: Callable[[], object], rounds: int = 1, plain_seconds: float = PLAIN) -> Tracer:
@@ -30,6 +61,16 @@ def trace(listener: Listener, work: Callable[[], object], rounds: int = 1, plain
     finally:
         tracer.close()
     return tracer
+
+
+def followed(read: Callable[[], int], work: Callable[[], object], rounds: int = ROUNDS) -> Traced:
+    """What a tree of calls finds: one iteration to make the nodes, and so many that count."""
+    tree = CallTree(read)
+    trace(tree, work)
+    tree.forget()
+    tracer = trace(tree, work, rounds)
+    assert tracer.interrupted == ""
+    return tree.traced()
 
 
 def line_found(

@@ -6,18 +6,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from pytest_leakcheck.attribution.calltree import CallTree, Traced
-from pytest_leakcheck.attribution.lines import Lines
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.heap import Heap
-from traced import PLAIN, counted_fds, line_found, marked, trace, within
+from traced import ROUNDS, Counter, counted_fds, followed, line_found, marked, trace, within
 
 HERE = __file__
-ROUNDS = 5
 # Large enough that what an allocator keeps for itself does not matter.
 SIZE = 100_000
 
@@ -25,16 +22,6 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.malloc.argtypes = [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]
-
-
-class Counter:
-    """A counter that the program moves by assignment, of which no tracer hears."""
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def read(self) -> int:
-        return self.value
 
 
 @pytest.fixture
@@ -46,16 +33,6 @@ def heap() -> Iterator[Callable[[], int]]:
         pytest.skip(str(error))
     yield probe.read
     probe.close()
-
-
-def followed(read: Callable[[], int], work: Callable[[], object], rounds: int = ROUNDS) -> Traced:
-    """One iteration to make the nodes, and so many that count."""
-    tree = CallTree(read)
-    trace(tree, work)
-    tree.forget()
-    tracer = trace(tree, work, rounds)
-    assert tracer.interrupted == ""
-    return tree.traced()
 
 
 def allocate(size: int) -> int:
@@ -157,102 +134,6 @@ def test_what_is_made_here_and_dropped_there_is_balanced() -> None:
     assert culprit.balanced
     first = make_and_drop.__code__.co_firstlineno
     assert culprit.flows == f"line {first + 1} make(): +500, line {first + 2} drop(): -495"
-
-
-def own_line(counter: Counter) -> None:
-    for _ in range(3):
-        len("")
-    counter.value += 1  # here
-    len("")
-
-
-def test_growth_in_a_line_of_its_own() -> None:
-    counter = Counter()
-    culprit = followed(counter.read, lambda: own_line(counter))
-    assert culprit.path[-1].function == "own_line"
-    assert culprit.path[-1].call == ""
-    assert culprit.code is own_line.__code__
-    lines = Lines(own_line.__code__, counter.read, PLAIN)
-    lines.arm()
-    own_line(counter)
-    lines.disarm()
-    lines.close()
-    refined = lines.refine(culprit.path)
-    assert refined[-1].line == marked(own_line)
-    assert refined[:-1] == culprit.path[:-1]
-
-
-def test_a_line_of_the_loop_that_arms_it() -> None:
-    counter = Counter()
-    frame = sys._getframe()
-    frame_trace = frame.f_trace
-    before = sys.gettrace()
-    lines = Lines(frame.f_code, counter.read, PLAIN)
-    for _ in range(3):
-        lines.arm()
-        number = 1
-        counter.value += number  # the loop's own
-        number += 1
-        lines.disarm()
-    assert sys.gettrace() is before
-    assert frame.f_trace is frame_trace
-    lines.close()
-    assert lines.interrupted == ""
-    assert lines.line() == marked(test_a_line_of_the_loop_that_arms_it, "# the loop's own")
-
-
-def test_lines_of_a_generator_and_of_a_recursion() -> None:
-    counter = Counter()
-
-    def numbers() -> Iterator[int]:
-        yield 1
-        counter.value += 5  # in the generator
-        yield 2
-
-    def down(n: int) -> None:
-        if n:
-            down(n - 1)
-        else:
-            counter.value += 5  # in the recursion
-
-    def consume() -> None:
-        for _ in numbers():
-            # Not its doing.
-            counter.value += 1
-
-    here = test_lines_of_a_generator_and_of_a_recursion
-    assert line_found(numbers, counter.read, consume) == marked(here, "# in the generator")
-    assert line_found(down, counter.read, lambda: down(4)) == marked(here, "# in the recursion")
-
-
-def test_a_trace_function_that_was_in_force_is_so_after_the_second_round() -> None:
-    def hook(*_: object) -> Any:
-        return hook
-
-    counter = Counter()
-    before = sys.gettrace()
-    sys.settrace(hook)
-    try:
-        assert line_found(own_line, counter.read, lambda: own_line(counter)) == marked(own_line)
-        assert sys.gettrace() is hook
-    finally:
-        sys.settrace(before)
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring leaves sys.settrace alone")
-def test_a_program_that_sets_its_own_trace_function_keeps_it() -> None:
-    def hook(*_: object) -> None: ...
-
-    before = sys.gettrace()
-    lines = Lines(own_line.__code__, int, PLAIN)
-    try:
-        lines.arm()
-        sys.settrace(hook)
-        lines.disarm()
-        assert sys.gettrace() is hook
-    finally:
-        sys.settrace(before)
-    assert "sys.settrace" in lines.interrupted
 
 
 def test_descriptors_by_their_number() -> None:

@@ -107,6 +107,7 @@ def test_the_fingerprint_is_of_the_leak_and_not_of_the_machine() -> None:
 
 
 OUTCOMES = st.sampled_from(["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"])
+COLOURS = st.sampled_from(["green", "yellow", "red"])
 FLOATS = st.floats(-1e12, 1e12)
 TEXTS = st.text(max_size=8)
 VERDICTS = st.builds(
@@ -124,9 +125,10 @@ VERDICTS = st.builds(
 FINDINGS = st.builds(
     Finding,
     test=TEXTS,
-    colour=st.sampled_from(["green", "yellow", "red"]),
+    colour=COLOURS,
     verdict=VERDICTS,
     verdicts=st.lists(VERDICTS, max_size=2).map(tuple),
+    colours=st.lists(COLOURS, max_size=2).map(tuple),
     budgets=st.dictionaries(TEXTS, TEXTS, max_size=2),
     seen=st.lists(st.builds(Seen, TEXTS, FLOATS, st.integers()), max_size=2).map(tuple),
     held=st.dictionaries(

@@ -2,83 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import ctypes
 import gc
 import logging
-import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import leaks
-from leaks import Hostile, Item, Step
-from pytest_leakcheck.attribution.census import Census, newcomers
-from pytest_leakcheck.attribution.holders import Holders, find_owners
+from held import MORE, WARM, forget, holders_of, is_named_until_mended, owner_of
+from hostile import Hostile
+from leaks import Item, Step
+from pytest_leakcheck.attribution.census import newcomers
+from pytest_leakcheck.attribution.holders import find_owners
 from pytest_leakcheck.attribution.owner import Owner
 from pytest_leakcheck.attribution.owner import Step as Reference
-
-WARM = 12
-MORE = 8
 
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     gc.collect()
     yield
-    Hostile.armed = False
-    for container in (leaks.KEPT, leaks.CACHE, leaks.LIVE_KEYS, leaks.Trainer.history):
-        container.clear()
-    leaks.chain.beside = None
-
-
-def holders_of(
-    step: Callable[[int], object],
-    kind: type | None = None,
-    *,
-    rate: float | None = 1.0,
-    size: float | None = None,
-    more: int = MORE,
-) -> Holders:
-    """As the caller does it; `kind`: of what the survivors are."""
-    gc.freeze()
-    for i in range(WARM):
-        step(i)
-    gc.collect()
-    first = newcomers()
-    survivors = [one for one in gc.get_objects() if type(one) is kind]
-    gc.unfreeze()
-    before = Census()
-    gc.freeze()
-    for i in range(WARM, WARM + more):
-        step(i)
-        gc.collect()
-    second = newcomers()
-    gc.unfreeze()
-    growing = before.grown(second)
-    return find_owners(growing, more, survivors, first | second, rate=rate, size=size)
-
-
-def owner_of(step: Callable[[int], object], kind: type | None = None, **hints: Any) -> Owner:
-    holders = holders_of(step, kind, **hints)
-    assert len(holders.owners) == 1, holders
-    assert not holders.reason
-    return holders.owners[0]
-
-
-def is_named_until_mended(step: Step, name: str, kind: type | None = None, **hints: Any) -> Owner:
-    owner = owner_of(lambda i: step(i, True), kind, **hints)
-    assert owner.name == name
-    assert sum(one.suspect for one in owner.steps) == 1
-    mended = holders_of(lambda i: step(i, False), None, **hints)
-    assert name not in [one.name for one in mended.owners]
-    assert mended.owners or mended.reason.startswith("not resolved: ")
-    return owner
+    forget()
 
 
 CONTAINERS: tuple[dict[Step, str], ...] = (
@@ -89,6 +37,7 @@ CONTAINERS: tuple[dict[Step, str], ...] = (
         leaks.module_deque: "leaks.RECENT",
         leaks.ordered: "leaks.ORDERED",
         leaks.grouped: "leaks.GROUPED['all']",
+        leaks.thread_local: "leaks.PER_THREAD.entries",
     },
     {
         leaks.counted: "leaks.COUNTED",
@@ -296,94 +245,6 @@ def test_weak_references_own_nothing() -> None:
     assert owner_of(lambda _i: leaks.KEPT.append(weakref.ref(Item(), id))).name == "leaks.KEPT"
 
 
-def test_a_reference_that_is_lost_in_c_is_said_to_be_there() -> None:
-    lost: list[int] = []
-
-    def step(_i: int) -> None:
-        one = Item()
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
-        lost.append(id(one))
-
-    holders = holders_of(step, Item)
-    assert holders.owners == ()
-    assert holders.reason == f"not resolved: {WARM} references are held outside Python objects (C)"
-    for place in lost:
-        ctypes.pythonapi.Py_DecRef(ctypes.cast(place, ctypes.py_object))
-
-
-def test_what_is_registered_in_c_is_said_to_be_there() -> None:
-    registered: list[weakref.ref[Callable[[], object]]] = []
-
-    def step(_i: int) -> None:
-        one = Item()
-        registered.append(weakref.ref(atexit.register(lambda: one)))
-
-    holders = holders_of(step, Item)
-    for reference in registered:
-        atexit.unregister(reference())  # type: ignore[arg-type]
-    assert holders.owners == ()
-    assert holders.reason == f"not resolved: {WARM} references are held outside Python objects (C)"
-
-
-def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
-    def hidden() -> Callable[[], Callable[[], None] | None]:
-        items: list[bytes] = []
-
-        def add() -> None:
-            items.append(bytes(100))
-
-        return weakref.ref(atexit.register(add))
-
-    reference = hidden()
-    holders = holders_of(lambda _i: _call(reference()))
-    atexit.unregister(reference())  # type: ignore[arg-type]
-    assert holders.owners == ()
-    assert holders.reason == f"not resolved: a list of {WARM + MORE} grows, and is held outside Python objects (C)"
-
-
-def _call(function: Callable[[], None] | None) -> None:
-    assert function is not None
-    function()
-
-
-def test_a_registry_of_the_interpreter_is_named() -> None:
-    stop = threading.Event()
-    threads: list[weakref.ref[threading.Thread]] = []
-
-    def step(_i: int) -> None:
-        thread = threading.Thread(target=stop.wait)
-        thread.start()
-        threads.append(weakref.ref(thread))
-
-    try:
-        owner = owner_of(step, threading.Thread)
-    finally:
-        stop.set()
-        for reference in threads:
-            if thread := reference():
-                thread.join()
-    assert owner.name == "threading._active"
-
-
-def test_tasks_that_are_kept_have_a_size() -> None:
-    tasks: set[asyncio.Task[bool]] = set()
-    leaks.KEPT.append(tasks)
-    loop = asyncio.new_event_loop()
-
-    def step(_i: int) -> None:
-        tasks.add(loop.create_task(asyncio.Event().wait()))
-        loop.run_until_complete(asyncio.sleep(0))
-
-    owner = owner_of(step, asyncio.Task)
-    for task in tasks:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-    loop.close()
-    assert owner.name == "leaks.KEPT[0]"
-    # The number that a coroutine has in place of a length is none.
-    assert re.fullmatch(rf"{WARM} × Task, [\d,]{{1,6}} B each", owner.holds)
-
-
 def test_what_is_spread_over_containers_leads_to_all_of_them() -> None:
     leaks.KEPT.extend([] for _ in range(4))
     holders = holders_of(lambda i: leaks.KEPT[i % 4].append(Item()), Item)
@@ -396,22 +257,6 @@ def test_a_namespace_may_be_the_container() -> None:
         delattr(leaks, name)
     assert owner.name == f"leaks.kept_{WARM + MORE - 1}"
     assert owner.root == "module leaks"
-
-
-def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:
-    gc.disable()
-    try:
-        gc.freeze()
-        ring = [Item(), Item()]
-        ring[0].beside, ring[1].beside = ring[1], ring[0]
-        survivors = list(ring)
-        ring.clear()
-        new = newcomers()
-        gc.unfreeze()
-        holders = find_owners((), 1, survivors, new)
-    finally:
-        gc.enable()
-    assert holders == Holders((), "held by nothing but each other: a cycle that the collector would free")
 
 
 def test_what_the_caller_holds_itself_is_not_named() -> None:

@@ -52,6 +52,7 @@ LAYERS = (
         "failure",
         "measurement",
         "isolate",
+        "isolated",
         "child",
         "errand",
         "peaked",

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
-import gc
-import mmap
 import os
 import resource
 import shutil
@@ -17,19 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import psutil
 import pytest
 
-from pytest_leakcheck.probes import NotInUse, limits, open_instruments
-from pytest_leakcheck.probes.heap import Heap, is_quiet
-from pytest_leakcheck.probes.libraries import Tasks
+from pytest_leakcheck.probes import limits, open_instruments
 from pytest_leakcheck.probes.limits import read_limits
-from pytest_leakcheck.probes.mapped import Mapped
-from pytest_leakcheck.probes.objects import Blocks, Objects
 from pytest_leakcheck.probes.processes import LinuxTree, PortableTree, Tree, descendants, process_tree
-from pytest_leakcheck.probes.rss import Rss
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 2**20
@@ -193,193 +182,6 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 # Memory.
 
 
-@pytest.fixture
-def libc() -> Any:
-    library = ctypes.CDLL(None)
-    library.malloc.restype = ctypes.c_void_p
-    library.malloc.argtypes = [ctypes.c_size_t]
-    library.free.argtypes = [ctypes.c_void_p]
-    return library
-
-
-@pytest.mark.parametrize("size", [5000, 100_000, 8 * MIB])
-def test_heap_sees_what_malloc_gave_and_got_back(libc: Any, size: int) -> None:
-    # The largest is a mapping of its own: glibc counts those apart. Below 1 KiB a block would stay in the thread's cache.
-    heap = Heap()
-    heap.open()
-    heap.read()
-    before = heap.read()
-    block = libc.malloc(size)
-    held = heap.read()
-    libc.free(block)
-    assert size <= held - before <= size + 2 * 4096
-    assert heap.read() == before
-    heap.close()
-
-
-def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
-    monkeypatch.setattr(psutil, "heap_info", lambda: SimpleNamespace(heap_used=1000, mmap_used=24), raising=False)
-    heap = Heap()
-    heap.open()
-    assert heap.read() == 1024
-
-
-def test_heap_is_unavailable_where_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
-    monkeypatch.delattr(psutil, "heap_info", raising=False)
-    instruments, missing = open_instruments(["heap", "object"])
-    assert [instrument.resource for instrument in instruments] == ["object"]
-    assert str(missing["heap"]) == (
-        "neither the C library (mallinfo2: glibc 2.33 or newer) nor psutil (heap_info: 7.2 or newer) counts malloc's "
-        "bytes here; rss_budget needs neither"
-    )
-    assert not is_quiet()
-
-
-@pytest.mark.parametrize(("count", "expected"), [("0", "True"), ("7", "False")])
-def test_a_heap_is_quiet_where_the_allocator_was_started_so(count: str, expected: str) -> None:
-    program = "from pytest_leakcheck.probes.heap import is_quiet; print(is_quiet(), is_quiet())"
-    environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={count}"}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [expected, expected]
-
-
-def test_objects_counts_what_was_made_since_the_freeze() -> None:
-    objects = Objects()
-    objects.open()
-    gc.collect()
-    gc.freeze()
-    try:
-        # Numbers are taken down before they are compared: an assertion makes objects of its own.
-        before = objects.read()
-        kept = [[] for _ in range(100)]  # type: ignore[var-annotated]
-        held = objects.read()
-        del kept
-        after = objects.read()
-    finally:
-        gc.unfreeze()
-    assert (held - before, after - before) == (101, 0)
-    # Unfrozen, the whole program is in sight.
-    assert objects.read() > before + 1000
-
-
-def test_blocks_counts_what_the_collector_does_not_know() -> None:
-    blocks = Blocks()
-    blocks.open()
-    kept: list[bytes] = [b""] * 1000
-    before = blocks.read()
-    kept[:] = [bytes([number % 256, 1, 2, 3]) for number in range(1000)]
-    held = blocks.read()
-    kept[:] = [b""] * 1000
-    after = blocks.read()
-    assert 1000 <= held - before <= 1010
-    assert abs(after - before) <= 10
-
-
-def test_blocks_are_unavailable_where_python_uses_malloc() -> None:
-    code = "from pytest_leakcheck.probes import open_instruments; print(*open_instruments(['block'])[1].values())"
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONMALLOC": "malloc"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    reason = "Python's own allocator is off (PYTHONMALLOC); heap_budget sees what it would have"
-    assert said.stdout.strip() == reason
-
-
-@pytest.mark.parametrize("file", [False, True], ids=["anonymous", "file"])
-def test_mapped_sees_what_is_mapped_and_not_touched(tmp_path: Path, file: bool) -> None:
-    (tmp_path / "file").write_bytes(bytes(MIB))
-    mapped = Mapped()
-    mapped.open()
-    with (tmp_path / "file").open("rb") as opened:
-        before = mapped.read()
-        one = mmap.mmap(opened.fileno() if file else -1, MIB, access=mmap.ACCESS_READ)
-        held = mapped.read()
-        one.close()
-        after = mapped.read()
-    mapped.close()
-    assert (held - before, after - before) == (MIB, 0)
-
-
-def test_mapped_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_such_file(*_: object) -> int:
-        raise FileNotFoundError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", no_such_file)
-        _instruments, missing = open_instruments(["mmap"])
-    assert str(missing["mmap"]) == "mapped bytes are read from /proc/self/statm, which only Linux has"
-
-
-def test_tasks_counts_pending_ones_and_finished_ones_that_are_kept() -> None:
-    async def count() -> tuple[int, int, int]:
-        tasks = Tasks()
-        tasks.open()
-        before = tasks.read()
-        kept = [asyncio.ensure_future(asyncio.sleep(60)) for _ in range(5)]
-        await asyncio.sleep(0)
-        pending = tasks.read()
-        for task in kept:
-            task.cancel()
-        await asyncio.gather(*kept, return_exceptions=True)
-        del task
-        finished = tasks.read()
-        kept.clear()
-        await asyncio.sleep(0)
-        gc.collect()
-        return pending - before, finished - before, tasks.read() - before
-
-    assert asyncio.run(count()) == (5, 5, 0)
-
-
-def test_arrows_pool_is_asked_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "pyarrow", raising=False)
-    _instruments, missing = open_instruments(["arrow"])
-    assert isinstance(missing["arrow"], NotInUse)
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(total_allocated_bytes=lambda: 192))
-    (pool,), missing = open_instruments(["arrow"])
-    assert (pool.read(), missing) == (192, {})
-
-
-def test_tasks_are_not_in_use_before_asyncio_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "asyncio.tasks")
-    _instruments, missing = open_instruments(["task"])
-    assert isinstance(missing["task"], NotInUse)
-
-
-def test_tasks_are_unavailable_where_asyncio_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "asyncio.tasks", SimpleNamespace())
-    _instruments, missing = open_instruments(["task"])
-    assert not isinstance(missing["task"], NotInUse)
-    assert "keeps its tasks out of reach" in str(missing["task"])
-
-
-def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
-    rss = Rss()
-    rss.open()
-    before = rss.read()
-    block = b"x" * (16 * MIB)
-    held = rss.read()
-    del block
-    assert 15 * MIB <= held - before <= 17 * MIB
-    assert abs(rss.read() - before) <= MIB
-    rss.close()
-
-
-def test_rss_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_such_file(*_: object) -> int:
-        raise FileNotFoundError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", no_such_file)
-        _instruments, missing = open_instruments(["rss"])
-    assert str(missing["rss"]) == "resident memory is read from /proc/self/status, which only Linux has"
-
-
 def test_only_wanted_instruments_are_opened_and_none_stays_open() -> None:
     with reading(LinuxTree()) as tree:
         before = tree.read()
@@ -413,21 +215,3 @@ def test_what_is_unlimited_or_unknown_is_left_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(limits, "groups_of", list)
     monkeypatch.setattr(limits, "_machine_memory", lambda: 0)
     assert read_limits() == {}
-
-
-def test_small_arrays_of_ever_new_sizes_do_not_look_like_a_leak() -> None:
-    pytest.importorskip("numpy")
-    code = """
-import numpy
-from pytest_leakcheck.probes.heap import Heap
-
-heap = Heap()
-heap.open()
-start = heap.read()
-for size in range(1, 1024):
-    arrays = [numpy.zeros(size, "u1") for _ in range(7)]
-    del arrays
-print(heap.read() - start)
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
-    assert int(done.stdout) < 4096

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +13,6 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from pytest_leakcheck.attribution.called import name_of_called
 from pytest_leakcheck.attribution.identity import group
@@ -170,81 +167,6 @@ def test_frames_of_this_package_are_not_reported() -> None:
     assert not [file for file in recorder.files if "pytest_leakcheck/" in file]
 
 
-def hook(*_: object) -> None: ...
-
-
-def test_what_was_in_force_before_is_so_after() -> None:
-    before, before_threads, before_trace = sys.getprofile(), threading.getprofile(), sys.gettrace()  # type: ignore[attr-defined, unused-ignore]
-    tracer = Tracer(Recorder(), PLAIN)
-    try:
-        sys.setprofile(hook)
-        threading.setprofile(hook)
-        sys.settrace(hook)
-        for _ in range(2):
-            tracer.arm()
-            plain_calls()
-            tracer.disarm()
-            assert sys.getprofile() is hook
-            assert threading.getprofile() is hook  # type: ignore[attr-defined, unused-ignore]
-            assert sys.gettrace() is hook
-    finally:
-        sys.settrace(before_trace)
-        sys.setprofile(before)
-        threading.setprofile(before_threads)
-        tracer.close()
-    assert tracer.interrupted == ""
-
-
-@pytest.mark.skipif(MONITORED, reason="sys.monitoring leaves sys.setprofile alone")
-@pytest.mark.parametrize("own", [hook, None])
-def test_a_program_that_sets_its_own_profile_function_keeps_it(own: Any) -> None:
-    recorder = Recorder()
-    tracer = Tracer(recorder, PLAIN)
-
-    def program() -> None:
-        inner(1)
-        sys.setprofile(own)
-        inner(2)
-
-    before = sys.getprofile()
-    try:
-        tracer.arm()
-        program()
-        tracer.disarm()
-        assert sys.getprofile() is own
-        assert "sys.setprofile" in tracer.interrupted
-        seen = len(recorder.events)
-        tracer.arm()
-        plain_calls()
-        tracer.disarm()
-        assert len(recorder.events) == seen
-        assert sys.getprofile() is own
-    finally:
-        sys.setprofile(before)
-        tracer.close()
-
-
-@pytest.mark.skipif(MONITORED, reason="sys.monitoring leaves sys.setprofile alone")
-def test_a_thread_that_outlives_the_iteration_gets_what_was_displaced() -> None:
-    go, seen = threading.Event(), []
-
-    def stay() -> None:
-        go.wait()
-        inner(1)
-        seen.append(sys.getprofile())
-
-    before = threading.getprofile()  # type: ignore[attr-defined, unused-ignore]
-    threading.setprofile(hook)
-    try:
-        thread = threading.Thread(target=stay)
-        trace(Recorder(), thread.start)
-        go.set()
-        thread.join()
-    finally:
-        threading.setprofile(before)
-    assert seen == [hook]
-
-
 class Failing(Recorder):
     def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
         super()._on_event(event, frame, called)
@@ -391,118 +313,3 @@ def test_a_recursion_without_end_ends_as_it_does() -> None:
     assert sys.getprofile() is before
     # Where it is the interpreter that takes the profile function out, that is said.
     assert "recursion" in tracer.interrupted or not tracer.interrupted
-
-
-# Random programs, traced and not.
-
-_DEPTH = 3
-
-
-@st.composite
-def bodies(draw: st.DrawFn, depth: int = _DEPTH) -> list[str]:
-    count = draw(st.integers(1, 3))
-    return [line for _ in range(count) for line in draw(statements(depth))]
-
-
-@st.composite
-def statements(draw: st.DrawFn, depth: int) -> list[str]:
-    simple = ["note(len(str(x)))", "x += 1", "if x % 3 == 0: raise KeyError(x)", "x = max(x, 2)", "note(helper(x))"]
-    nested = ["try", "finally", "with", "for", "generator", "comprehension", "recursion", "function", "thread", "throw"]
-    kind = draw(st.sampled_from(simple + (nested if depth else [])))
-    if kind in simple:
-        return [kind]
-    inside = ["    " + line for line in draw(bodies(depth - 1))]
-    name = f"f{draw(st.integers(0, 99))}"
-    head = [f"def {name}(x, fuel=2):", "    note('in')", *inside]
-    programs = {
-        "try": ["try:", *inside, "except Exception as error:", "    note(type(error).__name__)"],
-        "finally": ["try:", *inside, "finally:", "    note('finally')"],
-        "with": ["with Context(note):", *inside],
-        "for": ["for x in range(x % 3):", *inside],
-        "comprehension": [
-            "note([helper(y) for y in range(x % 4)])",
-            "note(sorted({y: -y for y in (3, 1)}, key=lambda y: -y))",
-        ],
-        "generator": [
-            *head,
-            "    yield x",
-            *inside,
-            "    yield x + 1",
-            f"for y in {name}(x):",
-            "    note(y)",
-            "    break",
-        ],
-        "throw": [
-            *head,
-            "    yield x",
-            f"y = {name}(x)",
-            "note(next(y, None))",
-            "try:",
-            "    note(y.throw(ValueError))",
-            "except (ValueError, StopIteration): note('thrown')",
-        ],
-        "recursion": [*head, f"    return {name}(x - 2, fuel - 1) if fuel else 0", f"note({name}(x))"],
-        "thread": [*head, f"note(in_thread({name}, x))"],
-        "function": [*head, "    return x", f"note({name}(x))"],
-    }
-    return programs[kind]
-
-
-_PRELUDE = """
-import threading
-
-class Context:
-    def __init__(self, note): self.note = note
-    def __enter__(self): self.note('enter')
-    def __exit__(self, kind, error, traceback):
-        self.note(kind and kind.__name__)
-        return kind is KeyError
-
-def helper(n):
-    return n if n < 2 else helper(n - 1) + 1
-
-def in_thread(function, x):
-    results = []
-    def run():
-        try:
-            results.append(function(x))
-        except Exception as error:
-            results.append(type(error).__name__)
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return [result if isinstance(result, (int, str)) else type(result).__name__ for result in results]
-
-def main(note, x):
-"""
-
-
-def run_program(source: str) -> list[object]:
-    notes: list[object] = []
-    names: dict[str, Any] = {}
-    exec(compile(source, "<program>", "exec"), names)
-
-    def note(value: object) -> None:
-        notes.append(value if isinstance(value, (int, str, list)) else type(value).__name__)
-
-    try:
-        names["main"](note, 4)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it must be the same
-        traceback = error.__traceback__
-        while traceback is not None:
-            if traceback.tb_frame.f_code.co_filename == "<program>":
-                notes.append((type(error).__name__, traceback.tb_lineno))
-            traceback = traceback.tb_next
-    return notes
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(bodies())
-def test_a_traced_program_does_what_it_does(body: list[str]) -> None:
-    source = _PRELUDE + "\n".join("    " + line for line in body)
-    plain = run_program(source)
-    for plain_seconds in (PLAIN, 0.0):
-        traced: list[list[object]] = []
-        tracer = trace(Recorder(), lambda: traced.append(run_program(source)), 2, plain_seconds)  # noqa: B023
-        assert traced == [plain, plain]
-        assert tracer.interrupted == ""
