@@ -65,6 +65,8 @@ class Context:
         exact_flat: For resident memory: the exact memory counters did not grow.
         elsewhere: Other processes have a part in it, whose collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
+        slack: A level that is exceeded by no more than this, in its unit, is not held against the test, beside what is the
+            resource's own (`Resource.slack`): other threads, which were there at the start, hold more or less by turns.
     """
 
     final: bool = False
@@ -76,6 +78,7 @@ class Context:
     exact_flat: bool = False
     elsewhere: bool = False
     quiet_heap: bool = False
+    slack: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,11 @@ class _Case:
     def noise(self) -> int:
         """Levels closer than this cannot be told apart in this run."""
         return max(self.resource.resolution, self.wander)
+
+    @property
+    def slack(self) -> int:
+        """What a level may be exceeded by."""
+        return self.resource.slack + self.context.slack
 
     @property
     def n(self) -> int:
@@ -143,7 +151,7 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
     """Judge a block that ran once, by the difference of its two readings and the level of the budget."""
     case = _examine(series, budget, Context(final=True))
     level, allowed, released = series.readings[-1] - series.readings[0], budget.level or 0, sum(series.released)
-    if level > allowed + case.resource.slack:
+    if level > allowed + case.slack:
         noisy = not case.resource.scarce and level - allowed <= case.noise
         reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
         return case.say("inconclusive" if noisy else "over_budget", reason, level=level, slope=0.0)
@@ -229,7 +237,7 @@ def _extrapolated(case: _Case, over: int, level: int) -> Verdict:
 def _standing(case: _Case) -> Verdict | None:
     """Question 2: a level that is exceeded and has settled."""
     allowed = case.budget.level
-    if allowed is None or case.level <= allowed + case.resource.slack:
+    if allowed is None or case.level <= allowed + case.slack:
         return None
     enough = (_LET_GO if case.profile is _LET_GO else SCARCE).clean
     settled = case.grown.state == "flat" and case.n >= min(enough, case.context.horizon)
@@ -278,8 +286,8 @@ def _settled(case: _Case) -> Verdict | None:
         return None
     note = _shape(case) if case.level > 0 and case.resource.scarce else ""
     if case.budget.level is not None and case.level > case.budget.level:
-        slack = case.amount(case.resource.slack)
-        note = f"{case.amount(case.level)} above the start; up to {slack} over a level is the interpreter's own"
+        whose = "other threads'" if case.context.slack else "the interpreter's own"
+        note = f"{case.amount(case.level)} above the start; up to {case.amount(case.slack)} over a level is {whose}"
     return case.say("ok", note, floor=_floor(case))
 
 

@@ -292,6 +292,7 @@ class Repetition:
             exact_flat=exact_flat,
             elsewhere=elsewhere,
             quiet_heap=self._quiet_heap,
+            slack=self._suspicion.slack(name),
         )
 
     def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:

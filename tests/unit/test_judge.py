@@ -326,6 +326,16 @@ def test_a_series_too_short_for_any_floor_claims_none() -> None:
     assert (verdict.outcome, verdict.floor) == ("ok", None)
 
 
+def test_what_other_threads_may_hold_is_within_any_level_and_growth_is_not() -> None:
+    alone = walk(budget("object", 0), lambda i: 8 * (i >= 11))
+    assert (alone.outcome, alone.reason) == ("over_budget", "settles at +8, 0 allowed")
+    within = walk(budget("object", 0), lambda i: 8 * (i >= 11), slack=8)
+    assert (within.outcome, within.reason) == ("ok", "8 above the start; up to 8 over a level is other threads'")
+    beyond = walk(budget("object", 0), lambda i: 9 * (i >= 11), slack=8)
+    assert (beyond.outcome, beyond.reason) == ("over_budget", "settles at +9, 0 allowed")
+    assert walk(budget("object", 0), lambda i: i, slack=8).outcome == "leak"
+
+
 def test_what_the_interpreter_makes_for_itself_is_within_any_level_of_the_heap() -> None:
     verdict = walk(budget("heap", 0), lambda i: 32 * (i >= 11))
     assert verdict.outcome == "ok"

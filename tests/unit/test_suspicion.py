@@ -19,7 +19,7 @@ import pytest
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget
-from repeats import Work, repeat
+from repeats import Work, repeat, verdict_on
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -149,6 +149,40 @@ def test_a_thread_of_the_tests_own_does_not_excuse_it() -> None:
     end.set()
     threads[0].join()
     assert [one.outcome for one in result.verdicts] == ["leak"]
+
+
+def test_what_another_thread_holds_as_it_waits_is_not_held_against_a_level() -> None:
+    """As tqdm's monitor does: from when it first woke up, it holds a list and a few things more while it waits again."""
+    wake, end = threading.Event(), threading.Event()
+
+    def loop() -> None:
+        wake.wait()
+        found: list[list[int]] = [[] for _ in range(4)]
+        end.wait()
+        found.clear()
+
+    calls = 0
+    kept: list[list[int]] = []
+
+    def work(*, leaky: bool) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            wake.set()
+            if leaky:
+                kept.extend([] for _ in range(9))
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=loop)]
+    threads[0].start()
+    mended = verdict_on(lambda: work(leaky=False), Budget("object", 0))
+    end.set()
+    threads[0].join()
+    assert mended.outcome == "ok"
+    assert mended.level >= 5
+    assert mended.reason == f"{mended.level} above the start; up to 8 over a level is other threads'"
+    calls = 0
+    assert verdict_on(lambda: work(leaky=True), Budget("object", 0)).outcome == "over_budget"
 
 
 # Other kinds.
