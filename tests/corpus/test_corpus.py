@@ -14,7 +14,7 @@ import pytest
 
 from cases.case import KINDS
 from cases.catalog import ARMS, CATALOG
-from projects import ROOT, Outcome, Project
+from projects import ROOT, UNNAMED, Outcome, Project
 from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.result import RED
 
@@ -46,12 +46,6 @@ HURRIED: Final = """
         assert settling._SETTLE > 0.3
         settling._SETTLE = 0.3
 """
-# What is beside a session may change a verdict; the culprit is looked for where it is alone.
-UNNAMED: Final = """
-    from pytest_leakcheck.runner import Repetition
-
-    Repetition._look_into = lambda self, panel: False
-"""
 REVERSED: Final = """
     def pytest_collection_modifyitems(items): items.reverse()
 """
@@ -70,7 +64,8 @@ FOREIGN: Final = """
     for path in made:
         path.unlink(missing_ok=True)
 """
-# The name of a run: what is added to conftest.py, and to the command line.
+# The name of a run: what is added to conftest.py, and to the command line. What is beside a session may change a verdict; the
+# culprit is looked for where it is alone.
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "alone": (HURRIED, ()),
     "reversed": (HURRIED + UNNAMED + REVERSED, ()),

@@ -18,7 +18,7 @@ from leakcheck_incidents.tf_data_pipeline.episodes import synthetic_episodes
 from leakcheck_incidents.tf_data_pipeline.memory import PAIR_BYTES, buffer_bytes, largest_buffer
 from leakcheck_incidents.tf_data_pipeline.pairs import PAIRS_OF_SPLIT, draw, frame_pairs, resized
 from mutants import Mutant
-from projects import Project
+from projects import UNNAMED, Outcome, Project
 from pytest_leakcheck.units import parse_amount
 from shell import shell
 
@@ -77,15 +77,19 @@ OVER_MUTANTS = """
     def implementation(request):
         return importlib.import_module(request.param)
 
-    KEPT = []
+    @pytest.fixture(scope="module")
+    def datasets(implementation):
+        datasets = []
+        yield datasets
+        datasets.clear()
 
     @pytest.mark.thread_budget(0)
     class TestDatasetsKept:
-        def test_epoch(self, implementation):
-            dataset = split(implementation, episodes=16, seed=0)
-            take(dataset, 2)
-            KEPT.append(dataset)
+        def test_epoch(self, implementation, datasets):
+            datasets.append(split(implementation, episodes=16, seed=0))
+            take(datasets[-1], 2)
 """
+UNCHANGED = "unchanged"
 
 
 def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
@@ -114,6 +118,7 @@ def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
 
 
 def test_a_validation_in_the_midst_of_a_training_epoch(project: Project) -> None:
+    project.write("conftest.py", UNNAMED)
     outcome = project.run(*TESTS, "-k", "TrainAndValidation", limit=300)
     leaky = outcome.finding("TestTrainAndValidation::test_epoch[leaky]", "heap")
     assert leaky["verdict"] == "leak", outcome.text
@@ -135,26 +140,32 @@ def test_the_published_fix_holds_where_keras_runs_on_tensorflow(project: Project
     assert outcome.finding("test_epoch[published]", "heap")["verdict"] == "ok", outcome.text
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_every_mutant_is_red(project: Project, mutant: Mutant) -> None:
+@pytest.fixture(scope="module")
+def mutants(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """All of them in one session, each under the class that must see it; and the mended one, under what is added here."""
+    project = Project(tmp_path_factory.mktemp("mutants"))
     mended = (FOLDER / "fixed.py").read_text(encoding="utf-8")
-    (project.folder / f"{mutant.name}.py").write_text(mutant.of(mended), encoding="utf-8")
-    project.write("test_mutants.py", OVER_MUTANTS.format(names=[mutant.name]))
-    # For a longer run growth is called at once, with the same test; who holds it need not be found out for long.
+    for name, text in {UNCHANGED: mended, **{mutant.name: mutant.of(mended) for mutant in MUTANTS}}.items():
+        (project.folder / f"{name}.py").write_text(text, encoding="utf-8")
+    seen_by = {UNCHANGED: "TestDatasetsKept", **{mutant.name: mutant.test for mutant in MUTANTS}}
+    project.write("test_mutants.py", OVER_MUTANTS.format(names=list(seen_by)))
+    project.write("conftest.py", UNNAMED)
+    # For a longer run growth is called at once, with the same test.
     effort = ("--leakcheck-run=1000000", "--leakcheck-max-time=30")
-    options = ("-p", "leakcheck_incidents.material", *effort, "-k", mutant.test)
-    outcome = project.run(*options, PYTHONPATH=str(project.folder), limit=200)
-    assert outcome.finding(f"{mutant.test}::test_epoch[{mutant.name}]", mutant.resource)["verdict"] == "leak", (
-        outcome.text
-    )
+    chosen = " or ".join(f"({test} and {name})" for name, test in seen_by.items())
+    options = ("-p", "leakcheck_incidents.material", *effort, "-k", chosen)
+    return project.run(*options, PYTHONPATH=str(project.folder), limit=300)
 
 
-def test_what_the_mutants_add_is_green(project: Project) -> None:
-    project.write("unchanged.py", (FOLDER / "fixed.py").read_text(encoding="utf-8"))
-    project.write("test_mutants.py", OVER_MUTANTS.format(names=["unchanged"]))
-    options = ("-p", "leakcheck_incidents.material", "-k", "TestDatasetsKept")
-    outcome = project.run(*options, PYTHONPATH=str(project.folder))
-    assert outcome.finding("TestDatasetsKept::test_epoch[unchanged]", "thread")["verdict"] == "ok"
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_red(mutants: Outcome, mutant: Mutant) -> None:
+    found = mutants.finding(f"{mutant.test}::test_epoch[{mutant.name}]", mutant.resource)
+    assert found["verdict"] == "leak", mutants.text
+
+
+def test_what_the_mutants_add_is_green(mutants: Outcome) -> None:
+    assert mutants.finding(f"TestDatasetsKept::test_epoch[{UNCHANGED}]", "thread")["verdict"] == "ok", mutants.text
+    assert mutants.last_line == f"{len(MUTANTS)} failed, 1 passed, 19 deselected"
 
 
 def test_a_tensorflow_that_is_mended_is_told_in_words(project: Project) -> None:

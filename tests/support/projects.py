@@ -23,6 +23,12 @@ HEAD = """
     KEPT = []
     def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
 """
+# A conftest for verdicts alone: no culprit is looked for, which takes longer than the verdict.
+UNNAMED = """
+    from pytest_leakcheck.runner import Repetition
+
+    Repetition._look_into = lambda self, panel: False
+"""
 
 
 @dataclass(frozen=True)
