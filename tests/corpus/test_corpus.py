@@ -64,11 +64,10 @@ FOREIGN: Final = """
     for path in made:
         path.unlink(missing_ok=True)
 """
-# The name of a run: what is added to conftest.py, and to the command line. What is beside a session may change a verdict; the
-# culprit is looked for where it is alone.
+# The name of a run: what is added to conftest.py, and to the command line. Culprits are looked for in one of them.
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "alone": (HURRIED, ()),
-    "reversed": (HURRIED + UNNAMED + REVERSED, ()),
+    "alone": (HURRIED + UNNAMED, ()),
+    "reversed": (HURRIED + REVERSED, ()),
     "workers": (HURRIED + UNNAMED, ("-n", "2")),
     "covered": (HURRIED + UNNAMED, ("--cov=cases", "--cov-report=")),
     "foreign": (HURRIED + UNNAMED, ()),

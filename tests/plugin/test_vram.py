@@ -77,7 +77,7 @@ TRAINING = """
         with leakcheck.budget(vram=0):
             step()
 """
-# What one graph keeps, in bytes: see tests/unit/test_storages.py.
+# What one graph keeps, in bytes: see tests/libraries/test_storages.py.
 GRAPH = 4 * (32 * 64 + 32 * 64 + 32 + 1)
 
 

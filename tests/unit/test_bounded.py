@@ -144,18 +144,3 @@ def test_references_to_views_that_pandas_clears_out_later_are_named(monkeypatch:
     # A leak of more than that, and one of bytes, is not explained by them.
     assert owners.filling("object", 400, 200) == ""
     assert owners.filling("heap", 200, 200) == ""
-
-
-def test_torchs_references_to_shared_tensors_have_a_bound() -> None:
-    pytest.importorskip("torch")
-    from torch.multiprocessing.reductions import shared_cache
-
-    owners = BoundedOwners()
-    held = {f"storage {number}": number for number in range(40)}
-    dict.update(shared_cache, held)
-    text = owners.filling("object", 80, 40)
-    filled, limit = len(shared_cache), shared_cache.limit
-    for key in held:
-        dict.pop(shared_cache, key)
-    assert text == f"torch's references to shared storages: {filled} of {limit}"
-    assert owners.filling("object", 80, 40) == ""

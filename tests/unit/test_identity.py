@@ -46,13 +46,17 @@ def test_equal_ones_are_counted_most_frequent_first() -> None:
     assert group([]) == ()
 
 
+# No process has such a number.
+_GONE = 1 << 30
+
+
 def test_survivors_are_what_is_new() -> None:
-    before = Identities({3: "/dev/null", 4: "socket:[1]"}, {1: "MainThread"}, {10: "old"}, {(10, 3): "/a"})
+    before = Identities({3: "/dev/null", 4: "socket:[1]"}, {1: "MainThread"}, {_GONE: "old"}, {(_GONE, 3): "/a"})
     after = Identities(
         {3: "/dev/null", 4: "socket:[2]", 5: "socket:[3]"},
         {1: "MainThread", 2: "Thread-7 (work)", 3: "Thread-8 (work)"},
-        {10: "old", 11: "sleep 60"},
-        {(10, 3): "/a", (10, 4): "/clip.mp4", (10, 5): "/clip.mp4", (11, 3): "/of a new child"},
+        {_GONE: "old", _GONE + 1: "sleep 60"},
+        {(_GONE, 3): "/a", (_GONE, 4): "/clip.mp4", (_GONE, 5): "/clip.mp4", (_GONE + 1, 3): "/of a new child"},
     )
     assert survivors(before, after) == {
         # Descriptor 4 was closed and its number used again.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.attribution.kinds import kinds_of
 
@@ -29,14 +27,3 @@ def test_builtin_types_are_told_where_there_are_none_of_the_programs_own_and_wha
 
 def test_functions_and_frames_are_not_told() -> None:
     assert kinds_of([lambda: None for _ in range(30)], 20, 0.5) == ()
-
-
-def test_tensors_are_told_by_shape_type_and_place() -> None:
-    torch = pytest.importorskip("torch")
-    weight = torch.ones(3, requires_grad=True)
-    losses = [(weight * n).sum() for n in range(12)]
-    kept = [torch.zeros(2, 3) for _ in range(15)]
-    assert [(one.what, one.count) for one in kinds_of([*losses, *kept], 10, 1.0)] == [
-        ("Tensor (2, 3) float32 cpu", 15),
-        ("Tensor () float32 cpu with its graph", 12),
-    ]
