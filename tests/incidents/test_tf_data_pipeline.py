@@ -188,6 +188,7 @@ def test_a_tensorflow_that_is_mended_is_told_in_words(project: Project) -> None:
         tf.data.Dataset.from_generator = staticmethod(from_generator)
         """,
     )
+    project.write("conftest.py", UNNAMED)
     outcome = project.run("-p", "mended_tensorflow", *TESTS, "-k", "leaky or published", PYTHONPATH=str(project.folder))
     assert "not to be seen here: TensorFlow" in outcome.text
     assert "so this leak is mended" in outcome.text

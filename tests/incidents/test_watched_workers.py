@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from watch_workers import descriptors, foretold, watch
+from watch_workers import PER_SWITCH, descriptors, foretold, watch
 
 WORKERS = 2
-# Nine cameras are opened per switch, and none of them is closed.
-PER_SWITCH = 9
 # What the training's own descriptors leave of 1,024, and what the workers make ahead of it.
 LEAST, MOST = 2 * (1024 - 60) // PER_SWITCH - 8, 2 * 1024 // PER_SWITCH
 

@@ -56,8 +56,8 @@ def executor(project: Project, engine: str, *, leaky: bool) -> Outcome:
     temporary = project.folder / "tmp"
     temporary.mkdir(exist_ok=True)
     ran = project.run(TMPDIR=str(temporary))
-    # Others may come and go there; of torch's and Python's own, none is left.
-    left = [one.name for one in set(Path("/dev/shm").iterdir()) - before]
+    # Others may come and go there, such as the cases of the corpus; of torch's and Python's own, none is left.
+    left = [one.name for one in set(Path("/dev/shm").iterdir()) - before if "leakcheck-" not in one.name]
     left += [one.name for one in temporary.iterdir()]
     assert not [name for name in left if name.startswith(("torch", "psm", "gloo", "sem.", "leakcheck"))]
     return ran
@@ -108,7 +108,7 @@ LOST = """
     import os, time
     import pytest
 
-    @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine={engine!r}, rss="<= 200 MiB")
+    @pytest.mark.scaling_budget("world_size", [2, 3, 4], engine={engine!r}, rss="<= 200 MiB")
     def test_world(world_size, leakcheck):
         with open("pids", "a") as file:
             file.write(f"{{os.getpid()}} ")
