@@ -43,7 +43,8 @@ class BoundedOwners:
         self._remember(objects, new=False)
         # Not to be referred to weakly; so small that it does not matter that they are held.
         kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
-        self._views = [(one, len(one.referenced_blocks)) for one in objects if kind and type(one) is kind]
+        views = (one for one in objects if type(one) is kind) if kind else ()
+        self._views = [(one, len(one.referenced_blocks)) for one in views]
         del objects
         if frozen:
             gc.freeze()

@@ -74,7 +74,9 @@ class CollectorWatch:
             )
         CollectorWatch._under_way = True
         self._had_frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
-        self.collect()
+        # Once: to walk all objects a second time is half of what a test of a millisecond costs, and what a finalizer has let
+        # go of meanwhile is only frozen with the rest.
+        gc.collect()
         gc.freeze()
         gc.callbacks.append(self._callback)
 
