@@ -321,8 +321,8 @@ SCALED = """
         for _ in range(layers):
             torch.zeros(1 << 20)
 
-    @pytest.mark.scaling_budget("world_size", [1, 2], engine="gloo",
-                                vram={"total": "<= 17 MiB", "per_rank": "<= 9 MiB"})
+    @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="gloo",
+                                vram={"total": "<= 33 MiB", "per_rank": "<= 9 MiB"})
     def test_world(world_size):
         kept = torch.zeros(2 << 20)
 """
@@ -338,7 +338,7 @@ def test_over_sizes_and_in_each_rank(project: Project) -> None:
     assert ran.verdicts["test_flat", "vram"] == "ok"
     world = [one for one in ran.findings if one["test"].endswith("test_world")]
     assert [one["verdict"] for one in world] == ["ok", "ok"]
-    assert [one["peak"] for one in world[0]["points"]] == [size * (8 << 20) for size in (1, 2)]
+    assert [one["peak"] for one in world[0]["points"]] == [size * (8 << 20) for size in (1, 2, 4)]
     assert {one["kind"] for one in world} == {"accounted"}
 
 

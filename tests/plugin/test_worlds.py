@@ -108,7 +108,7 @@ LOST = """
     import os, time
     import pytest
 
-    @pytest.mark.scaling_budget("world_size", [2, 3, 4], engine={engine!r}, rss="<= 200 MiB")
+    @pytest.mark.scaling_budget("world_size", [2, 4, 8], engine={engine!r}, rss="<= 200 MiB")
     def test_world(world_size, leakcheck):
         with open("pids", "a") as file:
             file.write(f"{{os.getpid()}} ")
