@@ -75,7 +75,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100, help="clean ones of each workload (default: 100)")
     parser.add_argument("--jobs", type=int, default=2, help="side by side (default: 2)")
     parser.add_argument("--only", action="append", metavar="NAME", help=f"default: {', '.join(WORKLOADS)}")
+    parser.add_argument("--resource", choices=sorted({case.resource for case in CASES}), help="default: each")
     wanted = parser.parse_args()
+    cases = [case for case in CASES if wanted.resource in (None, case.resource)]
     known = find_workloads()
     names: list[str] = wanted.only or list(WORKLOADS)
     if unknown := [name for name in names if name not in known]:
@@ -88,18 +90,19 @@ def main() -> int:
             if known[name].missing:
                 print(f"| {name} | left out: {', '.join(known[name].missing)} not importable here |")
                 continue
-            tried = [one for some in pool.map(plant, [name] * wanted.runs, range(wanted.runs)) for one in some]
-            for case in CASES:
+            planted = pool.map(plant, [name] * wanted.runs, range(wanted.runs), [cases] * wanted.runs)
+            tried = [one for some in planted for one in some]
+            for case in cases:
                 good &= _print(name, case, [one for one in tried if one.case == case])
     print("the floors are true" if good else "A FLOOR IS NOT TRUE")
     return 0 if good else 1
 
 
-def plant(name: str, number: int) -> list[Planted]:
-    """One clean run of a workload, and one with each leak that its floors call for."""
+def plant(name: str, number: int, cases: Sequence[Case]) -> list[Planted]:
+    """One clean run of a workload, and one with each of these leaks that its floors call for."""
     clean = run(name, 2 * number)
     planted = []
-    for case in CASES:
+    for case in cases:
         floor = clean.floors.get(case.resource)
         if floor is None:
             # What is inconclusive claims no floor.
