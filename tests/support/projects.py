@@ -23,6 +23,9 @@ HEAD = """
     KEPT = []
     def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
 """
+# Plugins that hardly any project uses: Hypothesis is loaded whole as a session ends, which would take more than the rest, and
+# asyncio with anyio a third of what plain pytest takes.
+_INI = "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio"
 # A conftest for verdicts alone: no culprit is looked for, which takes longer than the verdict.
 UNNAMED = """
     from pytest_leakcheck.runner import Repetition
@@ -61,14 +64,11 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Plugins that hardly any project uses: Hypothesis is loaded whole as a session ends, which would take more than
-        # the rest, and asyncio with anyio a third of what plain pytest takes.
-        self.write("pytest.ini", "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio -p no:asyncio\n")
+        self.write("pytest.ini", f"{_INI} -p no:asyncio\n")
 
     def load_asyncio(self) -> None:
         """Have coroutines run, by pytest-asyncio."""
-        ini = "[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = -p no:hypothesispytest -p no:anyio\n"
-        self.write("pytest.ini", ini)
+        self.write("pytest.ini", f"{_INI}\nasyncio_default_fixture_loop_scope = function\n")
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name

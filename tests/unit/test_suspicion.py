@@ -161,8 +161,8 @@ def test_what_another_thread_holds_as_it_waits_is_not_held_against_a_level() -> 
         end.wait()
         found.clear()
 
-    threads = [threading.Thread(target=loop)]
-    threads[0].start()
+    thread = threading.Thread(target=loop)
+    thread.start()
     most = 8 * (len(sys._current_frames()) - 1)
     calls = 0
     kept: list[list[int]] = []
@@ -178,7 +178,7 @@ def test_what_another_thread_holds_as_it_waits_is_not_held_against_a_level() -> 
 
     mended = verdict_on(lambda: work(leaky=False), Budget("object", 0))
     end.set()
-    threads[0].join()
+    thread.join()
     assert mended.outcome == "ok"
     assert mended.level >= 5
     assert mended.reason == f"{mended.level} above the start; up to {most} over a level is other threads'"
