@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
 from pytest_leakcheck.attribution.identity import Held
-from pytest_leakcheck.attribution.path import touches
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.result import RED, Result
@@ -16,6 +14,7 @@ from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
 
 if TYPE_CHECKING:
+    from pytest_leakcheck.attribution.culprit import Culprit
     from pytest_leakcheck.law import Law
     from pytest_leakcheck.points import Scaled
 
@@ -78,6 +77,8 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """Equal for the same cause in any test on any machine (`culprit.fingerprint`)."""
+        from pytest_leakcheck.attribution.culprit import fingerprint
+
         return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
 
     @property
@@ -113,10 +114,16 @@ class Finding:
             held={name: tuple(Held(**one) for one in group) for name, group in data["held"].items()},
             recording=Recording.from_json(data["recording"]),
             reasons=dict(data["reasons"]),
-            culprit=data["culprit"] and Culprit.from_json(data["culprit"]),
+            culprit=data["culprit"] and _culprit(data["culprit"]),
             third_party=data["third_party"],
             **_over_sizes(data["scaled"], data["laws"]),
         )
+
+
+def _culprit(data: Mapping[str, Any]) -> Culprit:
+    from pytest_leakcheck.attribution.culprit import Culprit
+
+    return Culprit.from_json(data)
 
 
 def _over_sizes(scaled: Mapping[str, Any] | None, laws: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -149,7 +156,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
         verdicts = (Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time"),)
     colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
     culprit, third_party = result.culprit, ""
-    if blame and not touches(culprit.frames if culprit else (), blame):
+    if blame and not _is_suspect(culprit, blame):
         third_party = f"no frame that is under suspicion is of {', '.join(blame)}"
         colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in RED}
     worst = _worst(colours)
@@ -225,6 +232,12 @@ def _colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:
     if verdict.outcome in ("unclosed", "inconclusive") and not verdict.explicit:
         return "yellow"
     return "red" if verdict.outcome in fail_on else "yellow"
+
+
+def _is_suspect(culprit: Culprit | None, packages: tuple[str, ...]) -> bool:
+    from pytest_leakcheck.attribution.path import touches
+
+    return touches(culprit.frames if culprit else (), packages)
 
 
 def _seen(recording: Recording, judged: set[str]) -> tuple[Seen, ...]:

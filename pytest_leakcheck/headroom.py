@@ -7,12 +7,9 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.identity import live_children
-from pytest_leakcheck.attribution.path import is_harness, is_own
-from pytest_leakcheck.attribution.site import Site, name_of
 from pytest_leakcheck.ceiling import Ceiling, Imposed
 from pytest_leakcheck.exhaustion import MEMORY, causes, exhausted_by, first_line
 from pytest_leakcheck.probes.device import Vram
@@ -20,6 +17,10 @@ from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.units import format_amount
 from pytest_leakcheck.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.attribution.culprit import Culprit
+    from pytest_leakcheck.attribution.site import Site
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 # With fewer left than this a worker can do nothing any more.
@@ -194,6 +195,8 @@ class Headroom:
         failure = self.failure
         if failure is None or failure.site is None:
             return culprit
+        from pytest_leakcheck.attribution.culprit import Culprit
+
         cause = next(verdict.resource for verdict in verdicts if self._is_the_cause(verdict))
         if culprit is None or culprit.resource != cause:
             culprit = Culprit(cause)
@@ -215,6 +218,9 @@ class Headroom:
 
 def failed_at(error: BaseException) -> Site | None:
     """The innermost line of the program's own that it failed in; of what a worker sent in words, that of the worker."""
+    from pytest_leakcheck.attribution.path import is_harness, is_own
+    from pytest_leakcheck.attribution.site import Site, name_of
+
     # A worker's traceback is text by now: File "/a/b.py", line 12, in function.
     told = [Site(file, int(line), function) for file, line, function in _FRAME.findall(str(error))]
     raised: list[Site] = []

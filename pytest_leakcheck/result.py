@@ -5,14 +5,16 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pytest_leakcheck.attribution.culprit import Culprit
-from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.attribution.culprit import Culprit
+    from pytest_leakcheck.attribution.identity import Held
 
 RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 

@@ -49,20 +49,28 @@ def follow(paths: Sequence[str]) -> Changes:
 
 
 class Notices:
-    """Asks inotify. Exact; 0.4 us for all folders together while nothing happens. Linux only."""
+    """Asks inotify. Exact; 0.4 us for all folders together while nothing happens. Linux only.
+
+    The kernel keeps whoever closes a queue waiting for what it follows to be let go of, 8 to 16 ms. So a queue is told to
+    follow nothing any more, which takes 0.1 ms, and kept for the next: one descriptor of the process.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
         if not sys.platform.startswith("linux"):
             raise OSError("inotify is of Linux")
         self._all = tuple(paths)
+        self._libc = ctypes.CDLL(None, use_errno=True)
         self._open()
 
     def _open(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._queue = lift(_checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)))
+        kept = _kept.pop(os.getpid(), -1)
+        # By then the program may have closed it, by a range of numbers, and given the number to another file.
+        self._queue = (
+            kept if _is_queue(kept) else lift(_checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)))
+        )
         try:
             self._paths = {
-                _checked(libc.inotify_add_watch(self._queue, os.fsencode(path), _ENTRIES), path): path
+                _checked(self._libc.inotify_add_watch(self._queue, os.fsencode(path), _ENTRIES), path): path
                 for path in self._all
             }
         except BaseException:
@@ -93,8 +101,27 @@ class Notices:
         return changed
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
+        if not _is_queue(self._queue):
+            return
+        if os.getpid() in _kept:
             os.close(self._queue)
+            return
+        for watch in self._paths:
+            self._libc.inotify_rm_watch(self._queue, watch)
+        # That is told as well.
+        self.take()
+        _kept[os.getpid()] = self._queue
+
+
+# By process: one that is forked must not take from its parent's.
+_kept: Final[dict[int, int]] = {}
+
+
+def _is_queue(descriptor: int) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}") == "anon_inode:inotify"
+    except OSError:
+        return False
 
 
 class Stamps:

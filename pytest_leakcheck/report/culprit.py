@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pytest_leakcheck.attribution.culprit import Culprit
-from pytest_leakcheck.attribution.owner import Owner, Step
-from pytest_leakcheck.attribution.path import Phase, Where
-from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.attribution.culprit import Culprit
+    from pytest_leakcheck.attribution.owner import Owner, Step
+    from pytest_leakcheck.attribution.path import Phase, Where
+    from pytest_leakcheck.attribution.site import Site
 
 # What is said of a resource that comes to be.
 _MADE: Final = {

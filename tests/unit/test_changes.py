@@ -100,16 +100,61 @@ def test_one_folder_under_two_names_is_one(tmp_path: Path) -> None:
     following.close()
 
 
-def test_nothing_stays_open(paths: tuple[str, str], tmp_path: Path) -> None:
-    before = open_targets()
-    for way, opened in ((Notices, 1), (Stamps, 2)):
+def test_what_is_opened_is_closed(paths: tuple[str, str], tmp_path: Path) -> None:
+    for way, opened in ((Notices, 0), (Stamps, 2)):
+        Notices(paths).close()
+        before = open_targets()
         following: Changes = way(paths)
         assert len(open_targets()) == len(before) + opened
         assert max(open_targets()) > 900, "under low numbers a program that closes one twice would hit them"
         following.close()
         with pytest.raises(OSError, match="none"):
             way([*paths, str(tmp_path / "none")])
-    assert open_targets() == before
+        assert open_targets().items() <= before.items()
+
+
+def test_a_queue_is_kept_and_follows_other_folders(paths: tuple[str, str]) -> None:
+    first, second = paths
+    following = Notices([first])
+    queue = following._queue
+    Path(first, "x").touch()
+    following.close()
+    following = Notices([second])
+    assert following._queue == queue
+    Path(first, "y").touch()
+    assert not following.take()
+    Path(second, "y").touch()
+    assert following.take() == {second}
+    beside = Notices([first])
+    assert beside._queue != queue
+    following.close()
+    beside.close()
+    assert list(open_targets().values()).count("anon_inode:inotify") == 1
+
+
+def test_a_kept_queue_is_not_another_process_own(paths: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    parents = Notices(paths)
+    parents.close()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        child = Notices(paths)
+    assert child._queue != parents._queue
+    child.close()
+
+
+def test_a_number_that_the_program_has_closed_and_used_is_left_alone(paths: tuple[str, str], tmp_path: Path) -> None:
+    following = Notices(paths)
+    following.close()
+    (tmp_path / "file").touch()
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    os.dup2(descriptor, following._queue)
+    os.close(descriptor)
+    again = Notices(paths)
+    again.close()
+    # After a second close, too.
+    following.close()
+    assert open_targets()[following._queue] == str(tmp_path / "file")
+    os.close(following._queue)
 
 
 def test_without_inotify_the_times_of_the_folders_are_compared(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pluggy
 import pytest
+from _pytest.fixtures import call_fixture_func
+from _pytest.runner import pytest_runtest_call
 
 from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.attribution.source import function_at, text_of, with_functions
@@ -60,6 +63,15 @@ def test_a_path_of_lines_gets_functions_and_what_they_call(file: str) -> None:
     ]
     assert text_of(path[-1]) == "return open(path)"
     assert with_functions([]) == ()
+
+
+def test_the_phase_is_asked_of_the_runner_itself() -> None:
+    """pytest's own lines, of which those that begin a phase or run a fixture have functions with a name."""
+    begins = [pytest_runtest_call.__code__, call_fixture_func.__code__]
+    path = [Site(code.co_filename, line, "") for code in begins for _start, _end, line in code.co_lines() if line]
+    named = [site.function for site in with_functions([*path, Site(pluggy.__file__, 1, "")])]
+    assert set(named[:-1]) == {"pytest_runtest_call", "call_fixture_func"}
+    assert named[-1] == "?"
 
 
 def test_without_source_nothing_is_made_up(tmp_path: Path) -> None:
