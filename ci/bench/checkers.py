@@ -74,9 +74,14 @@ _OURS: Final = """
 import hosted
 import pytest
 
-@pytest.mark.leakcheck
-def test_subject():
-    hosted.iterate()
+if hosted.scaled is None:
+    @pytest.mark.leakcheck
+    def test_subject():
+        hosted.iterate()
+else:
+    @pytest.mark.scaling_budget("n", [8, 16, 32, 64], rss="O(1)")
+    def test_subject(n):
+        hosted.scaled(n)
 """
 
 # Longer warm-up, every resource.

@@ -48,13 +48,14 @@ def _nothing() -> None:
     """A subject need not be set up."""
 
 
-def _load() -> tuple[Callable[[], object], Callable[[], object], Callable[[], object]]:
-    """The subject's setup, iterate and teardown."""
+def _load() -> tuple[Callable[[], object], Callable[[], object], Callable[[], object], Callable[[int], object] | None]:
+    """The subject's setup, iterate and teardown, and the same work at any size where it is about that."""
     found: Any = importlib.import_module(_RUN["module"])
     if _RUN["arm"]:
         case = next(one for one in found.CASES if _RUN["arm"] in one.arms)
-        return case.setup, case.arms[_RUN["arm"]], case.teardown
-    return getattr(found, "setup", _nothing), found.iterate, getattr(found, "teardown", _nothing)
+        return case.setup, case.arms[_RUN["arm"]], case.teardown, None
+    ends = getattr(found, "setup", _nothing), found.iterate, getattr(found, "teardown", _nothing)
+    return *ends, getattr(found, "scaled", None)
 
 
 def _finish() -> None:
@@ -63,7 +64,7 @@ def _finish() -> None:
         _teardown()
 
 
-_setup, _iterate, _teardown = _load()
+_setup, _iterate, _teardown, scaled = _load()
 _setup()
 # atexit is too late: the interpreter joins threads before it, and a subject that leaks threads ends them in teardown.
 threading._register_atexit(_finish)  # type: ignore[attr-defined]

@@ -50,7 +50,7 @@ def add_parser(commands: Any) -> None:
         "--refresh",
         type=_positive,
         metavar="S",
-        help="redraw the table so often; by default as often as 0.1 %% of a core allow, and once a minute",
+        help="redraw the table so often; by default as often as 0.1 %% of a core allow, and once in two minutes",
     )
     parser.set_defaults(run=run)
 

@@ -52,9 +52,9 @@ class Sample:
         at: Seconds since the epoch.
         step: Of the training, where it tells.
         totals: Over the whole tree, by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
-        processes: By pid; in a ledger only those that have changed.
+        processes: By pid, none where not all of them was read; in a ledger only those that have changed.
         gone: Processes that have ended since the last sample.
-        whole: Whether all of each process was read. Else only the totals count, and only they are in a ledger.
+        whole: Whether all of each process was read. Else threads and memory in the totals are those of the last time.
     """
 
     at: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -55,7 +56,29 @@ class Following:
 
     def sample(self, step: int | None = None) -> Sample:
         """Read everything that is due."""
-        sample = self._tree.sample(step)
+        return self._sample(step, whole=False)
+
+    def _sample(self, step: int | None, *, whole: bool) -> Sample:
+        sample = self._tree.sample(step, whole=whole)
+        # In a large tree most samples are of descriptors alone: of these nothing else is asked.
+        if sample.whole:
+            self._welcome(sample)
+            if self._driver.due:
+                self._driver.do(lambda: self._read_devices(sample.at))
+        if self._on_devices:
+            used = {name: used for name, (used, _free) in self._on_devices.items()}
+            sample = replace(sample, totals={**sample.totals, **used})
+        if self._tree.pids:
+            # When all are gone there is nothing that fell to 0.
+            self._tell(sample)
+        if sample.whole and self._limits.due:
+            self._limits.do(lambda: self._tell_limits(sample.at))
+        if sample.whole and self._look.due:
+            self._look.do(lambda: self._tell_news(sample))
+        return sample
+
+    def _welcome(self, sample: Sample) -> None:
+        """Those that are new."""
         processes = sample.processes
         if not self.history.samples:
             self._meet(processes)
@@ -63,20 +86,11 @@ class Following:
             self._tell(event)
             if isinstance(event, Came):
                 self._meet({pid: processes[pid] for pid in event.names if pid in processes})
-        if self._driver.due:
-            self._on_devices = self._driver.do(lambda: self._devices.read(processes.keys()))
-            if self._devices.note and self._devices.note not in self.history.notes:
-                self._tell(Note(sample.at, self._devices.note))
-        totals = {**sample.totals, **{name: used for name, (used, _free) in self._on_devices.items()}}
-        sample = Sample(sample.at, sample.step, totals, processes, sample.gone, sample.whole)
-        if processes:
-            # When all are gone there is nothing that fell to 0.
-            self._tell(sample)
-        if self._limits.due:
-            self._limits.do(lambda: self._tell_limits(sample))
-        if self._look.due:
-            self._look.do(lambda: self._tell_news(sample))
-        return sample
+
+    def _read_devices(self, at: float) -> None:
+        self._on_devices = self._devices.read(self._tree.pids)
+        if self._devices.note and self._devices.note not in self.history.notes:
+            self._tell(Note(at, self._devices.note))
 
     def living(self) -> tuple[int, ...]:
         """The processes that are followed and have not ended."""
@@ -88,7 +102,7 @@ class Following:
         if not self.history.ended:
             if not self._tree.ended:
                 # Of what leaks the last state is wanted, whatever it costs.
-                self._tell_news(self.sample(self.history.steps))
+                self._tell_news(self._sample(self.history.steps, whole=True))
             self._tell(Ended(time.time(), because))
             self._tree.close()
             self._devices.close()
@@ -113,17 +127,17 @@ class Following:
             self._ledger = None
             self.history.note(f"the ledger ends here, it cannot be written any more: {error.strerror}")
 
-    def _tell_limits(self, sample: Sample) -> None:
+    def _tell_limits(self, at: float) -> None:
         known = self.history.limits
         fds = {
-            pid: limit for pid in sample.processes if (limit := fd_limit(pid)) is not None and limit != known.get(pid)
+            pid: limit for pid in self._tree.pids if (limit := fd_limit(pid)) is not None and limit != known.get(pid)
         }
         room = {name: free for name, (_used, free) in self._on_devices.items()}
         because = {name: f"device {name.partition(':')[2]}" for name in room}
         memory = memory_room(self._tree.root) or memory_room(os.getpid())
         if memory is not None:
             room["rss"], because["rss"] = memory
-        self._tell(Limits(sample.at, fds, room, because))
+        self._tell(Limits(at, fds, room, because))
 
     def _tell_news(self, sample: Sample) -> None:
         found = self._newcomers.look(sample.processes)

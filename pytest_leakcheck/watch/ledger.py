@@ -13,6 +13,8 @@ from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sam
 
 # What memory must have moved by to be written again, in bytes: it moves in every sample.
 _COARSE: Final = 1 << 20
+# `json.dumps` would make one for each line.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 class LedgerError(ValueError):
@@ -39,8 +41,7 @@ class Ledger:
         """
         if isinstance(event, Sample):
             event = self._changed(event)
-        line = json.dumps(to_json(event), separators=(",", ":"), ensure_ascii=True)
-        self._file.write(line.encode() + b"\n")
+        self._file.write(_ENCODER.encode(to_json(event)).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
@@ -49,7 +50,7 @@ class Ledger:
         for pid in sample.gone:
             self._written.pop(pid, None)
         if not sample.whole:
-            return replace(sample, processes={})
+            return sample
         changed = {
             pid: reading
             for pid, reading in sample.processes.items()

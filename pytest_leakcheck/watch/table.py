@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Of one core: what a watch may take as a whole, of which a table, 5 to 15 ms each time, gets what the samples leave.
 _ALL: Final = 0.00095
 # Where they leave nothing, it is redrawn all the same, so many seconds after the last time.
-_SELDOM: Final = 60.0
+_SELDOM: Final = 120.0
 _LINES: Final = 0.0001
 _CREDIT: Final = 0.05
 # Plain lines come at ever longer distances: after 5 s, then each time half as much again, up to ten minutes.

@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from pytest_leakcheck.probes.processes import descendants, open_high
@@ -35,45 +35,60 @@ class Followed:
     """One process that is read again and again.
 
     Its files are kept open, so that a pid that is given to another process is never taken for it.
+
+    Attributes:
+        hidden: Its descriptors may not be read.
+        last: Its counters when they were last read.
     """
 
     def __init__(self, pid: int, *, keep: bool) -> None:
         """Raises `OSError` where it is gone."""
         self.pid = pid
         self.hidden = False
+        self.last = Reading(-1, 0, 0)
         self._kept = keep
-        self._last: Reading | None = None
         self._fds = self._tasks = self._statm = -1
         if keep:
             self._open()
 
-    def read(self, page: int, *, sized: bool, whole: bool) -> Reading:
+    def read(self, page: int, *, sized: bool) -> Reading:
         """Its counters.
 
         Args:
             page: Bytes of one.
             sized: The kernel tells the number of descriptors as the size of their directory.
-            whole: Read threads and memory, too; else they are those of the last time.
 
         Raises:
-            OSError: It is gone; where not all is read, that may show only the next time.
+            OSError: It is gone.
         """
         if not self._kept:
             self._open()
         try:
-            fds = -1 if self._fds < 0 else os.fstat(self._fds).st_size if sized else len(os.listdir(self._fds))
-            if self._last is not None and not whole:
-                return self._last._replace(fds=fds)
+            fds = -1 if self._fds < 0 else self._count(sized)
             _all, resident, shared, *_rest = os.pread(self._statm, 128, 0).split()
             if resident == b"0":
                 # A zombie: it has let go of everything.
                 raise ProcessLookupError(errno.ESRCH, "ended")
             threads = os.fstat(self._tasks).st_nlink - 2
-            self._last = Reading(fds, threads, (int(resident) - int(shared)) * page)
-            return self._last
+            self.last = Reading(fds, threads, (int(resident) - int(shared)) * page)
+            return self.last
         finally:
             if not self._kept:
                 self.close()
+
+    def descriptors(self, sized: bool) -> int:
+        """How many it has, 0 where that is hidden. Raises `OSError` where it is gone, which may show only in `read`."""
+        if self._kept:
+            return self._count(sized) if self._fds >= 0 else 0
+        try:
+            with contextlib.suppress(PermissionError):
+                self._fds = open_high(f"/proc/{self.pid}/fd")
+            return self._count(sized) if self._fds >= 0 else 0
+        finally:
+            self.close()
+
+    def _count(self, sized: bool) -> int:
+        return os.fstat(self._fds).st_size if sized else len(os.listdir(self._fds))
 
     @property
     def held(self) -> int:
@@ -113,7 +128,7 @@ class Tree:
         self._sized = os.stat("/proc/self/fd").st_size > 0
         self._loadavg = open_high(_LAST)
         self._last = b""
-        self._samples = 0
+        self._samples = self._fds = self._threads = self._rss = 0
         self._search = Allowance(_SEARCH, _CREDIT)
         self._followed: dict[int, Followed] = {}
         self._keep = min(MOST_KEPT, _spare() // 3)
@@ -130,33 +145,46 @@ class Tree:
         """The processes that are followed, the root first."""
         return tuple(self._followed)
 
-    def sample(self, step: int | None = None) -> Sample:
-        """Read all of them now; those that have ended since are followed no more."""
-        self._look_for_new()
-        processes: dict[int, Reading] = {}
-        gone = []
-        whole = len(self._followed) <= SMALL or self._samples % EVERY == 0
+    def sample(self, step: int | None = None, *, whole: bool = False) -> Sample:
+        """Read all of them now; those that have ended since are followed no more.
+
+        Args:
+            step: Of the training.
+            whole: Read all counters of each; else that is done where the tree is small, or something new in it, or in turn.
+        """
+        whole = self._look_for_new() or whole or len(self._followed) <= SMALL or self._samples % EVERY == 0
         self._samples += 1
+        gone = self._drop_gone(self._read if whole else self._count)
+        processes = {pid: one.last for pid, one in self._followed.items()} if whole else {}
+        if (own := processes.get(os.getpid())) is not None:
+            # A training that watches itself: what the watch holds is not the training's.
+            processes[os.getpid()] = own._replace(fds=own.fds - self._held)
+        if whole or gone:
+            readings = [one.last for one in self._followed.values()]
+            self._threads, self._rss = sum(one.threads for one in readings), sum(one.rss for one in readings)
+        fds = self._fds - (self._held if os.getpid() in self._followed else 0)
+        totals = {"fd": fds, "thread": self._threads, "process": max(0, len(self._followed) - 1), "rss": self._rss}
+        return Sample(round(time.time() * _ROUND) / _ROUND, step, totals, processes, gone, whole)
+
+    def _drop_gone(self, read: Callable[[Followed], int]) -> tuple[int, ...]:
+        """Add up the descriptors of all, and follow those no more that have ended. Returns these."""
+        fds, gone = 0, []
         for pid, one in self._followed.items():
             try:
-                processes[pid] = one.read(self._page, sized=self._sized, whole=whole)
+                fds += read(one)
             except (OSError, ValueError):
                 gone.append(pid)
         for pid in gone:
             self._followed.pop(pid).close()
-        if (own := processes.get(os.getpid())) is not None:
-            # A training that watches itself: what the watch holds is not the training's.
-            processes[os.getpid()] = own._replace(fds=own.fds - self._held)
-        readings = processes.values()
-        fds = [one.fds for one in readings]
-        totals = {
-            # One that may not be read is -1.
-            "fd": sum(fds) + fds.count(-1),
-            "thread": sum([one.threads for one in readings]),
-            "process": max(0, len(processes) - 1),
-            "rss": sum([one.rss for one in readings]),
-        }
-        return Sample(round(time.time() * _ROUND) / _ROUND, step, totals, processes, tuple(gone), whole)
+        self._fds = fds
+        return tuple(gone)
+
+    def _read(self, one: Followed) -> int:
+        # Those that may not be read are -1.
+        return max(0, one.read(self._page, sized=self._sized).fds)
+
+    def _count(self, one: Followed) -> int:
+        return one.descriptors(self._sized)
 
     @property
     def ended(self) -> bool:
@@ -178,11 +206,13 @@ class Tree:
         self._followed.clear()
         os.close(self._loadavg)
 
-    def _look_for_new(self) -> None:
+    def _look_for_new(self) -> bool:
+        """Whether there is any of which nothing is known yet."""
         last = os.pread(self._loadavg, 128, 0).split()[-1]
         if last != self._last and self._search.due:
             self._last = last
             self._search.do(self._find)
+        return bool(self._news)
 
     def _find(self) -> None:
         names = {}
