@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MODES: Final = ("default", "best")
+# What the verdict takes, without the search for the culprit.
+VERDICT: Final = "verdict"
 FORM: Final = "test_subject"
 _PYTEST: Final = ("-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider", f"{FORM}.py")
 _NUMPY: Final = "numpy==2.3.5"  # some subjects keep arrays
@@ -83,6 +85,12 @@ else:
     def test_subject(n):
         hosted.scaled(n)
 """
+
+_OURS_UNNAMED: Final = f"""
+from pytest_leakcheck.runner import Repetition
+
+Repetition._look_into = lambda self, panel: False
+{_OURS}"""
 
 # Longer warm-up, every resource.
 _OURS_BEST: Final = """
@@ -207,6 +215,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
         {
             "default": Setting(_OURS, ("--leakcheck",)),
             "best": Setting(_OURS_BEST, ("--leakcheck",)),
+            VERDICT: Setting(_OURS_UNNAMED, ("--leakcheck",)),
         },
         undecided=r" (?:inconclusive|unavailable): |^SKIPPED ",
     ),

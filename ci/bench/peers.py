@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from checkers import CHECKERS, MODES
+from checkers import CHECKERS, MODES, VERDICT
 from rows import Row, matrix, table
 from runs import Contestant, run
 from subjects import Subject, read_cases, read_corpus
@@ -111,7 +111,9 @@ def _parser() -> argparse.ArgumentParser:
     only = f"this checker and plain pytest; may be repeated; one of {', '.join(peers)}"
     parser.add_argument("--only", action="append", choices=peers, metavar="CHECKER", help=only)
     parser.add_argument("--case", action="append", metavar="NAME", help="this case; may be repeated")
-    parser.add_argument("--mode", choices=(*MODES, "both"), default="default", help="which settings (default: default)")
+    parser.add_argument(
+        "--mode", choices=(*MODES, "both", VERDICT), default="default", help="which settings (default: default)"
+    )
     parser.add_argument("--corpus", type=Path, help="a folder of cases, a module each (default: tests/cases)")
     parser.add_argument("--dir", type=Path, default=ROOT / ".venv" / "peers", help="where the environments are")
     parser.add_argument("--python", default=sys.executable, help="what they are made with (default: this one)")
