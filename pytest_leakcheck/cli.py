@@ -6,9 +6,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from pytest_leakcheck.exits import INTERRUPTED
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns the exit status."""
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        # Where a command makes more of it than that, it does so itself.
+        print("pytest-leakcheck: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str]) -> int:
     from leakcheck_incidents.batch_size import commands as factors_command
     from pytest_leakcheck.page import command as report_command
     from pytest_leakcheck.repro import command as repro_command
@@ -20,8 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for command in (repro_command, watch_command, report_command, factors_command):
         command.add_parser(commands)
-    words, to_start = watch_command.split_command(sys.argv[1:] if arguments is None else arguments)
-    given = parser.parse_args(words, argparse.Namespace(to_start=to_start))
+    words, to_start = watch_command.split_command(arguments)
+    given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))
+    if to_start and given.command != "watch":
+        unknown += ["--", *to_start]
+    if unknown:
+        # Said by the command that they were meant for, with how it is used.
+        commands.choices[given.command].error(f"it takes no {' '.join(unknown)}")
     status: int = given.run(given)
     return status
 

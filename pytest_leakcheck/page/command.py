@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_leakcheck.exits import CANNOT, WRONG_USE
+
 if TYPE_CHECKING:
     from pytest_leakcheck.page.values import Page
 
-WRONG_USE: Final = 2
-SOMETHING_MISSING: Final = 3
 _NEEDS: Final = ("jinja2", "matplotlib")
 # A ledger's first line says so; what pytest wrote begins otherwise, on a line of its own.
 _LEDGER: Final = '"watch":'
@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
     """Make the page. Returns the exit status: 0, 2 where the file is not one that it knows, 3 where an extra is missing."""
     if missing := missing_for_page():
         print(f"pytest-leakcheck report: {missing}", file=sys.stderr)
-        return SOMETHING_MISSING
+        return CANNOT
     from pytest_leakcheck.page.render import write_page
 
     try:

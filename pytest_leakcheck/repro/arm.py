@@ -89,7 +89,7 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower
 
     They have nothing in common: each has processes, a Hub and a device of its own, and nothing that is counted depends on
     how fast it runs. So as many run at a time as there are cores. An interrupt (Ctrl-C) ends them and all that they have
-    started; what they came to until then is returned, and nothing of those that were still to come.
+    started; what they came to until then is returned, also of those that were still to come, which is nothing.
 
     Args:
         incident: What to run.
@@ -105,18 +105,20 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower
         try:
             while waiting or any(one.runs for one in started):
                 free = cores - sum(one.runs for one in started)
-                started += [ending.enter_context(_started(incident, arm, options)) for arm in waiting[:free]]
-                del waiting[:free]
+                with _interrupt_later():
+                    started += [ending.enter_context(_started(incident, arm, options)) for arm in waiting[:free]]
+                    del waiting[:free]
                 follower([event for one in started for event in next(one.told)])
                 time.sleep(_LOOK)
         except KeyboardInterrupt:
-            interrupted = {one.arm for one in started if one.runs}
+            interrupted = {*waiting, *(one.arm for one in started if one.runs)}
             _interrupt([one.process for one in started])
         finally:
             for one in started:
                 _end(one.process)
         follower([event for one in started for event in next(one.told)])
-        return tuple(one.run(interrupted=one.arm in interrupted) for one in started)
+        runs = [one.run(interrupted=one.arm in interrupted) for one in started]
+        return (*runs, *(Run(arm, -signal.SIGINT, "", interrupted=True) for arm in waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,19 @@ def _events(file: TextIO) -> Iterator[list[Event]]:
 
 def _report(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+@contextlib.contextmanager
+def _interrupt_later() -> Iterator[None]:
+    """Ctrl-C in here takes effect when it is over: what has just been started must be known, to be ended."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came and callable(before):
+        before(signal.SIGINT, None)
 
 
 def _interrupt(processes: Sequence[subprocess.Popen[bytes]]) -> None:

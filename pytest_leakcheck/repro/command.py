@@ -14,6 +14,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from pytest_leakcheck.exits import CANNOT, INTERRUPTED, WRONG_USE
 from pytest_leakcheck.page.command import missing_for_page
 from pytest_leakcheck.repro.arm import Follower, Options, Run, run_arms
 from pytest_leakcheck.repro.difference import difference
@@ -29,10 +30,6 @@ ALL: Final = "all"
 # As pytest's own, where one arm is run: 0 green, 1 red. With several 0 says that each came out as it must.
 AS_IT_MUST: Final = 0
 NOT_AS_IT_MUST: Final = 1
-WRONG_USE: Final = 2
-SOMETHING_MISSING: Final = 3
-# As a shell says of what SIGINT has ended.
-INTERRUPTED: Final = 130
 
 
 class WrongUse(ValueError):
@@ -79,7 +76,7 @@ def run(given: argparse.Namespace) -> int:
         return WRONG_USE
     if incident.missing:
         print(f"{incident.name}: {_state(incident)}", file=sys.stderr)
-        return SOMETHING_MISSING
+        return CANNOT
     file = sys.stderr if given.json else sys.stdout
     results = [check_arm(incident, one, changed=options.is_changed) for one in _run(incident, arms, options, file)]
     diff = difference(incident)

@@ -17,6 +17,7 @@ from typing import Any, Final, TextIO
 
 import psutil
 
+from pytest_leakcheck.exits import CANNOT, WRONG_USE
 from pytest_leakcheck.report.json import check_writable
 from pytest_leakcheck.watch.following import Following, default_ledger
 from pytest_leakcheck.watch.ledger import Ledger
@@ -25,8 +26,6 @@ from pytest_leakcheck.watch.table import Lines, Screen, live_table
 from pytest_leakcheck.watch.tree import WatchError
 from pytest_leakcheck.watch.words import last_lines
 
-WRONG_USE: Final = 2
-CANNOT: Final = 3
 # A shell's word for a command that was not found, and for one that may not be run.
 _NOT_FOUND: Final = 127
 _NOT_RUN: Final = 126

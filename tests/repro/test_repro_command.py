@@ -57,6 +57,22 @@ def test_wrong_use_is_told_before_anything_runs(tmp_path: Path, arguments: list[
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["repro", "pyav_loader", "--json", "x.json"], "repro: error: it takes no x.json"),
+        (["repro", "pyav_loader", "--", "train.py"], "repro: error: it takes no -- train.py"),
+        (["report", "watch.jsonl", "--arm", "leaky"], "report: error: it takes no --arm leaky"),
+    ],
+)
+def test_what_a_command_does_not_take_is_told_by_that_command(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = shell(*arguments, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"usage: pytest-leakcheck {arguments[0]} ")
+    assert done.stderr.endswith(f"pytest-leakcheck {said}\n")
+    assert not list(tmp_path.iterdir())
+
+
 class Words(HTMLParser):
     """The text of a page."""
 

@@ -19,7 +19,7 @@ LAYERS = (
     {"repro.course", "repro.outcome"},
     {"repro.arm"},
     {"repro.difference", "repro.feed", "page.command"},
-    {"repro"},
+    {"repro", "exits"},
     {"watch.told"},
     {"watch.table", "watch.training"},
     {"watch.words"},
