@@ -8,8 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import SimpleNamespace
 from typing import IO
 
 import psutil
@@ -17,11 +15,10 @@ import pytest
 
 from pytest_leakcheck.probes.processes import open_high
 from pytest_leakcheck.watch import tree as tree_module
-from pytest_leakcheck.watch.devices import Devices
 from pytest_leakcheck.watch.events import Came, Note, Reading, Sample
 from pytest_leakcheck.watch.following import Following
 from pytest_leakcheck.watch.newcomers import REST, Newcomers
-from pytest_leakcheck.watch.room import fd_limit, memory_room
+from pytest_leakcheck.watch.room import fd_limit
 from pytest_leakcheck.watch.tree import Tree, WatchError
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
@@ -161,6 +158,23 @@ def test_of_a_large_tree_memory_is_read_now_and_then(
     assert tree.ended
 
 
+def test_beyond_so_many_processes_their_files_are_opened_each_time(
+    puppet: Puppet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "SMALL", 0)
+    monkeypatch.setattr(tree_module, "MOST_KEPT", 0)
+    held = psutil.Process().num_fds()
+    with contextlib.closing(Tree(puppet.pid)) as tree:
+        before = tree.sample()
+        puppet.tell("open 7")
+        after = tree.sample()
+        assert psutil.Process().num_fds() == held + 1
+        assert (before.whole, after.whole) == (True, False)
+        assert after.totals["fd"] - before.totals["fd"] == 7
+        puppet.end()
+        assert tree.sample().gone == (puppet.pid,)
+
+
 def test_files_are_given_back(puppet: Puppet) -> None:
     before = psutil.Process().num_fds()
     for _ in range(3):
@@ -194,17 +208,24 @@ def test_descriptors_that_may_not_be_read_are_told(puppet: Puppet, monkeypatch: 
         assert "its descriptors may not be read" in note.text
         sample = tree.sample()
         assert sample.processes[puppet.pid].fds == -1
-        assert sample.totals["fd"] == 0
-        assert sample.totals["rss"] > 0
+        monkeypatch.setattr(tree_module, "SMALL", 0)
+        for one in (sample, tree.sample()):
+            assert one.totals["fd"] == 0
+            assert one.totals["rss"] == sample.totals["rss"] > 0
+        assert not one.whole
 
 
-def test_a_process_that_watches_itself_does_not_count_the_watch() -> None:
+def test_a_process_that_watches_itself_does_not_count_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.closing(Tree(os.getpid())) as tree:
         first = tree.sample().processes[os.getpid()].fds
         child = subprocess.Popen(["sleep", "60"])
         try:
             until(tree.sample, lambda sample: sample.totals["process"] >= 1)
             assert tree.sample().processes[os.getpid()].fds == first
+            monkeypatch.setattr(tree_module, "SMALL", 0)
+            list(tree.events())
+            totals = [tree.sample().totals["fd"] for _ in range(tree_module.EVERY + 1)]
+            assert len(set(totals)) == 1
         finally:
             child.kill()
             child.wait()
@@ -253,105 +274,3 @@ def test_the_limit_of_another_process(puppet: Puppet) -> None:
     assert fd_limit(puppet.pid) == psutil.Process(puppet.pid).rlimit(psutil.RLIMIT_NOFILE)[0]
     puppet.end()
     assert fd_limit(puppet.pid) is None
-
-
-GIB = 1 << 30
-
-
-def fake_proc(folder: Path, cgroup: str, files: dict[str, str]) -> None:
-    (folder / "proc" / "7").mkdir(parents=True)
-    (folder / "proc" / "7" / "cgroup").write_text(cgroup, encoding="utf-8")
-    (folder / "proc" / "meminfo").write_text(
-        f"MemTotal: {64 << 20} kB\nMemAvailable: {10 << 20} kB\n", encoding="utf-8"
-    )
-    for name, text in files.items():
-        path = folder / "cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "files", "room"),
-    [
-        ("0::/\n", {}, (10 * GIB, "memory of the machine")),
-        ("0::/job\n", {"job/memory.max": "max", "job/memory.current": "5"}, (10 * GIB, "memory of the machine")),
-        (
-            "0::/job/rank\n",
-            {
-                "job/memory.max": f"{4 * GIB}",
-                "job/memory.current": f"{3 * GIB}",
-                "job/memory.stat": f"inactive_file {GIB}\n",
-            },
-            (2 * GIB, "cgroup job"),
-        ),
-        (
-            "4:memory:/job\n0::/\n",
-            {"memory/job/memory.limit_in_bytes": f"{2 * GIB}", "memory/job/memory.usage_in_bytes": f"{GIB}"},
-            (GIB, "cgroup job"),
-        ),
-        (
-            "4:memory:/job\n",
-            {"memory/job/memory.limit_in_bytes": f"{(1 << 63) - 4096}", "memory/job/memory.usage_in_bytes": "1"},
-            (10 * GIB, "memory of the machine"),
-        ),
-        ("0::/far\n", {"memory.max": f"{3 * GIB}", "memory.current": f"{4 * GIB}"}, (0, "cgroup cgroup")),
-    ],
-    ids=["none", "unlimited", "version 2, above", "version 1", "version 1, unlimited", "container"],
-)
-def test_room_for_memory(tmp_path: Path, cgroup: str, files: dict[str, str], room: tuple[int, str]) -> None:
-    fake_proc(tmp_path, cgroup, files)
-    assert memory_room(7, tmp_path / "proc", tmp_path / "cgroup") == room
-
-
-class FakeNvml:
-    """Two devices; the first is used by process 7 and another, the second by the other alone."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, *, lost: bool = False) -> None:
-        self.lost = lost
-        self.ended = 0
-
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
-        pass
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.ended += 1
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
-        if self.lost:
-            raise self.NVMLError("GPU is lost")
-        return SimpleNamespace(used=5 * GIB + handle, free=3 * GIB + handle)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:  # noqa: N802
-        other = SimpleNamespace(pid=8, usedGpuMemory=GIB)
-        return [other] if handle else [SimpleNamespace(pid=7, usedGpuMemory=2 * GIB), other]
-
-
-def test_device_memory_is_that_of_the_processes() -> None:
-    nvml = FakeNvml()
-    devices = Devices(nvml)
-    assert devices.read([7]) == {"vram:0": (2 * GIB, 3 * GIB)}
-    assert devices.note == ""
-    devices.close()
-    devices.close()
-    assert nvml.ended == 1
-
-
-def test_unknown_to_the_driver_whole_devices_are_told() -> None:
-    devices = Devices(FakeNvml())
-    assert devices.read([99]) == {"vram:0": (5 * GIB, 3 * GIB), "vram:1": (5 * GIB + 1, 3 * GIB + 1)}
-    assert "that of all processes" in devices.note
-
-
-def test_a_device_that_is_lost_is_told() -> None:
-    devices = Devices(FakeNvml(lost=True))
-    assert devices.read([7]) == {}
-    assert devices.note == "device 1 does not answer: GPU is lost"
