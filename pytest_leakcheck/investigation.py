@@ -42,6 +42,7 @@ from pytest_leakcheck.attribution.source import text_of
 from pytest_leakcheck.attribution.tensors import tensor_kinds
 from pytest_leakcheck.attribution.things import pieces_of, things_of
 from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.ratchet import middle
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.verdict import Verdict
 
@@ -226,8 +227,7 @@ class Investigation:
             return slope
         readings = self._panel.series(self._verdict.resource).readings
         rises = [after - before for before, after in pairwise(readings) if after > before]
-        # A middle one; `statistics` would take 3 ms to load.
-        return min(1.0, slope / sorted(rises)[len(rises) // 2]) if rises else 1.0
+        return min(1.0, slope / middle(rises)) if rises else 1.0
 
     def _find_keeper(self, container: Any) -> Generator[None, None, None]:
         """The line that puts it into its owner, which need not be the one that makes it."""

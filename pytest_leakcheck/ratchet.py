@@ -125,10 +125,11 @@ def is_steady(readings: Sequence[int]) -> bool:
     late, earlier = steps[n // 2 :], steps[n // 8 : n // 2]
     if sum(step > 0 for step in late) < _STEADY * len(late) or not earlier:
         return False
-    return _middle(late) >= _STEADY * _middle(earlier)
+    return middle(late) >= _STEADY * middle(earlier)
 
 
-def _middle(steps: Sequence[int]) -> int:
+def middle(steps: Sequence[int]) -> int:
+    """The median; of an even number the upper one of the two."""
     # `statistics` would take 5 ms to load.
     return sorted(steps)[len(steps) // 2]
 

@@ -62,7 +62,7 @@ def _function_of(site: Site) -> str:
 
 
 def _loaded_function(site: Site) -> str:
-    """Of the harness, asked of the module itself: to parse pytest's takes 10 to 50 ms, and only its functions matter."""
+    """Of the harness, asked of the module itself: to parse pytest's takes 4 to 16 ms, and only its functions matter."""
     modules = [one for one in list(sys.modules.values()) if type(one) is ModuleType]
     things = (one for module in modules if vars(module).get("__file__") == site.file for one in vars(module).values())
     for code in (one.__code__ for one in things if type(one) is FunctionType):

@@ -63,7 +63,8 @@ class Notices:
         self._open()
 
     def _open(self) -> None:
-        kept = _kept.pop(os.getpid(), -1)
+        self._process = os.getpid()
+        kept = _kept.pop(self._process, -1)
         # By then the program may have closed it, by a range of numbers, and given the number to another file.
         self._queue = (
             kept if _is_queue(kept) else lift(_checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)))
@@ -103,14 +104,15 @@ class Notices:
     def close(self) -> None:
         if not _is_queue(self._queue):
             return
-        if os.getpid() in _kept:
+        # A child that was forked shares the queue: what it let go of would be lost to its parent, too.
+        if self._process != os.getpid() or self._process in _kept:
             os.close(self._queue)
             return
         for watch in self._paths:
             self._libc.inotify_rm_watch(self._queue, watch)
         # That is told as well.
         self.take()
-        _kept[os.getpid()] = self._queue
+        _kept[self._process] = self._queue
 
 
 # By process: one that is forked must not take from its parent's.

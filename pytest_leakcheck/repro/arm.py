@@ -111,7 +111,7 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower
                 follower([event for one in started for event in next(one.told)])
                 time.sleep(_LOOK)
         except KeyboardInterrupt:
-            interrupted = {*waiting, *(one.arm for one in started if one.runs)}
+            interrupted = {one.arm for one in started if one.runs}
             _interrupt([one.process for one in started])
         finally:
             for one in started:

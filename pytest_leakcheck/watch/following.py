@@ -54,11 +54,8 @@ class Following:
         """Whether the root is gone, or the watch was ended."""
         return self._tree.ended or bool(self.history.ended)
 
-    def sample(self, step: int | None = None) -> Sample:
-        """Read everything that is due."""
-        return self._sample(step, whole=False)
-
-    def _sample(self, step: int | None, *, whole: bool) -> Sample:
+    def sample(self, step: int | None = None, *, whole: bool = False) -> Sample:
+        """Read everything that is due; with ``whole``, all counters of each process in any case."""
         sample = self._tree.sample(step, whole=whole)
         # In a large tree most samples are of descriptors alone: of these nothing else is asked.
         if sample.whole:
@@ -102,7 +99,7 @@ class Following:
         if not self.history.ended:
             if not self._tree.ended:
                 # Of what leaks the last state is wanted, whatever it costs.
-                self._tell_news(self._sample(self.history.steps, whole=True))
+                self._tell_news(self.sample(self.history.steps, whole=True))
             self._tell(Ended(time.time(), because))
             self._tree.close()
             self._devices.close()

@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from pytest_leakcheck.probes.processes import descendants, open_high
@@ -64,7 +64,7 @@ class Followed:
         if not self._kept:
             self._open()
         try:
-            fds = -1 if self._fds < 0 else self._count(sized)
+            fds = self._count(sized)
             _all, resident, shared, *_rest = os.pread(self._statm, 128, 0).split()
             if resident == b"0":
                 # A zombie: it has let go of everything.
@@ -77,17 +77,19 @@ class Followed:
                 self.close()
 
     def descriptors(self, sized: bool) -> int:
-        """How many it has, 0 where that is hidden. Raises `OSError` where it is gone, which may show only in `read`."""
+        """How many it has, -1 where that is hidden. Raises `OSError` where it is gone, which may show only in `read`."""
         if self._kept:
-            return self._count(sized) if self._fds >= 0 else 0
+            return self._count(sized)
         try:
             with contextlib.suppress(PermissionError):
                 self._fds = open_high(f"/proc/{self.pid}/fd")
-            return self._count(sized) if self._fds >= 0 else 0
+            return self._count(sized)
         finally:
             self.close()
 
     def _count(self, sized: bool) -> int:
+        if self._fds < 0:
+            return -1
         return os.fstat(self._fds).st_size if sized else len(os.listdir(self._fds))
 
     @property
@@ -128,7 +130,7 @@ class Tree:
         self._sized = os.stat("/proc/self/fd").st_size > 0
         self._loadavg = open_high(_LAST)
         self._last = b""
-        self._samples = self._fds = self._threads = self._rss = 0
+        self._samples = self._threads = self._rss = 0
         self._search = Allowance(_SEARCH, _CREDIT)
         self._followed: dict[int, Followed] = {}
         self._keep = min(MOST_KEPT, _spare() // 3)
@@ -154,7 +156,7 @@ class Tree:
         """
         whole = self._look_for_new() or whole or len(self._followed) <= SMALL or self._samples % EVERY == 0
         self._samples += 1
-        gone = self._drop_gone(self._read if whole else self._count)
+        fds, gone = self._read(whole=whole)
         processes = {pid: one.last for pid, one in self._followed.items()} if whole else {}
         if (own := processes.get(os.getpid())) is not None:
             # A training that watches itself: what the watch holds is not the training's.
@@ -162,29 +164,25 @@ class Tree:
         if whole or gone:
             readings = [one.last for one in self._followed.values()]
             self._threads, self._rss = sum(one.threads for one in readings), sum(one.rss for one in readings)
-        fds = self._fds - (self._held if os.getpid() in self._followed else 0)
+        if os.getpid() in self._followed:
+            fds -= self._held
         totals = {"fd": fds, "thread": self._threads, "process": max(0, len(self._followed) - 1), "rss": self._rss}
         return Sample(round(time.time() * _ROUND) / _ROUND, step, totals, processes, gone, whole)
 
-    def _drop_gone(self, read: Callable[[Followed], int]) -> tuple[int, ...]:
-        """Add up the descriptors of all, and follow those no more that have ended. Returns these."""
+    def _read(self, *, whole: bool) -> tuple[int, tuple[int, ...]]:
+        """The descriptors of all, and who has ended and is followed no more."""
         fds, gone = 0, []
         for pid, one in self._followed.items():
             try:
-                fds += read(one)
+                count = one.read(self._page, sized=self._sized).fds if whole else one.descriptors(self._sized)
             except (OSError, ValueError):
                 gone.append(pid)
+            else:
+                # Those that may not be read are -1.
+                fds += max(0, count)
         for pid in gone:
             self._followed.pop(pid).close()
-        self._fds = fds
-        return tuple(gone)
-
-    def _read(self, one: Followed) -> int:
-        # Those that may not be read are -1.
-        return max(0, one.read(self._page, sized=self._sized).fds)
-
-    def _count(self, one: Followed) -> int:
-        return one.descriptors(self._sized)
+        return fds, tuple(gone)
 
     @property
     def ended(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,6 +142,24 @@ def test_a_kept_queue_is_not_another_process_own(paths: tuple[str, str], monkeyp
         child = Notices(paths)
     assert child._queue != parents._queue
     child.close()
+
+
+def test_a_forked_child_that_closes_takes_nothing_from_its_parent(tmp_path: Path) -> None:
+    """In a process of its own, since this one may have threads, with which it should not be forked."""
+    script = f"""
+import os
+from pytest_leakcheck.probes.changes import Notices
+following = Notices([{str(tmp_path)!r}])
+child = os.fork()
+if not child:
+    following.close()
+    os._exit(0)
+os.waitpid(child, 0)
+open({str(tmp_path / "x")!r}, "w").close()
+print(following.take() == {{{str(tmp_path)!r}}})
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_a_number_that_the_program_has_closed_and_used_is_left_alone(paths: tuple[str, str], tmp_path: Path) -> None:
