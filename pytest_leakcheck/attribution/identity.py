@@ -71,6 +71,25 @@ def take_identities() -> Identities:
     return Identities(open_targets(), running_threads(), children, of_children, tasks, _mappings())
 
 
+def open_files() -> dict[int, str]:
+    """What is open in this process by descriptor, with an identity that outlasts a change of name.
+
+    Tear-down removes ``tmp_path``, and a file that is written beside its place is moved there: the same file either way.
+    """
+    return {fd: _identity_of(fd, target) for fd, target in open_targets().items()}
+
+
+def _identity_of(fd: int, target: str) -> str:
+    if not target.startswith("/"):
+        # Of sockets and pipes the kernel tells the number of the inode.
+        return target
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return target
+    return f"{status.st_dev}:{status.st_ino}"
+
+
 def running_threads() -> dict[int, str]:
     """The threads of this process by the kernel's number: Python's with their name and what they run, others so."""
     named = {thread.native_id or 0: _thread(thread) for thread in threading.enumerate()}
@@ -130,7 +149,7 @@ def describe_target(target: str) -> str:
     if match := _ANONYMOUS.match(target):
         return match[1]
     if target.startswith("/memfd:"):
-        return f"memfd {target[7:].removesuffix(' (deleted)')}"
+        return f"memfd {target[7:]}"
     return target
 
 

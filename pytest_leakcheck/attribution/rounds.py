@@ -36,6 +36,7 @@ _WANTED: Final = 3
 _WITH_SEARCH: Final = 1.25
 # What is found must make out so much of the growth.
 _PART: Final = 0.5
+_UNSEEN: Final = "none was made in a call of this process that could be seen"
 _TOO_MUCH: Final = "it makes so many calls that they cannot all be followed"
 
 
@@ -143,7 +144,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     place = _most_common(found if unclosed else alive.values(), things)
     if place is None or place[1] < max(1.0, _PART * slope * counted):
         scattered = "they come from several places, none of which makes out half of them"
-        return Made(why=tracer.interrupted or (scattered if place else things.elsewhere))
+        return Made(why=tracer.interrupted or (scattered if place else _UNSEEN))
     arrival = place[0]
     if tracer.coarse and not _has_own(arrival.path):
         return Made(why=_TOO_MUCH)

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.identity import alive_tasks, live_children, running_threads
-from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.attribution.identity import alive_tasks, live_children, open_files, running_threads
 from pytest_leakcheck.probes.device import Vram
 
 # An object is followed so far into what it is made of.
@@ -29,6 +28,8 @@ _SAMPLE: Final = 24
 _ENDS: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
 # Their objects hold memory alone.
 _VALUES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
+# Of the standard library's types in C, those of these modules keep descriptors that they do not show.
+_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
 _MADE_BY_CLASS: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
 _namespace = type.__dict__["__dict__"].__get__
 _mro = type.__dict__["__mro__"].__get__
@@ -49,13 +50,11 @@ class Things:
     Attributes:
         count: Cheap, and another number when one has come or gone.
         list_now: All that there are, by identity, with what they are: where that changes, it is another thing.
-        elsewhere: Why none may be seen to come, though they do.
         sized: What they are is how much each takes; what grows is the sum.
     """
 
     count: Callable[[], int]
     list_now: Callable[[], Mapping[Any, str]]
-    elsewhere: str = "none was made in a call of this process that could be seen"
     sized: bool = False
 
     def weight(self, what: str) -> int:
@@ -72,9 +71,7 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
         folder: For entries of a folder, its path.
     """
     if resource == "fd":
-        return Things(
-            count, open_targets, "they are not opened in this process (a child?), or in C outside of any call"
-        )
+        return Things(count, open_files)
     if resource == "thread":
         return Things(count, lambda: dict.fromkeys(running_threads(), ""))
     if resource == "process":
@@ -174,10 +171,10 @@ def _descriptor(one: Any) -> int:
 
 
 def _is_opaque(kind: type) -> bool:
-    """Whether it is written in C, in an extension module that may keep such a thing."""
+    """Whether it is written in C, in a module that may keep such a thing."""
     # Past a metaclass, which may answer anything.
     top = str(_module(kind)).partition(".")[0]
-    if top in sys.stdlib_module_names or top in _VALUES:
+    if (top in sys.stdlib_module_names and top not in _WITH_DESCRIPTORS) or top in _VALUES:
         return False
     # The parts of what a `class` statement made are looked at instead.
     return _is_c(kind)

@@ -24,6 +24,9 @@ ROUNDS: Final = 3
 FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 
 
+_DELETED: Final = " (deleted)"
+
+
 class BusyError(RuntimeError):
     """Two measurements at once in one process would each see the other's doing."""
 
@@ -167,7 +170,10 @@ class CollectorWatch:
 
 
 def open_targets(process: str = "self") -> dict[int, str]:
-    """What each open descriptor of a process points to (empty where there is no /proc, or it may not be looked at)."""
+    """What each open descriptor of a process points to (empty where there is no /proc, or it may not be looked at).
+
+    The name is the one that it was opened under: the kernel adds " (deleted)" once the file is removed, which is dropped.
+    """
     targets: dict[int, str] = {}
     try:
         names = os.listdir(f"/proc/{process}/fd")
@@ -179,7 +185,7 @@ def open_targets(process: str = "self") -> dict[int, str]:
             names = os.listdir(f"/proc/{process}/fd")
     for name in names:
         try:
-            targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}")
+            targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED)
         except OSError:
             continue
     return targets

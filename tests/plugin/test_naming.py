@@ -12,7 +12,7 @@ from projects import Outcome, Project, line_of
 
 # Each test leaks in the line that ends in LEAK, or is kept in the one that ends in KEPT; its docstring names the owner.
 LEAKS = """
-    import asyncio, ctypes, functools, itertools, logging, mmap, os, socket, subprocess, sys, tempfile, threading
+    import asyncio, ctypes, functools, itertools, logging, mmap, os, socket, sqlite3, subprocess, sys, tempfile, threading
     import pytest
     from multiprocessing.shared_memory import SharedMemory
 
@@ -48,6 +48,36 @@ LEAKS = """
             CACHE[next(number)] = file
         else:
             file.close()
+
+    @pytest.mark.fd_budget(0)
+    def test_in_tmp_path(tmp_path):
+        '''test_leaks.CACHE'''
+        # Tear-down removes the folder before the file is looked at.
+        file = (tmp_path / "x").open("w")  # of test_in_tmp_path LEAK
+        if LEAKY:
+            CACHE[next(number)] = file
+        else:
+            file.close()
+
+    @pytest.mark.fd_budget(0)
+    def test_moved(tmp_path):
+        '''test_leaks.CACHE'''
+        file = (tmp_path / "x.part").open("w")  # of test_moved LEAK
+        (tmp_path / "x.part").rename(tmp_path / "x")
+        if LEAKY:
+            CACHE[next(number)] = file
+        else:
+            file.close()
+
+    @pytest.mark.fd_budget(0)
+    def test_database(tmp_path):
+        '''test_leaks.CACHE'''
+        database = sqlite3.connect(tmp_path / "x")  # of test_database LEAK
+        database.execute("create table frames (number)")
+        if LEAKY:
+            CACHE[next(number)] = database
+        else:
+            database.close()
 
     @pytest.mark.fd_budget(0)
     def test_loader():
@@ -197,7 +227,7 @@ NAMES = re.findall(r"def (test_\w+)", LEAKS)
 
 
 def owner_of(name: str, text: str) -> str:
-    found = re.search(rf"def {name}\(\):\n +'''(.+?)'''\n", text)
+    found = re.search(rf"def {name}\(\w*\):\n +'''(.+?)'''\n", text)
     return found[1] if found else ""
 
 

@@ -19,9 +19,11 @@ from pytest_leakcheck.attribution.identity import (
     describe_target,
     group,
     live_children,
+    open_files,
     survivors,
     take_identities,
 )
+from pytest_leakcheck.probes.collector import open_targets
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,6 @@ from pytest_leakcheck.attribution.identity import (
         ("pipe:[7]", "pipe"),
         ("anon_inode:[eventpoll]", "eventpoll"),
         ("anon_inode:inotify", "inotify"),
-        ("/memfd:frames (deleted)", "memfd frames"),
         ("/memfd:frames", "memfd frames"),
         ("/data/video_0001.mp4", "/data/video_0001.mp4"),
         ("/tmp/socket:[1]", "/tmp/socket:[1]"),
@@ -172,3 +173,19 @@ def test_a_fork_of_this_process_is_told_by_its_name_and_not_by_a_command_that_is
         os.waitpid(child, 0)
         for descriptor in (*ready, *go_on):
             os.close(descriptor)
+
+
+def test_a_file_stays_the_same_when_it_is_moved_and_removed(tmp_path: Path) -> None:
+    path = tmp_path / "part"
+    with path.open("w") as file:
+        before = open_files()[file.fileno()]
+        path.rename(tmp_path / "whole")
+        assert open_files()[file.fileno()] == before
+        (tmp_path / "whole").unlink()
+        assert open_files()[file.fileno()] == before
+        assert open_targets()[file.fileno()] == str(tmp_path / "whole")
+        number = file.fileno()
+        # A number that is used again is another file.
+        with path.open("w") as other:
+            os.dup2(other.fileno(), number)
+            assert open_files()[number] != before
