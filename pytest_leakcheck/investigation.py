@@ -66,15 +66,24 @@ class Investigation:
         kinds: Of memory and objects, what came in these iterations and is still there.
     """
 
-    def __init__(self, panel: Panel, verdict: Verdict, plain_seconds: float, deadline: float) -> None:
+    def __init__(
+        self,
+        panel: Panel,
+        verdict: Verdict,
+        plain_seconds: float,
+        deadline: float,
+        bounded: frozenset[int] = frozenset(),
+    ) -> None:
         """
         Args:
             panel: The instruments.
             verdict: A red one.
             plain_seconds: What an iteration takes.
             deadline: When no further iteration may begin, by ``time.perf_counter``.
+            bounded: Identities of caches with a bound. They grow as well, and were found not to explain the verdict.
         """
         self._panel = panel
+        self._bounded = bounded
         self._verdict = verdict
         self._schedule = Schedule(plain_seconds, deadline, self._collect)
         self._culprit = Culprit(verdict.resource)
@@ -179,7 +188,7 @@ class Investigation:
         gc.unfreeze()
         try:
             sought = self._sought(made)
-            ours = {id(came), id(sought), *_of_the_search()}
+            ours = {id(came), id(sought), *_of_the_search(), *self._bounded}
             holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
             if name in _OF_PYTHON:
                 self.kinds = kinds_of(came, self._schedule.used, _EACH * min(1.0, self._rate))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +73,7 @@ class Repetition:
         self._telling = Telling(plan.effort.most)
         self._headroom = Headroom(plan.ceiling, drives_on=drives_on)
         self._out_of_time = False
+        self._carried: dict[str, int] = {}
         self._panel: Panel | None = None
 
     def follow(self, gauges: Mapping[str, Callable[[], int]], budgets: tuple[Budget, ...]) -> None:
@@ -198,6 +200,7 @@ class Repetition:
     def _start(self) -> None:
         assert self._panel is not None
         self._identities = take_identities()
+        self._suspicion.start(self._identities)
         self._looks = looks(self._plan.effort.most)
         self._next_look = next(self._looks)
         self._open_phases(self._panel)
@@ -237,19 +240,44 @@ class Repetition:
         verdict = judge(panel.series(name), budget, context)
         if verdict is not None and verdict.outcome in ("leak", "over_budget"):
             # Before anything is frozen again: what was made since the start would be out of sight.
-            explained = self._suspicion.explain(panel, name)
-            if not explained and self._suspicion.begins_anew(panel, name):
-                self._verdicts.clear()
-                self._start()
+            explained = self._explained(panel, budget, context, verdict)
+            if explained is None:
                 return None
-            if not explained and not final and self._confirms_later(panel, verdict):
+            if not explained.explained and self._suspicion.begins_anew(panel, name):
+                self._begin_again()
                 return None
-            background = "" if explained else self._suspicion.background(panel, name, verdict.slope)
-            verdict = judge(panel.series(name), budget, replace(context, explained=explained, background=background))
+            if not explained.explained and not final and self._confirms_later(panel, verdict):
+                return None
+            background = "" if explained.explained else self._suspicion.background(panel, name, verdict.slope)
+            verdict = judge(panel.series(name), budget, replace(explained, background=background))
         elif verdict is not None and verdict.outcome == "inconclusive" and panel.above_start(name) > 0:
-            explained = self._suspicion.explain(panel, name)
-            verdict = judge(panel.series(name), budget, replace(context, explained=explained))
+            context = replace(context, explained=self._suspicion.explain(panel, name).text)
+            verdict = judge(panel.series(name), budget, context)
         return attest(verdict, device, final=final) if verdict is not None and device is not None else verdict
+
+    def _explained(self, panel: Panel, budget: Budget, context: Context, verdict: Verdict) -> Context | None:
+        """What else is known of growth: an innocent explanation of all of it or of a part. None where the series begins again."""
+        name = budget.resource
+        explanation = self._suspicion.explain(panel, name)
+        if not explanation.text:
+            return context
+        if isfinite(explanation.rate):
+            in_part = replace(context, explained_rate=explanation.rate)
+            rest = judge(panel.series(name), budget, in_part)
+            if _is_growth(rest):
+                return in_part
+        if _is_growth(verdict) and explanation.full and not self._out_of_time and self._suspicion.restart_when_full():
+            # What stands above the start by now still counts for a level.
+            for one in self._plan.budgets:
+                if panel.has(one.resource):
+                    self._carried[one.resource] = self._carried.get(one.resource, 0) + panel.above_start(one.resource)
+            self._begin_again()
+            return None
+        return replace(context, explained=explanation.text)
+
+    def _begin_again(self) -> None:
+        self._verdicts.clear()
+        self._start()
 
     def _confirms_later(self, panel: Panel, verdict: Verdict) -> bool:
         more = self._suspicion.confirm_in(panel, verdict.resource, verdict.slope)
@@ -270,7 +298,8 @@ class Repetition:
         self._telling.tell(panel, self._verdicts, "naming")
         # A test that has taken all of its time gets a little more.
         named = max(self._deadline, time.perf_counter() + _GRACE * self._plan.effort.max_time)
-        self._sequel = Sequel(panel, red, self._identities, self._headroom, Until(named, self._deadline))
+        until, bounded = Until(named, self._deadline), self._suspicion.bounded_owners()
+        self._sequel = Sequel(panel, red, self._identities, self._headroom, until, bounded=bounded)
         return self._sequel.begin()
 
     def _context(self, panel: Panel, name: str, final: bool) -> Context:
@@ -293,6 +322,7 @@ class Repetition:
             elsewhere=elsewhere,
             quiet_heap=self._quiet_heap,
             slack=self._suspicion.slack(name),
+            carried=self._carried.get(name, 0),
         )
 
     def _judge_exhaustion(self, panel: Panel, error: BaseException) -> None:
@@ -338,3 +368,8 @@ class Repetition:
             environment={**describe_environment(device.name if device else ""), **self._plan.process},
             phases=self._phases.take(),
         )
+
+
+def _is_growth(verdict: Verdict | None) -> bool:
+    """Whether it says that the resource grows on, and not that it stands too high."""
+    return verdict is not None and (verdict.outcome == "leak" or verdict.kind == "predicted")

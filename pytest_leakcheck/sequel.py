@@ -28,7 +28,16 @@ class Sequel:
         culprit: What is known of the cause; None until that is settled.
     """
 
-    def __init__(self, panel: Panel, red: Verdict, start: Identities, headroom: Headroom, until: Until) -> None:
+    def __init__(  # noqa: PLR0913 - what is known, one by one
+        self,
+        panel: Panel,
+        red: Verdict,
+        start: Identities,
+        headroom: Headroom,
+        until: Until,
+        *,
+        bounded: frozenset[int] = frozenset(),
+    ) -> None:
         """
         Args:
             panel: The instruments.
@@ -36,6 +45,7 @@ class Sequel:
             start: Which descriptors, threads, children and tasks there were.
             headroom: Lifted while causes are sought.
             until: The time that is left.
+            bounded: Identities of caches with a bound, which do not explain the verdict.
         """
         self._panel, self._red, self._start, self._headroom, self._until = panel, red, start, headroom, until
         self.culprit: Culprit | None = None
@@ -44,7 +54,7 @@ class Sequel:
             panel.watch.name_released(True)
         headroom.suspend()
         self._at_red = take_identities()
-        self._investigation = Investigation(panel, red, panel.seconds_per_iteration(), until.named)
+        self._investigation = Investigation(panel, red, panel.seconds_per_iteration(), until.named, bounded)
 
     def begin(self) -> bool:
         """Whether an iteration is wanted at all."""

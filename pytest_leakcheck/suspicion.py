@@ -13,10 +13,13 @@ Asked only when the numbers have made up their mind, so a test that is clean pay
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from math import inf
 from typing import Final
 
-from pytest_leakcheck.attribution.bounded import BoundedOwners, RefillingCaches, tracers_of_coverage
+from pytest_leakcheck.attribution.bounded import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
+from pytest_leakcheck.attribution.identity import Identities, new_handles, take_identities
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.ratchet import is_steady
@@ -24,6 +27,9 @@ from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.units import format_amount
 
 _RESTARTS: Final = 2
+# Caches after which the series begins again because they have become full.
+_FILLED: Final = 8
+_WITH_HANDLES: Final = frozenset({"fd", "thread", "process", "task"})
 # Seconds of one rest, and of all in one measurement.
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
@@ -45,21 +51,36 @@ _OF_A_TRACER: Final = {"heap": 1024, "object": 8, "block": 16}
 _OF_A_WAITING_THREAD: Final = {"object": 8}
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An innocent explanation of growth.
+
+    Attributes:
+        text: For the report; empty where there is none.
+        rate: How much of the growth per iteration it accounts for, in the unit of the resource; infinity for all of it.
+        full: It is a cache that has just reached its bound, so that a series which begins now stands still.
+    """
+
+    text: str = ""
+    rate: float = inf
+    full: bool = False
+
+
 class Suspicion:
     """The explanations for one measurement. Made before the first iteration.
 
     Attributes:
-        restarts: How often the series has begun anew.
+        restarts: How often the series has begun again.
     """
 
     def __init__(self, left: Mapping[str, str]) -> None:
         """Args: left: which earlier test left a thread running, by the thread's number."""
         self._threads = thread_ids()
         self._left = left
-        self.restarts = 0
+        self.restarts = self._filled = 0
         self._rested = 0.0
         self._emptied: dict[str, str] = {}
-        self._emptied_at, self._fresh = -1, 0.0
+        self._emptied_at = -1
         self._confirming: dict[str, int] = {}
         self._growing: dict[str, tuple[int, int]] = {}
         self._again_in = 0
@@ -80,26 +101,68 @@ class Suspicion:
         """By how much a level may be exceeded since Python's other threads, those that ran at the start, are elsewhere now."""
         return self._others * _OF_A_WAITING_THREAD.get(name, 0)
 
-    def explain(self, panel: Panel, name: str) -> str:
-        """What else explains the growth of a resource than a leak; empty if nothing does."""
-        filling = self._owners.filling(name, panel.above_start(name), panel.rises(name)) or self._cached(panel, name)
-        if filling:
-            return f"bounded cache still filling: {filling}"
-        return self._traced(panel, name) or self._kept_for_threads(panel, name)
+    def start(self, identities: Identities) -> None:
+        """The series begins: which descriptors, threads and the like there are, and how full owners are."""
+        self._identities = identities
+        self._owners.restart()
+
+    def explain(self, panel: Panel, name: str) -> Explanation:
+        """What else explains the growth of a resource than a leak."""
+        filling = self._owners.filling(name, self._new_handles(panel, name))
+        if filling is not None and (rate := self._explained_rate(filling, panel, name)):
+            state = "has just become full" if filling.full else "still filling"
+            return Explanation(f"bounded cache {state}: {filling.text}", rate, filling.full)
+        if cached := self._cached(panel, name):
+            return Explanation(f"bounded cache still filling: {cached}")
+        return Explanation(self._traced(panel, name) or self._kept_for_threads(panel, name))
+
+    def bounded_owners(self) -> frozenset[int]:
+        """Identities of all caches with a bound: one that fills beside a leak is not what holds it."""
+        return self._owners.identities()
+
+    def _explained_rate(self, filling: Filling, panel: Panel, name: str) -> float:
+        """How much of the growth per iteration the entries account for; 0 where that is too little to matter.
+
+        Handles are counted, so what goes beyond them is a leak. What an entry takes of memory is an estimate: it explains
+        all of the growth from half of it on, and below that nothing.
+        """
+        rate = filling.retained / panel.n
+        if find_resource(name).unit == "bytes" or name == "block":
+            return inf if 2 * filling.retained >= panel.above_start(name) else 0.0
+        return rate
+
+    def _new_handles(self, panel: Panel, name: str) -> frozenset[Hashable]:
+        """The descriptors, threads, files and the like that are there now and were not at the start."""
+        if name in panel.folders:
+            return frozenset(panel.folders[name].names())
+        if name not in _WITH_HANDLES:
+            return frozenset()
+        return new_handles(self._identities, take_identities(), name)
+
+    def restart_when_full(self) -> bool:
+        """Whether the series may begin again after a cache that has just become full; then it explains nothing more."""
+        if self._filled >= _FILLED:
+            return False
+        self._filled += 1
+        self._forget()
+        return True
 
     def begins_anew(self, panel: Panel, name: str) -> bool:
         """Whether it was an artefact of measuring: what ended late, or was frozen. Then the series must begin anew."""
-        if self.restarts >= _RESTARTS or name.startswith("gauge:"):
+        if self.restarts - self._filled >= _RESTARTS or name.startswith("gauge:"):
             return False
         stood = panel.above_start(name)
         settled = find_resource(name).scarce and panel.settle() and 2 * panel.above_start(name) <= stood
         if not settled and not self._was_frozen(panel, name):
             return False
         panel.patient = panel.patient or settled
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
         self.restarts += 1
         self._confirming.clear()
         self._growing.clear()
-        return True
 
     def _was_frozen(self, panel: Panel, name: str) -> bool:
         """Whether most of the growth is garbage that was alive when it was frozen. Then the program stays unfrozen.
@@ -205,8 +268,9 @@ class Suspicion:
             return ""
         if name not in self._emptied:
             if self._emptied_at != panel.n:
-                self._emptied_at, self._fresh = panel.n, self._caches.empty()
-            if 2 * self._fresh * panel.came_down(name) >= panel.above_start(name) > 0:
+                self._emptied_at = panel.n
+                self._caches.empty()
+            if 2 * panel.came_down(name) >= panel.above_start(name) > 0:
                 # Remembered: what was emptied counts as the harness's doing, so the series goes on as if it were there.
                 self._emptied[name] = "a cache of the standard library that empties on request (re, linecache)"
         return self._emptied.get(name, "")

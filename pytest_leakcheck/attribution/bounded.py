@@ -9,18 +9,47 @@ import re
 import sys
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
+from math import inf
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.objects import class_name
+from pytest_leakcheck.attribution.retained import retained
 from pytest_leakcheck.probes.collector import FROZEN_BY_PYTHON
 
 _LRU: Final = type(functools.lru_cache(lambda: None))
-# Values that hold nothing but themselves; an int may be a descriptor.
-_PLAIN: Final = (str, bytes, float, complex, bool, type(None), type)
-_SAMPLE: Final = 64
-# An entry may come with any amount of these.
-_ANY_SIZE: Final = ("heap", "object", "block", "arrow", "mmap", "rss", "vram")
+_OF_MEMORY: Final = frozenset({"heap", "object", "block", "arrow", "mmap", "rss", "vram"})
+_BYTES_OF_PYTHON: Final = frozenset({"heap", "rss"})
+# In C, what was returned lies in one of these.
+_LRU_ENTRY: Final = "_lru_list_elem"
+# Of what several owners hold together, one is full only if those that are full hold this share.
+_MOST: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """What bounded owners have taken in since the start.
+
+    Attributes:
+        text: The one that holds most of it, as ``lru_cache of load: 128 of 256``.
+        retained: How much of the resource the entries hold that came since the start, in its unit.
+        full: It has reached its bound and takes in no more.
+    """
+
+    text: str
+    retained: float
+    full: bool
+
+
+@dataclass(slots=True)
+class _Start:
+    """An owner at the start: how full it was, and whether it was there at all."""
+
+    owner: weakref.ref[Any]
+    filled: int
+    made_since: bool
 
 
 class BoundedOwners:
@@ -32,7 +61,7 @@ class BoundedOwners:
     """
 
     def __init__(self) -> None:
-        self._start: list[tuple[weakref.ref[Any], int]] = []
+        self._start: list[_Start] = []
         # A program may have frozen its own: what holds its caches is then listed only while it is not.
         frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
         if frozen:
@@ -49,55 +78,117 @@ class BoundedOwners:
         if frozen:
             gc.freeze()
 
-    def filling(self, resource: str, grown: int, rises: int) -> str:
-        """The owner whose filling up explains the growth, as ``name: 128 of 256``; empty if none does.
+    def restart(self) -> None:
+        """The series begins anew: only what comes from now on can explain growth."""
+        for start in self._start:
+            owner = start.owner()
+            start.filled, start.made_since = (_fill(owner) or (0, 0, ""))[0], False
+        self._views = [(views, len(views.referenced_blocks)) for views, _then in self._views]
 
-        It explains it if it is not full, can hold such a thing at all, and took in at least half as many entries as a
-        counter of things rose by; or, for memory and objects, which come in any size, half as many as it rose times.
+    def identities(self) -> frozenset[int]:
+        """Of each owner, and of the table in which an ``lru_cache`` has its entries."""
+        owners = [owner for start in self._start if (owner := start.owner()) is not None]
+        tables = [table for owner in owners if type(owner) is _LRU and (table := _table_of(owner)) is not None]
+        return frozenset(map(id, (*owners, *tables)))
+
+    def filling(self, resource: str, identities: Collection[Hashable] = ()) -> Filling | None:
+        """What owners that are not full, or have just become so, hold of a resource; None where they hold none.
+
+        Those that were there at the start add up. Of those made since, only the one that holds most counts: where they
+        multiply, that is no filling up.
 
         Args:
             resource: What grew.
-            grown: By how much it stands above the start.
-            rises: In how many iterations it rose.
+            identities: Of descriptors, threads, files and the like: those that are new.
         """
         # Owners made since the start began empty; remembered, since the collector may freeze them next.
         self._remember(gc.get_objects(), new=True)
-        least = max(1, (rises if resource in _ANY_SIZE else grown) // 2)
-        best, text = 0, ""
-        for reference, filled_then in self._start:
-            owner = reference()
-            filled, bound, name = _fill(owner) or (0, 0, "")
-            gained = filled - filled_then
-            if filled < bound and gained >= least and gained > best and _can_hold(owner, resource):
-                best, text = gained, f"{name}: {filled} of {bound}"
-        return text or self._views_of_pandas(resource, grown)
+        found: list[Filling] = []
+        of_new: list[Filling] = []
+        for start in self._start:
+            filling = _gained(start, resource, identities)
+            if filling is not None:
+                (of_new if start.made_since else found).append(filling)
+        found += sorted(of_new, key=lambda one: -one.retained)[:1]
+        found += [filling] if (filling := self._views_of_pandas(resource)) else []
+        if not found:
+            return None
+        total = sum(one.retained for one in found)
+        of_full = sum(one.retained for one in found if one.full)
+        return Filling(max(found, key=lambda one: one.retained).text, total, of_full >= _MOST * total)
 
-    def _views_of_pandas(self, resource: str, grown: int) -> str:
+    def _views_of_pandas(self, resource: str) -> Filling | None:
         """pandas keeps a weak reference for each view of a table, and clears out the dead ones from 500 on, or later."""
         gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
-        if resource not in ("object", "block") or 2 * gained < grown or not gained:
-            return ""
+        if resource not in ("object", "block") or not gained:
+            return None
         fullest = max((views for views, _then in self._views), key=lambda views: len(views.referenced_blocks))
-        return f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
+        text = f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
+        return Filling(text, gained, full=False)
 
     def _remember(self, objects: Sequence[Any], *, new: bool) -> None:
-        known = {id(owner) for reference, _filled in self._start if (owner := reference()) is not None}
+        known = {id(owner) for start in self._start if (owner := start.owner()) is not None}
         kinds = {id(kind) for kind in (_LRU, deque, _executor(), _shared_by_torch())}
         # `type()` and never `isinstance`, which runs code of lazy proxies; by identity, as to compare classes may, too.
         for candidate in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
             if id(candidate) not in known:
                 fill = _fill(candidate)
                 if fill is not None:
-                    self._start.append((weakref.ref(candidate), 0 if new else fill[0]))
+                    self._start.append(_Start(weakref.ref(candidate), 0 if new else fill[0], new))
 
 
-def _can_hold(owner: Any, resource: str) -> bool:
-    """Whether it could be what holds such things. The values of an ``lru_cache`` cannot be looked at from outside."""
-    if resource in _ANY_SIZE:
-        return True
-    if type(owner) is _executor():
-        return resource == "thread"
-    return type(owner) is not deque or not all(type(value) in _PLAIN for value in list(owner)[-_SAMPLE:])
+def _gained(start: _Start, resource: str, identities: Collection[Hashable]) -> Filling | None:
+    """What one owner has taken in of a resource; None where that is nothing."""
+    owner = start.owner()
+    filled, bound, name = _fill(owner) or (0, 0, "")
+    gained = filled - start.filled
+    if gained <= 0:
+        return None
+    if type(owner) is _executor() and resource == "thread":
+        holds: float = gained
+    elif type(owner) in (_executor(), _shared_by_torch()):
+        # Threads and tensors: memory of any amount, and nothing that is closed.
+        holds = inf if resource in _OF_MEMORY else 0
+    else:
+        holds = retained(resource, _newest(owner, filled, gained), identities) + _overhead(owner, resource, gained)
+    return Filling(f"{name}: {filled} of {bound}", holds, filled >= bound) if holds else None
+
+
+def _newest(owner: Any, filled: int, gained: int) -> list[object]:
+    """The entries that came last; of an ``lru_cache`` keys and results."""
+    if type(owner) is deque:
+        return list(owner)[-gained:]
+    table = _table_of(owner)
+    # The collector is shown keys and results from the least recently used on, and what else the cache refers to.
+    beside = (table, type(owner), getattr(owner, "__wrapped__", None), getattr(owner, "__dict__", None))
+    entries = [
+        one for one in gc.get_referents(owner) if not any(one is known for known in beside) and not _is_link(one)
+    ]
+    return entries[-round(len(entries) * gained / filled) :]
+
+
+def _is_link(one: object) -> bool:
+    return type(one) is type and class_name(one) == _LRU_ENTRY
+
+
+def _table_of(cache: Any) -> dict[Any, Any] | None:
+    """The dict in which an ``lru_cache`` looks up its entries."""
+    for one in gc.get_referents(cache):
+        if type(one) is dict and type(next(iter(one.values()), None)).__name__ == _LRU_ENTRY:
+            return one
+    return None
+
+
+def _overhead(owner: Any, resource: str, gained: int) -> float:
+    """What the owner itself takes for these entries."""
+    if type(owner) is deque:
+        # 64 entries to a block of 66 pointers (Modules/_collectionsmodule.c).
+        return 66 * 8 / 64 * gained if resource in _BYTES_OF_PYTHON else 0
+    if resource in _BYTES_OF_PYTHON:
+        table = _table_of(owner) or {}
+        return sys.getsizeof(table) * gained / max(1, len(table))
+    # An entry of its own for each.
+    return gained if resource == "block" else 0
 
 
 class RefillingCaches:
@@ -109,23 +200,22 @@ class RefillingCaches:
     def __init__(self) -> None:
         self._start = frozenset(_entries())
 
-    def empty(self) -> float:
-        """Empty them. Only done under suspicion, since the program then fills them again.
-
-        Returns:
-            The share of the entries that was not there at the start, 0 to 1.
-        """
-        now = _entries()
-        fresh = sum(1 for entry in now if entry not in self._start)
-        linecache.clearcache()
-        re.purge()
-        return fresh / len(now) if now else 0.0
+    def empty(self) -> None:
+        """Take out what was not there at the start. Only done under suspicion: the program then fills them again."""
+        for at, cache in _caches():
+            for key in [key for key in list(cache) if hash((at, key)) not in self._start]:
+                cache.pop(key, None)
 
 
-def _entries() -> list[int]:
+def _caches() -> Iterator[tuple[int, MutableMapping[Any, Any]]]:
+    """The caches, numbered. From Python 3.12 on `re` has two, and an entry may be in both."""
+    found = (getattr(re, "_cache", None), getattr(re, "_cache2", None), linecache.cache)
+    return ((at, cache) for at, cache in enumerate(found) if cache is not None)
+
+
+def _entries() -> Iterator[int]:
     """A number for each entry: holding the keys themselves would keep what is being measured."""
-    caches = (getattr(re, "_cache", {}), linecache.cache)
-    return [hash((at, key)) for at, cache in enumerate(caches) for key in list(cache)]
+    return (hash((at, key)) for at, cache in _caches() for key in list(cache))
 
 
 def _fill(owner: Any) -> tuple[int, int, str] | None:

@@ -114,6 +114,18 @@ def _tasks() -> Iterator[Any]:
     return (task for some in sets for task in list(some))
 
 
+def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
+    """The numbers of the descriptors, threads, processes or tasks that are new; a number that is used again counts."""
+    tables: dict[str, tuple[Mapping[int, str], Mapping[int, str]]] = {
+        "fd": (before.fds, after.fds),
+        "thread": (before.threads, after.threads),
+        "process": (before.children, after.children),
+        "task": (before.tasks, after.tasks),
+    }
+    then, now = tables[resource]
+    return frozenset(number for number, what in now.items() if then.get(number) != what)
+
+
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
     """What is new, by resource; a number that was reused for another target counts as new."""
     fds = group(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)

@@ -12,7 +12,7 @@ import operator
 import sys
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import compress, islice
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, Final
@@ -29,7 +29,7 @@ _PARTS: Final = 200
 
 _mro = type.__dict__["__mro__"].__get__
 _namespace = type.__dict__["__dict__"].__get__
-_basic_size = type.__dict__["__basicsize__"].__get__
+basic_size: Final[Callable[[type], int]] = type.__dict__["__basicsize__"].__get__
 _module = type.__dict__["__module__"].__get__
 _qualname = type.__dict__["__qualname__"].__get__
 
@@ -148,7 +148,7 @@ def _size(one: object, arrays: dict[int, str]) -> int:
         return amount(one, arrays)
     # What a class of the user's own would answer is its code.
     plain = any(kind is one_of for one_of in (*PAYLOAD, *CONTAINERS, int, float, complex))
-    return sys.getsizeof(one) if plain else int(_basic_size(kind))
+    return sys.getsizeof(one) if plain else basic_size(kind)
 
 
 def is_opaque(one: object) -> bool:

@@ -127,7 +127,7 @@ def _identities_in(one: object, numbers: frozenset[int], names: frozenset[str]) 
         depth += 1
         for part in level:
             kind = type(part)
-            if depth <= _NEAR and (_is_opaque(kind) or kind is mmap.mmap):
+            if depth <= _NEAR and (is_opaque_handle(kind) or kind is mmap.mmap):
                 # A mapping has a copy of the descriptor that it was made from, whose number it does not tell.
                 return None
             if id(part) in numbers:
@@ -142,6 +142,16 @@ def _identities_in(one: object, numbers: frozenset[int], names: frozenset[str]) 
         level = [part for place, part in following.items() if place not in seen]
         seen |= following.keys()
     return found
+
+
+def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool = False) -> set[Hashable]:
+    """Which of these things one object is itself; with ``by_value`` also which it is the number or the name of."""
+    found: set[Hashable] = {id(one), _descriptor(one), _name_of_semaphore(one)}
+    if by_value and type(one) is int:
+        found.add(one)
+    elif by_value and type(one) is str:
+        found.update(name for name in identities if type(name) is str and _is_name_of(one, name))
+    return found.intersection(identities)
 
 
 def _is_name_of(text: Any, name: str) -> bool:
@@ -170,22 +180,22 @@ def _descriptor(one: Any) -> int:
     return -1
 
 
-def _is_opaque(kind: type) -> bool:
+def is_opaque_handle(kind: type) -> bool:
     """Whether it is written in C, in a module that may keep such a thing."""
     # Past a metaclass, which may answer anything.
     top = str(_module(kind)).partition(".")[0]
     if (top in sys.stdlib_module_names and top not in _WITH_DESCRIPTORS) or top in _VALUES:
         return False
     # The parts of what a `class` statement made are looked at instead.
-    return _is_c(kind)
+    return is_c(kind)
 
 
 def is_of_extension(kind: type) -> bool:
     """Whether any of its bases is written in C, in an extension module: what it keeps need not be a Python object."""
-    tops = {str(_module(base)).partition(".")[0] for base in _mro(kind) if _is_c(base)}
+    tops = {str(_module(base)).partition(".")[0] for base in _mro(kind) if is_c(base)}
     return not tops <= _OBJECTS_ONLY
 
 
-def _is_c(kind: type) -> bool:
+def is_c(kind: type) -> bool:
     # A `class` statement makes a type on the heap (Py_TPFLAGS_HEAPTYPE), and leaves one of these names in it.
     return not _flags(kind) & _HEAP_TYPE or _MADE_BY_CLASS.isdisjoint(_namespace(kind))

@@ -80,6 +80,10 @@ class Folder:
         common = Counter(kind for name in self._arrived for kind in _kinds(name))
         return [f"{self.path}/{max(_kinds(name), key=common.__getitem__)}" for name in self._arrived]
 
+    def names(self) -> list[str]:
+        """The entries that count."""
+        return list(self._arrived)
+
     def relist(self, row: int) -> None:
         """List the folder; arrivals and departures are remembered as of this row."""
         began = time.monotonic_ns()

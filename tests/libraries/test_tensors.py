@@ -25,9 +25,12 @@ def test_references_to_shared_tensors_have_a_bound() -> None:
     owners = BoundedOwners()
     held = {f"storage {number}": number for number in range(40)}
     dict.update(shared_cache, held)
-    text = owners.filling("object", 80, 40)
+    filling = owners.filling("object")
+    of_processes = owners.filling("process", [1, 2])
     filled, limit = len(shared_cache), shared_cache.limit
     for key in held:
         dict.pop(shared_cache, key)
-    assert text == f"torch's references to shared storages: {filled} of {limit}"
-    assert owners.filling("object", 80, 40) == ""
+    assert filling is not None
+    assert filling.text == f"torch's references to shared storages: {filled} of {limit}"
+    assert of_processes is None
+    assert owners.filling("object") is None

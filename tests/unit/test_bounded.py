@@ -6,6 +6,8 @@ import sys
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,28 +20,44 @@ pytestmark = pytest.mark.usefixtures("frozen")
 MANY = 2000
 
 
-def test_an_lru_cache_that_fills_up_is_named_until_it_is_full() -> None:
+def text_of(owners: BoundedOwners, resource: str = "object") -> str:
+    filling = owners.filling(resource)
+    return filling.text if filling is not None else ""
+
+
+def test_an_lru_cache_that_fills_up_is_named_until_it_is_full_and_begins_again() -> None:
     @functools.lru_cache(2 * MANY)
-    def load(index: int) -> int:
-        return index
+    def load(index: int) -> list[int]:
+        return [index]
 
     load(-1)
     owners = BoundedOwners()
-    assert "load" not in owners.filling("heap", 1, 1)
+    assert "load" not in text_of(owners)
     for index in range(MANY):
         load(index)
-    assert owners.filling("heap", 1, 1) == (
-        "lru_cache of test_an_lru_cache_that_fills_up_is_named_until_it_is_full.<locals>.load: 2001 of 4000"
+    filling = owners.filling("object")
+    assert filling is not None
+    assert filling.text == (
+        "lru_cache of test_an_lru_cache_that_fills_up_is_named_until_it_is_full_and_begins_again.<locals>.load: 2001 of 4000"
     )
+    assert filling.retained == pytest.approx(MANY, rel=0.02)
+    assert not filling.full
     for index in range(3 * MANY):
         load(index)
-    assert "load" not in owners.filling("heap", 1, 1)
+    full = owners.filling("object")
+    assert full is not None
+    assert full.full
+    assert full.retained == pytest.approx(2 * MANY, rel=0.02)
+    owners.restart()
+    for index in range(3 * MANY, 4 * MANY):
+        load(index)
+    assert "load" not in text_of(owners)
 
 
 def test_a_cache_that_the_program_has_frozen_is_named() -> None:
     @functools.lru_cache(2 * MANY)
-    def load(index: int) -> int:
-        return index
+    def load(index: int) -> list[int]:
+        return [index]
 
     gc.freeze()
     frozen = gc.get_freeze_count()
@@ -47,34 +65,38 @@ def test_a_cache_that_the_program_has_frozen_is_named() -> None:
     assert gc.get_freeze_count() >= frozen
     for index in range(MANY):
         load(index)
-    assert "load: 2000 of 4000" in owners.filling("heap", 1, 1)
+    assert "load: 2000 of 4000" in text_of(owners)
 
 
 def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
     owners = BoundedOwners()
-    recent: deque[int] = deque(range(MANY), maxlen=2 * MANY)
-    assert owners.filling("heap", 1, 1) == "deque(maxlen): 2000 of 4000"
-    recent.extend(range(MANY))
-    assert "deque" not in owners.filling("heap", 1, 1)
+    recent = deque(([i] for i in range(MANY)), maxlen=2 * MANY)
+    filling = owners.filling("object")
+    assert filling is not None
+    assert (filling.text, filling.retained, filling.full) == ("deque(maxlen): 2000 of 4000", MANY, False)
+    recent.extend([i] for i in range(MANY))
+    full = owners.filling("object")
+    assert full is not None
+    assert (full.text, full.retained, full.full) == ("deque(maxlen): 4000 of 4000", 2 * MANY, True)
 
 
 def test_what_has_no_bound_explains_nothing() -> None:
     @functools.lru_cache(None)
-    def load(index: int) -> int:
-        return index
+    def load(index: int) -> list[int]:
+        return [index]
 
-    endless: deque[int] = deque()
+    endless: deque[list[int]] = deque()
     owners = BoundedOwners()
     for index in range(MANY):
         load(index)
-    endless.extend(range(MANY))
-    assert owners.filling("heap", 1, 1) == ""
+    endless.extend([i] for i in range(MANY))
+    assert text_of(owners) == ""
 
 
 def test_what_stands_still_explains_nothing() -> None:
-    half_full: deque[int] = deque(range(MANY), maxlen=2 * MANY)
+    half_full = deque(([i] for i in range(MANY)), maxlen=2 * MANY)
     owners = BoundedOwners()
-    assert owners.filling("heap", 1, 1) == ""
+    assert text_of(owners) == ""
     assert len(half_full) == MANY
 
 
@@ -84,46 +106,56 @@ def test_an_executor_below_its_workers_is_named() -> None:
         owners = BoundedOwners()
         for _ in range(3):
             executor.submit(held.wait)
-        assert owners.filling("thread", 3, 3) == "ThreadPoolExecutor: 3 of 4"
-        executor.submit(held.wait)
-        assert owners.filling("heap", 1, 1) == ""
+        assert text_of(owners, "thread") == "ThreadPoolExecutor: 3 of 4"
+        # It has threads, and opens nothing.
+        assert text_of(owners, "fd") == ""
         held.set()
 
 
 def test_an_owner_that_is_gone_is_forgotten() -> None:
-    gone: deque[int] = deque(maxlen=2 * MANY)
+    gone: deque[list[int]] = deque(maxlen=2 * MANY)
     owners = BoundedOwners()
-    gone.extend(range(MANY))
+    gone.extend([i] for i in range(MANY))
     del gone
-    assert owners.filling("heap", 1, 1) == ""
+    assert text_of(owners) == ""
 
 
-def test_an_owner_must_have_taken_in_half_of_what_grew() -> None:
+def test_owners_that_multiply_do_not_add_up_and_those_that_were_there_do() -> None:
+    before = [deque[object](maxlen=50) for _ in range(2)]
     owners = BoundedOwners()
-    made = [deque([object()], maxlen=50) for _ in range(20)]
-    # Each of them gained one: they multiply, and that is no filling up.
-    assert owners.filling("fd", 20, 20) == ""
-    one: deque[object] = deque((object() for _ in range(20)), maxlen=50)
-    assert owners.filling("fd", 20, 20) == "deque(maxlen): 20 of 50"
+    made = [deque([[1]], maxlen=50) for _ in range(20)]
+    filling = owners.filling("object")
+    assert filling is not None
+    assert filling.retained == 1
+    for one in before:
+        one.extend([i] for i in range(10))
+    both = owners.filling("object")
+    assert both is not None
+    assert both.retained == 20 + 1
     assert len(made) == 20
-    assert len(one) == 20
 
 
-def test_an_owner_must_be_able_to_hold_it() -> None:
+def test_an_owner_explains_descriptors_only_where_it_holds_them(tmp_path: Path) -> None:
+    log: deque[object] = deque(maxlen=100)
     owners = BoundedOwners()
-    words: deque[str] = deque(("word" for _ in range(20)), maxlen=50)
-    assert owners.filling("thread", 20, 20) == ""
-    assert owners.filling("heap", 20, 20) == "deque(maxlen): 20 of 50"
-    assert len(words) == 20
-
-
-def test_an_owner_that_took_in_one_explains_no_growth_of_memory_that_goes_on() -> None:
-    owners = BoundedOwners()
-    one: deque[object] = deque([object()], maxlen=50)
-    assert owners.filling("heap", 10**6, 200) == ""
-    one.extend(object() for _ in range(49 - 1))
-    assert owners.filling("heap", 10**6, 98) == "deque(maxlen): 49 of 50"
-    assert owners.filling("heap", 10**6, 100) == ""
+    with ExitStack() as stack:
+        files = [stack.enter_context((tmp_path / str(i)).open("w")) for i in range(20)]
+        numbers = [file.fileno() for file in files]
+        # Numbers of descriptors in plain data: to evict them closes nothing.
+        log.extend({"id": number, "status": 200} for number in numbers)
+        assert owners.filling("fd", numbers) is None
+        # Nor do those of requests, though they overlap.
+        log.extend(number - 5 for number in numbers)
+        assert owners.filling("fd", numbers) is None
+        log.extend(files[:15])
+        filling = owners.filling("fd", numbers)
+        assert filling is not None
+        assert filling.retained == 15
+        log.clear()
+        log.extend(numbers)
+        by_number = owners.filling("fd", numbers)
+        assert by_number is not None
+        assert by_number.retained == 20
 
 
 class BlockValuesRefs:
@@ -138,9 +170,10 @@ def test_references_to_views_that_pandas_clears_out_later_are_named(monkeypatch:
     monkeypatch.setitem(sys.modules, "pandas._libs.internals", SimpleNamespace(BlockValuesRefs=BlockValuesRefs))
     column = BlockValuesRefs()
     owners = BoundedOwners()
-    assert owners.filling("object", 200, 200) == ""
+    assert owners.filling("object") is None
     column.referenced_blocks.extend(object() for _ in range(180))
-    assert owners.filling("object", 200, 200) == "pandas' references to views: 180 of 500"
-    # A leak of more than that, and one of bytes, is not explained by them.
-    assert owners.filling("object", 400, 200) == ""
-    assert owners.filling("heap", 200, 200) == ""
+    filling = owners.filling("object")
+    assert filling is not None
+    assert (filling.text, filling.retained) == ("pandas' references to views: 180 of 500", 180)
+    # Bytes are not explained by them.
+    assert owners.filling("heap") is None

@@ -95,6 +95,7 @@ LAYERS = (
         "attribution.peak",
         "attribution.profiled",
         "attribution.references",
+        "attribution.retained",
         "attribution.roots",
         "attribution.rounds",
         "attribution.site",
