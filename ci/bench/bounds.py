@@ -1,0 +1,89 @@
+"""Caches with every bound from 4 to 700, judged as they fill. In: a step. Out: verdicts by kind of cache, exit 1 on a red.
+
+A cache that fills grows like a leak up to its bound. Whether it is told from one must not depend on where the looks lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gc
+import itertools
+import resource
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.plan import Effort, Plan
+from pytest_leakcheck.resources import RESOURCES
+from pytest_leakcheck.result import RED, Result
+from pytest_leakcheck.runner import Repetition
+
+BOUNDS: Final = range(4, 701)
+
+
+def lru_of(make: Callable[[int], Any], bound: int) -> Callable[[], object]:
+    numbers, load = itertools.count(10_000), functools.lru_cache(bound)(make)
+    return lambda: load(next(numbers))
+
+
+def deque_of(make: Callable[[int], Any], bound: int) -> Callable[[], object]:
+    numbers, entries = itertools.count(10_000), deque[Any](maxlen=bound)
+    return lambda: entries.append(make(next(numbers)))
+
+
+def open_null(_number: int) -> object:
+    return open("/dev/null")  # noqa: PTH123 - closed when it is evicted
+
+
+CACHES: Final[dict[str, Callable[[int], Callable[[], object]]]] = {
+    "lru_cache of ints": functools.partial(lru_of, lambda number: number),
+    "lru_cache of lists": functools.partial(lru_of, lambda number: [number]),
+    "lru_cache of 2,000 bytes": functools.partial(lru_of, lambda _number: bytes(2000)),
+    "lru_cache of open files": functools.partial(lru_of, open_null),
+    "deque of open files": functools.partial(deque_of, open_null),
+    "deque of dicts": functools.partial(deque_of, lambda number: {"id": number}),
+}
+
+
+def judge(work: Callable[[], object]) -> Result:
+    budgets = tuple(Budget(name, explicit=False) for name, one in RESOURCES.items() if one.default)
+    repetition = Repetition(Plan("bounds", budgets, Effort()))
+    repetition.begin()
+    work()
+    while repetition.iteration_done():
+        work()
+    return repetition.end()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--step", type=int, default=1, help="take every n-th bound")
+    step = parser.parse_args().step
+    # Files that are evicted are closed by being dropped.
+    warnings.simplefilter("ignore", ResourceWarning)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    reds = 0
+    for name, make in CACHES.items():
+        began, counts = time.perf_counter(), Counter[str]()
+        for bound in BOUNDS[::step]:
+            verdicts = judge(make(bound)).verdicts
+            wrong = [verdict for verdict in verdicts if verdict.outcome in RED]
+            for verdict in wrong:
+                print(f"  {name}, bound {bound}: {verdict.resource} {verdict.outcome}: {verdict.reason}")
+            still = any(verdict.outcome == "inconclusive" for verdict in verdicts)
+            counts["red" if wrong else "inconclusive" if still else "ok"] += 1
+            reds += bool(wrong)
+            gc.collect()
+        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        print(f"{name:<26} {told}  ({time.perf_counter() - began:.0f} s)", flush=True)
+    print(f"{reds} red of {len(CACHES) * len(BOUNDS[::step])}")
+    return int(reds > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
