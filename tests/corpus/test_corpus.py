@@ -17,38 +17,10 @@ from cases.catalog import ARMS, CATALOG
 from projects import ROOT, UNNAMED, Outcome, Project
 from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.result import RED
+from sessions import ARMS_CONFTEST, ARMS_SESSION, HURRIED, REVERSED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll")
 
-CONFTEST: Final = """
-    import pytest
-    from cases.catalog import ARMS
-
-    @pytest.fixture(scope="module")
-    def arm(request):
-        case, call = ARMS[request.param]
-        case.setup()
-        yield call
-        case.teardown()
-"""
-SESSION: Final = """
-    import pytest
-
-    @pytest.mark.leakcheck
-    @pytest.mark.parametrize("arm", {arms}, indirect=True)
-    def test_arm(arm): arm()
-"""
-# What is held for good is waited for in vain: a shorter time says the same.
-HURRIED: Final = """
-    from pytest_leakcheck import settling
-
-    def pytest_configure():
-        assert settling._SETTLE > 0.3
-        settling._SETTLE = 0.3
-"""
-REVERSED: Final = """
-    def pytest_collection_modifyitems(items): items.reverse()
-"""
 # Other programs write where the cases do: at their own pace, and without a thought for who counts.
 FOREIGN: Final = """
     import itertools, os, sys, threading
@@ -84,8 +56,8 @@ def arms_of(name: str) -> list[str]:
 
 def run(project: Project, name: str) -> Outcome:
     conftest, arguments = RUNS[name]
-    project.write("conftest.py", CONFTEST + conftest)
-    project.write("test_it.py", SESSION.format(arms=arms_of(name)))
+    project.write("conftest.py", ARMS_CONFTEST + conftest)
+    project.write("test_it.py", ARMS_SESSION.format(arms=arms_of(name)))
     temporary = project.folder / "tmp"
     temporary.mkdir()
     cases = str(ROOT / "tests")

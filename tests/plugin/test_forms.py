@@ -5,81 +5,10 @@ from __future__ import annotations
 import pytest
 
 from projects import Project
-
-FORMS = """
-    import asyncio, os, unittest
-    import pytest
-
-    KEPT = []
-
-    def work():
-        file = os.open(__file__, os.O_RDONLY)
-        {after}
-
-    @pytest.mark.fd_budget(0)
-    def test_function():
-        work()
-
-    @pytest.mark.fd_budget(0)
-    class TestClass:
-        def test_method(self):
-            assert not hasattr(self, "been_here")
-            self.been_here = True
-            work()
-
-    @pytest.mark.fd_budget(0)
-    @pytest.mark.asyncio
-    async def test_async():
-        await asyncio.sleep(0)
-        work()
-
-    @pytest.mark.fd_budget(0)
-    class Unit(unittest.TestCase):
-        def test_unit(self):
-            work()
-
-    @pytest.mark.fd_budget(0)
-    class AsyncUnit(unittest.IsolatedAsyncioTestCase):
-        async def test_async_unit(self):
-            await asyncio.sleep(0)
-            work()
-
-    @pytest.mark.fd_budget(0)
-    @pytest.mark.parametrize("value", [1, 2])
-    def test_parametrised(value):
-        work()
-
-    @pytest.fixture(scope="module")
-    def outer():
-        yield []
-
-    @pytest.fixture
-    def inner(outer):
-        yield outer
-
-    @pytest.mark.fd_budget(0)
-    def test_module_fixture(inner):
-        work()
-
-    @pytest.mark.fd_budget(0)
-    def test_tmp_path(tmp_path):
-        assert list(tmp_path.iterdir()) == []
-        (tmp_path / "file").write_text("x")
-        work()
-
-    @pytest.fixture
-    def leaky_fixture():
-        yield
-        work()
-
-    @pytest.mark.fd_budget(0)
-    def test_teardown(leaky_fixture):
-        pass
-"""
-COUNT = 10
+from sessions import FORMS, FORMS_ARMS, FORMS_COUNT
 
 
-@pytest.fixture(params=["leaky", "mended"])
+@pytest.fixture(params=FORMS_ARMS)
 def arm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -87,14 +16,14 @@ def arm(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_every_form(project: Project, arm: str, workers: str) -> None:
     project.load_asyncio()
-    project.write("test_forms.py", FORMS.format(after="KEPT.append(file)" if arm == "leaky" else "os.close(file)"))
+    project.write("test_forms.py", FORMS.format(after=FORMS_ARMS[arm]))
     outcome = project.run("-n", workers, "-v")
-    assert len(outcome.findings) == COUNT, outcome.text
+    assert len(outcome.findings) == FORMS_COUNT, outcome.text
     if arm == "leaky":
         assert outcome.status == 1
         assert {one["verdict"] for one in outcome.findings} == {"leak"}
         assert {one["slope"] for one in outcome.findings} == {1.0}
-        assert outcome.text.count("LeakError: fd +1.0/iter") == COUNT
+        assert outcome.text.count("LeakError: fd +1.0/iter") == FORMS_COUNT
     else:
         assert outcome.status == 0, outcome.text
         assert {one["verdict"] for one in outcome.findings} == {"ok"}

@@ -1,0 +1,108 @@
+"""Test files that several run: a session over the arms of the cases, and a test in each form that one can have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ARMS_CONFTEST: Final = """
+    import pytest
+    from cases.catalog import ARMS
+
+    @pytest.fixture(scope="module")
+    def arm(request):
+        case, call = ARMS[request.param]
+        case.setup()
+        yield call
+        case.teardown()
+"""
+ARMS_SESSION: Final = """
+    import pytest
+
+    @pytest.mark.leakcheck
+    @pytest.mark.parametrize("arm", {arms}, indirect=True)
+    def test_arm(arm): arm()
+"""
+# What is held for good is waited for in vain: a shorter time says the same.
+HURRIED: Final = """
+    from pytest_leakcheck import settling
+
+    def pytest_configure():
+        assert settling._SETTLE > 0.3
+        settling._SETTLE = 0.3
+"""
+REVERSED: Final = """
+    def pytest_collection_modifyitems(items): items.reverse()
+"""
+# A file is left open, or not, in every form of a test. What follows the opening is filled in.
+FORMS: Final = """
+    import asyncio, os, unittest
+    import pytest
+
+    KEPT = []
+
+    def work():
+        file = os.open(__file__, os.O_RDONLY)
+        {after}
+
+    @pytest.mark.fd_budget(0)
+    def test_function():
+        work()
+
+    @pytest.mark.fd_budget(0)
+    class TestClass:
+        def test_method(self):
+            assert not hasattr(self, "been_here")
+            self.been_here = True
+            work()
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.asyncio
+    async def test_async():
+        await asyncio.sleep(0)
+        work()
+
+    @pytest.mark.fd_budget(0)
+    class Unit(unittest.TestCase):
+        def test_unit(self):
+            work()
+
+    @pytest.mark.fd_budget(0)
+    class AsyncUnit(unittest.IsolatedAsyncioTestCase):
+        async def test_async_unit(self):
+            await asyncio.sleep(0)
+            work()
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.parametrize("value", [1, 2])
+    def test_parametrised(value):
+        work()
+
+    @pytest.fixture(scope="module")
+    def outer():
+        yield []
+
+    @pytest.fixture
+    def inner(outer):
+        yield outer
+
+    @pytest.mark.fd_budget(0)
+    def test_module_fixture(inner):
+        work()
+
+    @pytest.mark.fd_budget(0)
+    def test_tmp_path(tmp_path):
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "file").write_text("x")
+        work()
+
+    @pytest.fixture
+    def leaky_fixture():
+        yield
+        work()
+
+    @pytest.mark.fd_budget(0)
+    def test_teardown(leaky_fixture):
+        pass
+"""
+FORMS_COUNT: Final = 10
+FORMS_ARMS: Final = {"leaky": "KEPT.append(file)", "mended": "os.close(file)"}
