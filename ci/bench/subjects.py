@@ -82,11 +82,11 @@ def read_cases(python: Path) -> list[Subject]:
 def _read_module(path: Path) -> Subject:
     # Read and not imported: importing some of them opens what they leak.
     text = path.read_text(encoding="utf-8")
-    constants = _constants(text)
-    label = constants.get("LABEL")
+    literals = constants(text)
+    label = literals.get("LABEL")
     if label not in ("leaky", "clean"):
         raise ValueError(f"{path}: LABEL is {label!r}; it must be 'leaky' or 'clean'")
-    owner = constants.get("OWNER")
+    owner = literals.get("OWNER")
     leaky = label == "leaky"
     lines = culprit_lines(text.splitlines())
     if leaky and not lines:
@@ -94,14 +94,14 @@ def _read_module(path: Path) -> Subject:
     return Subject(
         name=path.stem,
         leaky=leaky,
-        resource=constants.get("RESOURCE", ""),
+        resource=literals.get("RESOURCE", ""),
         file=path.name,
         lines=lines,
         path=(str(path.parent.resolve()),),
         module=path.stem,
-        thing=constants.get("OBJECT") or "",
+        thing=literals.get("OBJECT") or "",
         owner=rf"\b{re.escape(owner)}\b" if owner else "",
-        heavy=constants.get("HEAVY", False),
+        heavy=literals.get("HEAVY", False),
     )
 
 
@@ -110,13 +110,13 @@ def culprit_lines(lines: Sequence[str], first: int = 1) -> tuple[int, ...]:
     return tuple(number for number, line in enumerate(lines, first) if _CULPRIT.search(line))
 
 
-def _constants(text: str) -> dict[str, Any]:
+def constants(text: str) -> dict[str, Any]:
     """The literals that a module gives to names at its top level."""
-    constants: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for statement in ast.parse(text).body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             try:
-                constants[statement.targets[0].id] = ast.literal_eval(statement.value)
+                found[statement.targets[0].id] = ast.literal_eval(statement.value)
             except ValueError:
                 continue
-    return constants
+    return found
