@@ -52,6 +52,8 @@ _DESCRIPTORS: Final = 1024
 # For one session of pytest, in seconds. All cases in one take four minutes, on a busy machine more.
 _LIMIT: Final = 1800.0
 _FORM: Final = next(one for one in CHECKERS if one.requires[-1] == PROJECT).settings["default"].form
+# As fixtures/conftest.py loads for all of them.
+_PLUGINS: Final = ("-p", "leakcheck_incidents.material", "-p", "leakcheck_incidents.simulated")
 # What a release of these cases may need beside itself: older ones import pkg_resources.
 _BESIDE: Final = ("pytest>=9,<10", "setuptools<81")
 
@@ -245,9 +247,8 @@ def _incident(name: str, _number: int) -> tuple[Rows, dict[str, str]]:
     incident = INCIDENTS[name]
     if incident.missing:
         raise Missing(f"needs {', '.join(incident.missing)}")
-    plugins = [word for one in ("leakcheck_incidents.material", *incident.plugins) for word in ("-p", one)]
     with _project() as project:
-        rows = _rows(_run(project, *plugins, "--pyargs", incident.tests))
+        rows = _rows(_run(project, *_PLUGINS, "--pyargs", incident.tests))
     distributions = importlib.metadata.packages_distributions()
     return rows, _versions(*(distributions[module][0] for module in incident.needs))
 

@@ -87,6 +87,9 @@ def _row(findings: Sequence[Mapping[str, Any]]) -> Row:
         resource = f"{one['resource']} peak" if one["peak"] else one["resource"]
         # A test over an axis has several verdicts on one resource, a law each.
         judged[resource] = f"{judged[resource]}, {one['verdict']}" if resource in judged else one["verdict"]
+    if worst["verdict"] != "ok":
+        # The repetition stops as soon as it is sure of one: what else was in order by then is a matter of time.
+        judged = {name: outcomes for name, outcomes in judged.items() if outcomes != "ok"}
     judged = dict(sorted(judged.items()))
     row: Row = {"verdict": worst["verdict"], "colour": worst["colour"]}
     if worst["verdict"] == "ok":

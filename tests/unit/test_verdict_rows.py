@@ -63,7 +63,7 @@ def test_a_report_is_reduced_to_rows(findings: list[dict[str, Any]]) -> None:
             "slope": 1.0,
             "site": "readers.py read calls open(): FILES.append(open(name))",
             "owner": "readers.FILES",
-            "judged": {"thread": "ok", "fd": "leak"},
+            "judged": {"fd": "leak"},
         },
         "file_kept-mended": {"verdict": "ok", "colour": "green", "judged": {"fd": "ok", "heap": "ok"}},
     }
@@ -98,8 +98,15 @@ def test_verdicts_on_one_resource_stand_side_by_side() -> None:
             entry("test_it.py::test_n", "vram", "ok", peak=True),
         ]
     )["test_n"]
-    assert row["judged"] == {"rss": "over_budget, ok", "vram peak": "ok"}
+    assert row["judged"] == {"rss": "over_budget, ok"}
     assert row["slope"] == 21000000.0
+    row = reduce(
+        [
+            entry("test_it.py::test_n", "vram", "ok", fingerprint="a-vram"),
+            entry("test_it.py::test_n", "vram", "ok", peak=True),
+        ]
+    )["test_n"]
+    assert row["judged"] == {"vram": "ok", "vram peak": "ok"}
 
 
 def test_nothing_is_said_of_figures_that_are_not_certain() -> None:
@@ -155,7 +162,7 @@ def test_a_doubt_where_all_was_in_order_is_told_apart(findings: list[dict[str, A
     recorded = reduce(findings)
     findings[2] |= {"verdict": "inconclusive", "colour": "yellow"}
     changed = compare(recorded, reduce(findings))
-    assert {one.field for one in changed} == {"verdict", "colour", "resource", "judged.fd"}
+    assert {one.field for one in changed} == {"verdict", "colour", "resource", "judged.fd", "judged.heap"}
     assert all(one.is_doubt for one in changed)
 
 
