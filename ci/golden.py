@@ -65,7 +65,7 @@ class Job:
     Attributes:
         section: Where its rows belong.
         name: What the output calls it. Its rows have it before theirs, if there are other jobs in the section.
-        run: Gives its rows, and the versions of what it ran with; is told the number of the run, from 0.
+        run: Gives its rows, and the versions of what it ran with; given the number of the run, from 0.
         covers: Whether a recorded row is one of its own.
     """
 

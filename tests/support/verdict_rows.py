@@ -1,6 +1,6 @@
 """Reports of pytest-leakcheck reduced to what repeats, and compared with rows that were recorded.
 
-A row is what is said of one test::
+A row is the outcome of one test::
 
     {"verdict": "leak", "resource": "fd", "colour": "red", "slope": 1.0, "site": "descriptors.py file_kept calls open():
      FILES.append(open(os.devnull))", "owner": "cases.descriptors.FILES", "judged": {"fd": "leak", "thread": "ok", ...}}
@@ -193,8 +193,8 @@ def _in_words(value: Any) -> str:
     if isinstance(value, dict) and _SEEN in value:
         return " or ".join(map(_in_words, value[_SEEN]))
     if isinstance(value, dict):
-        said = [f"{name} {_in_words(value[name])}" for name in _FIELDS[1:] if value.get(name) is not None]
-        return "; ".join((_in_words(value["verdict"]), *said))
+        parts = [f"{name} {_in_words(value[name])}" for name in _FIELDS[1:] if value.get(name) is not None]
+        return "; ".join((_in_words(value["verdict"]), *parts))
     return "nothing" if value is None else str(value)
 
 

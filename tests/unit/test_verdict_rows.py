@@ -1,4 +1,4 @@
-"""Reports are reduced to rows, and a row that is not what was recorded is told; one that is, is not."""
+"""Reports are reduced to rows, and what differs from a recorded row is reported, and nothing else."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_verdicts_on_one_resource_stand_side_by_side() -> None:
     assert row["judged"] == {"vram": "ok", "vram peak": "ok"}
 
 
-def test_nothing_is_said_of_figures_that_are_not_certain() -> None:
+def test_figures_that_are_not_certain_are_left_out() -> None:
     row = reduce([entry("test_it.py::test_n", "heap", "inconclusive", fingerprint="a-heap", slope=1108.1)])["test_n"]
     assert row == {
         "verdict": "inconclusive",
@@ -130,7 +130,7 @@ def test_nothing_is_said_of_figures_that_are_not_certain() -> None:
         ("owner", {"name": "readers.CACHE", "steps": []}),
     ],
 )
-def test_each_change_is_told(findings: list[dict[str, Any]], field: str, value: object) -> None:
+def test_each_change_is_reported(findings: list[dict[str, Any]], field: str, value: object) -> None:
     recorded = reduce(findings)
     findings[1][field] = value
     changed = compare(recorded, reduce(findings))
@@ -146,19 +146,19 @@ def test_the_culprit_need_not_be_compared(findings: list[dict[str, Any]]) -> Non
     assert compare(recorded, reduce(findings), CULPRIT) == []
 
 
-def test_rows_that_come_and_go_are_told(findings: list[dict[str, Any]]) -> None:
+def test_added_and_removed_rows_are_reported(findings: list[dict[str, Any]]) -> None:
     all_rows, some = reduce(findings), reduce(findings[:2])
     assert [str(one) for one in compare(all_rows, some)] == ["removed  test_arm[file_kept-mended]: ok; colour green"]
     assert [str(one) for one in compare(some, all_rows)] == ["added    test_arm[file_kept-mended]: ok; colour green"]
     assert compare(all_rows, all_rows) == []
 
 
-def test_a_resource_that_is_no_longer_judged_is_told(findings: list[dict[str, Any]]) -> None:
+def test_a_resource_that_is_no_longer_judged_is_reported(findings: list[dict[str, Any]]) -> None:
     changed = compare(reduce(findings), reduce(findings[:3]))
     assert [str(one) for one in changed] == ["changed  test_arm[file_kept-mended]: judged.heap: ok -> nothing"]
 
 
-def test_a_doubt_where_all_was_in_order_is_told_apart(findings: list[dict[str, Any]]) -> None:
+def test_a_doubt_in_place_of_ok_is_marked(findings: list[dict[str, Any]]) -> None:
     recorded = reduce(findings)
     findings[2] |= {"verdict": "inconclusive", "colour": "yellow"}
     changed = compare(recorded, reduce(findings))
