@@ -18,6 +18,7 @@ from projects import ROOT, UNNAMED, Outcome, Project
 from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.result import RED
 from sessions import ARMS_CONFTEST, ARMS_SESSION, HURRIED, REVERSED
+from verdict_rows import CULPRIT, by_parameter, compare, is_made_here, read, reduce
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll")
 
@@ -156,6 +157,23 @@ def test_the_same_is_said_as_alone(runs: dict[str, Future[Outcome]], beside: str
         return {arm: {one for one in all_said if one[1] in RED} for arm, all_said in said.items()}
 
     assert reds(beside) == reds("alone")
+
+
+@pytest.mark.parametrize("name", ["alone", "reversed"], indirect=True)
+def test_it_is_as_recorded(outcome: Outcome, name: str) -> None:
+    """All arms but for their culprits; and with these, those of which they were looked for."""
+    if not is_made_here("cases"):
+        pytest.skip("the verdicts are recorded for another version of Python")
+    arms = arms_of(name)
+    recorded = {arm: row for arm, row in read()["cases"].items() if arm in arms or name == "alone"}
+    found = by_parameter(reduce(outcome.findings))
+    differences = compare(recorded, found, CULPRIT if name == "alone" else ())
+    # On a machine that is busy a doubt or two may be left, and tracing is held back: a path then ends a call too early.
+    doubts = {one.name for one in differences if one.is_doubt}
+    early = {one.name for one in differences if one.field == "site"}
+    assert [str(one) for one in differences if not one.is_doubt and one.field != "site"] == []
+    assert len(doubts) <= 2, doubts
+    assert len(early) <= 3, [str(one) for one in differences]
 
 
 def kind_of(resource: str) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from projects import Project
 from sessions import FORMS, FORMS_ARMS, FORMS_COUNT
+from verdict_rows import compare, is_made_here, read, reduce
 
 
 @pytest.fixture(params=FORMS_ARMS)
@@ -28,6 +29,10 @@ def test_every_form(project: Project, arm: str, workers: str) -> None:
         assert outcome.status == 0, outcome.text
         assert {one["verdict"] for one in outcome.findings} == {"ok"}
         assert all(one["floor"] is not None for one in outcome.findings)
+    if is_made_here("forms"):
+        recorded = {name: row for name, row in read()["forms"].items() if name.startswith(f"{arm} ")}
+        found = {f"{arm} {name}": row for name, row in reduce(outcome.findings).items()}
+        assert [str(one) for one in compare(recorded, found)] == []
 
 
 def test_plain_pytest_runs_each_once(project: Project) -> None:
