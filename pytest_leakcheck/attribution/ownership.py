@@ -120,5 +120,8 @@ def _may_be(sought: Sought, one: Growing) -> bool:
     if sought.in_python or sought.size is None:
         return True
     # What C allocated is not an entry's own, unless it comes to as much, or has a part that Python does not see.
-    parts_in_c = (is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST) for part in pair)
-    return bytes_gained(one) >= _LEAST * sought.size * sought.iterations or any(parts_in_c)
+    if bytes_gained(one) >= _LEAST * sought.size * sought.iterations:
+        return True
+    return not one.is_value and any(
+        is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST) for part in pair
+    )

@@ -10,14 +10,16 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 import leaks
 from held import MORE, WARM, forget, holders_of, owner_of
 from leaks import Item
-from pytest_leakcheck.attribution.census import newcomers
+from pytest_leakcheck.attribution.census import Growing, newcomers
 from pytest_leakcheck.attribution.holders import Holders, find_owners
+from pytest_leakcheck.attribution.ownership import Sought, search
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +131,11 @@ def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:
     finally:
         gc.enable()
     assert holders == Holders((), "held by nothing but each other: a cycle that the collector would free")
+
+
+def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
+    """What holds a text is no container, so it has no entries that could be of a type written in C."""
+    report = SimpleNamespace(text="x" * 200)
+    found = search(Sought(iterations=10, size=10_000.0), [], [Growing(report, 5, report.text)], ())
+    assert found.owners == ()
+    assert found.reason == "not resolved: no container and no value has grown at that rate"
