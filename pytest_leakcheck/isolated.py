@@ -20,7 +20,8 @@ from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.cgroup import MemoryGroup
-from pytest_leakcheck.protocol import FINDINGS, PLAN, keep_first_line
+from pytest_leakcheck.protocol import FINDINGS, PLAN
+from pytest_leakcheck.replay import attach
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.result import Result, describe_environment
 from pytest_leakcheck.series import Recording
@@ -78,8 +79,7 @@ def _log_lost(item: pytest.Item, finding: Finding, said: str, phases: Sequence[s
     call = pytest.CallInfo.from_call(fail, when="teardown" if "call" in phases else "call")
     # Not by the hook: plugins that wrap it have seen no set-up of this item here.
     report = pytest.TestReport.from_item_and_call(item, call)
-    report.leakcheck = [finding.to_json()]  # type: ignore[attr-defined]
-    keep_first_line(report)
+    attach(report, [finding])
     if said:
         report.sections.append(("Captured stderr of its process", said))
     item.ihook.pytest_runtest_logreport(report=report)

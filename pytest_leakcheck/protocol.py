@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 from _pytest.runner import runtestprotocol
 
+from pytest_leakcheck import replay
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.gauges import Gauges
@@ -29,10 +29,8 @@ from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.runner import Repetition
 from pytest_leakcheck.session import SessionReport, glyphs_of
 from pytest_leakcheck.settings import Settings
+from pytest_leakcheck.timer import Timer, TimerWatch, within_timeout
 from pytest_leakcheck.verdict import Verdict
-
-# The rest is for the logged run.
-_OF_TIMEOUT: Final = 0.7
 
 PLAN: Final = pytest.StashKey[Plan]()
 FINDINGS: Final = pytest.StashKey[list[Finding]]()
@@ -65,6 +63,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         config.add_cleanup(remove_probes)
     config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
     config.pluginmanager.register(RepeatingProtocol(settings), "leakcheck-protocol")
+    config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
     if PROCESS not in config.stash:
         from pytest_leakcheck.isolate import IsolatingProtocol
 
@@ -115,7 +114,7 @@ class RepeatingProtocol:
                 wrong.append(f"{item.nodeid}: {error}")
             else:
                 if plan is not None and not once:
-                    item.stash[PLAN] = _within_timeout(item, plan)
+                    item.stash[PLAN] = within_timeout(item, plan)
         return wrong
 
     def _plan_sizes(self, item: pytest.Item) -> None:
@@ -139,10 +138,8 @@ class RepeatingProtocol:
             # What is collected without having been closed is the finding, not a failure of an iteration: under
             # `-W error` the warning would be raised in the next one. The logged run has the filters as they are.
             warnings.simplefilter("ignore", ResourceWarning)
-            result, own_failure = self._repeat(item, plan)
-        if own_failure is not None:
-            _log_as_it_was(item, nextitem, own_failure)
-        elif result is not None:
+            result, first_run = self._repeat(item, plan)
+        if result is not None:
             if any(budget.peak is not None for budget in plan.budgets):
                 from pytest_leakcheck.peaked import judge_peaks
 
@@ -154,8 +151,14 @@ class RepeatingProtocol:
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
                 for verdict in finding.verdicts
             ]
-            with room_for_descriptors():
-                runtestprotocol(item, nextitem=nextitem)
+            if first_run is None:
+                Timer(item).start_last()
+                with room_for_descriptors():
+                    runtestprotocol(item, nextitem=nextitem)
+            else:
+                first_run = replay.with_finding(item, first_run, finding, item.stash[_REPEATED])
+        if first_run is not None:
+            replay.log(item, nextitem, first_run)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
@@ -194,11 +197,9 @@ class RepeatingProtocol:
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
-            findings: list[Any] = [finding.to_json() for finding in item.stash[FINDINGS]]
-            report.leakcheck = findings  # type: ignore[attr-defined]
+            replay.attach(report, item.stash[FINDINGS])
             # Not of the last run alone: ``--durations`` and JUnit are asked where the time of a session goes.
             report.duration += item.stash.get(_REPEATED, 0.0)
-            keep_first_line(report)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -211,19 +212,25 @@ class RepeatingProtocol:
         """Run the silent iterations.
 
         Returns:
-            The result, or else the reports of the very first iteration, if that did not pass: a test that fails, skips
-            or is expected to fail gets no verdict.
+            The result, or None for a test that fails, skips or is expected to fail: it gets no verdict. Then what is to
+            be logged in place of a last run: the reports of the very first iteration, where that did not pass, or where
+            it passed and a later one did not.
         """
+        timer = Timer(item)
+        timer.stop()
         residue = Residue(item)
         repetition = Repetition(plan, left=self._left, drives_on=True)
         iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
+        first_run = replay.FirstRun(item, warmup=plan.effort.warmup)
         try:
             repetition.begin()
             tell = _Telling(item, repetition, self._settings)
             while True:
                 iteration.count += 1
                 self._subtests.clear()
+                timer.start()
                 reports = _run_silently(item)
+                timer.stop()
                 error, iteration.error = iteration.error, None
                 failed = error is not None or residue.failed_subtests()
                 if failed and iteration.count == 1:
@@ -231,9 +238,13 @@ class RepeatingProtocol:
                     return None, [*self._subtests, *reports]
                 residue.put_back()
                 if iteration.count == 1:
+                    first_run.keep([*self._subtests, *reports])
                     repetition.follow(*iteration.gauges.seal())
                 if failed and (error is None or not repetition.failed(error)):
-                    return _does_not_repeat(repetition.end("failed", error), iteration.count, error), None
+                    result = repetition.end("failed", error)
+                    if any(verdict.outcome in RED for verdict in result.verdicts):
+                        return result, None
+                    return _does_not_repeat(result, iteration.count, error), first_run.take()
                 del reports
                 if not failed and not repetition.iteration_done():
                     return repetition.end(), None
@@ -271,22 +282,8 @@ def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
         return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
 
 
-def _log_as_it_was(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
-    """Log an iteration that was run silently, and end what it left up for the iterations that do not follow."""
-    state = item.session._setupstate
-    call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
-    final = item.ihook.pytest_runtest_makereport(item=item, call=call)
-    if not reports[-1].failed:
-        reports[-1] = final
-    for report in reports:
-        report.leakcheck_silent = False  # type: ignore[attr-defined]
-        item.ihook.pytest_runtest_logreport(report=report)
-
-
 def _does_not_repeat(result: Result, count: int, error: BaseException | None) -> Result:
-    """A test that passed once and then failed; unless it failed because what it leaks ran out, that is no verdict."""
-    if any(verdict.outcome in RED for verdict in result.verdicts):
-        return result
+    """A test that passed once and then failed, and not because what it leaks ran out: that is no verdict."""
     what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
     first = result.plan.budgets[0]
     verdict = Verdict(
@@ -298,28 +295,3 @@ def _does_not_repeat(result: Result, count: int, error: BaseException | None) ->
         explicit=first.explicit,
     )
     return Result(result.plan, result.recording, (verdict,), result.held)
-
-
-def _within_timeout(item: pytest.Item, plan: Plan) -> Plan:
-    """Leave room under pytest-timeout, whose timer spans all iterations: a timeout must never be of our making."""
-    if not item.config.pluginmanager.hasplugin("timeout"):
-        return plan
-    mark = item.get_closest_marker("timeout")
-    given = (*mark.args, mark.kwargs.get("timeout")) if mark is not None else ()
-    seconds = next((one for one in (*given, item.config.getoption("timeout", None)) if one is not None), None)
-    seconds = seconds if seconds is not None else item.config.getini("timeout")
-    try:
-        limit = float(seconds or 0)
-    except ValueError:
-        return plan
-    if limit <= 0:
-        return plan
-    effort = replace(plan.effort, max_time=min(plan.effort.max_time, _OF_TIMEOUT * limit))
-    return replace(plan, effort=effort)
-
-
-def keep_first_line(report: pytest.TestReport) -> None:
-    """What the short summary, JUnit and annotations show of a failure; in CI pytest does not cut it to the line."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
-        crash.message = crash.message.partition("\n")[0]

@@ -27,7 +27,7 @@ from pytest_leakcheck.finding import Finding, conclude_sizes
 from pytest_leakcheck.law import Law
 from pytest_leakcheck.markers import SCALING, MarkError
 from pytest_leakcheck.points import NOT_READ, Point, Scaled, Sizing
-from pytest_leakcheck.protocol import keep_first_line
+from pytest_leakcheck.replay import attach
 from pytest_leakcheck.report.block import block
 from pytest_leakcheck.resources import GAUGE_PREFIX
 from pytest_leakcheck.result import RED, describe_environment
@@ -304,6 +304,5 @@ def _report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, s
         (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {law.order if law else ''}".strip())
         for verdict, law in zip(finding.verdicts, finding.laws, strict=True)
     ]
-    report.leakcheck = [finding.to_json()]  # type: ignore[attr-defined]
-    keep_first_line(report)
+    attach(report, [finding])
     return report

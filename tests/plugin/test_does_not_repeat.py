@@ -1,0 +1,305 @@
+"""A test that passed at first and fails when it is repeated: it stays what it was, and its body is not run again."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from projects import HEAD, Project
+
+# What each of them counts: a byte for each time that its body is begun.
+_COUNTED = (
+    HEAD
+    + """
+    import time
+    from pathlib import Path
+
+    def count(name):
+        with Path(name).open("a") as file: file.write("x")
+        return Path(name).stat().st_size
+"""
+)
+
+
+def runs(project: Project, name: str) -> int:
+    return (project.folder / name).stat().st_size
+
+
+def test_the_first_outcome_stands(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    @pytest.fixture(scope="module", autouse=True)
+    def outer():
+        yield
+        print("MODULE TORN DOWN")
+
+    @pytest.mark.fd_budget(0)
+    def test_counter():
+        print("PRINTED IN ITERATION", count("counter"))
+        KEPT.append(1)
+        assert len(KEPT) < 8, "eighth time"
+
+    @pytest.mark.leakcheck
+    @pytest.mark.parametrize("lines", [iter([b"one", b"two"])])
+    def test_generator(lines):
+        count("generator")
+        assert list(lines) == [b"one", b"two"]
+
+    @pytest.mark.fd_budget(0)
+    def test_skips_later():
+        if count("skips") > 4: pytest.skip("used up")
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.xfail
+    def test_not_expected_to_pass(): assert count("xfail") < 3
+
+    @pytest.fixture
+    def used_up(): assert count("fixture") < 3, "used up"
+
+    @pytest.mark.fd_budget(0)
+    def test_set_up(used_up): count("set_up")
+
+    @pytest.mark.fd_budget(0)
+    def test_subtests(subtests):
+        count("subtests")
+        with subtests.test("counted"): assert runs() < 3
+
+    def runs(): return Path("subtests").stat().st_size
+    """,
+    )
+    outcome = project.run("-rA", "--junitxml=junit.xml")
+    assert outcome.last_line == "5 passed, 1 xpassed", outcome.text
+    assert {name: verdict for (name, _), verdict in outcome.verdicts.items()} == dict.fromkeys(
+        (
+            "test_counter",
+            "test_generator[lines0]",
+            "test_skips_later",
+            "test_not_expected_to_pass",
+            "test_set_up",
+            "test_subtests",
+        ),
+        "inconclusive",
+    )
+    assert {one["colour"] for one in outcome.findings} == {"yellow"}
+    names = ("counter", "generator", "skips", "xfail", "fixture", "set_up", "subtests")
+    assert {name: runs(project, name) for name in names} == {
+        "counter": 8,
+        "generator": 2,
+        "skips": 5,
+        "xfail": 3,
+        "fixture": 3,
+        "set_up": 2,
+        "subtests": 3,
+    }
+    assert "does not repeat: iteration 8 ended with AssertionError: eighth time" in outcome.text
+    assert "6 inconclusive" in outcome.text
+    # Its own output, and none of that of the iterations after it.
+    assert outcome.text.count("PRINTED IN ITERATION") == 1
+    assert "PRINTED IN ITERATION 1\n" in outcome.text
+    # The module ends once, with its last test, and what that prints is its output.
+    assert outcome.text.count("MODULE TORN DOWN") == 1
+    assert "- Captured stdout teardown -" in outcome.text
+    assert 'name="leakcheck.fd" value="inconclusive' in (project.folder / "junit.xml").read_text(encoding="utf-8")
+
+
+def test_red_where_the_user_asks_for_it(project: Project) -> None:
+    """The budget is named, and `inconclusive` is to fail: red, and still nothing of the test is run again."""
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    from pytest_leakcheck import LeakError
+
+    @pytest.fixture
+    def counted(): count("fixture")
+
+    @pytest.mark.fd_budget(0)
+    def test_named(counted):
+        print("PRINTED")
+        assert count("named") < 3
+
+    @pytest.mark.leakcheck
+    def test_by_default(): assert count("default") < 3
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.xfail(raises=LeakError, strict=True)
+    def test_known(): assert count("known") < 3
+    """,
+    )
+    outcome = project.run("--leakcheck-fail-on=leak,inconclusive")
+    assert outcome.last_line == "1 failed, 1 passed, 1 xfailed", outcome.text
+    reason = "does not repeat: iteration 3 ended with AssertionError: assert 3 < 3"
+    assert [one["reason"] for one in outcome.findings] == [reason] * 3
+    assert [one["colour"] for one in outcome.findings] == ["red", "yellow", "red"]
+    assert outcome.text.count("PRINTED") == 1
+    names = ("fixture", "named", "default", "known")
+    assert [runs(project, name) for name in names] == [3, 3, 3, 3]
+
+
+def test_what_ends_after_it_is_ended(project: Project) -> None:
+    """Fixtures of the module are torn down after its last test, also where that is not run a last time; once."""
+    project.write(
+        "test_a.py",
+        _COUNTED
+        + """
+    @pytest.fixture(scope="module")
+    def outer():
+        yield
+        count("torn_down")
+        raise ValueError("at the end of the module")
+
+    @pytest.mark.fd_budget(0)
+    def test_it(outer): assert count("it") < 3
+    """,
+    )
+    project.write("test_b.py", 'from pathlib import Path\ndef test_after(): assert Path("torn_down").exists()\n')
+    outcome = project.run()
+    assert outcome.last_line == "2 passed, 1 error", outcome.text
+    assert "ValueError: at the end of the module" in outcome.text
+    assert runs(project, "torn_down") == 1
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_what_is_kept_for_it_is_not_held_against_the_test(project: Project, warmup: int) -> None:
+    """The reports of the first iteration are held while the others run; the counters do not see it."""
+    project.write(
+        "test_it.py",
+        f"""
+        import pytest
+
+        pytestmark = pytest.mark.leakcheck(warmup={warmup})
+
+        def test_warm(): pass
+
+        @pytest.mark.block_budget(0)
+        @pytest.mark.heap_budget(0)
+        def test_clean(record_property):
+            record_property("some", "thing")
+            print("printed " * 400)
+        """,
+    )
+    outcome = project.run()
+    assert outcome.status == 0, outcome.text
+    found = {one["resource"]: one for one in outcome.findings if one["test"].endswith("test_clean")}
+    assert {name: found[name]["verdict"] for name in ("block", "heap")} == {"block": "ok", "heap": "ok"}
+    # As of an empty test before there was anything to hold.
+    assert found["block"]["level"] <= 16
+
+
+def test_without_a_warm_up(project: Project) -> None:
+    """The start is read before the first iteration, and its reports are logged all the same, whatever they carry."""
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    pytestmark = [pytest.mark.fd_budget(0), pytest.mark.leakcheck(warmup=0)]
+
+    def test_it(record_property):
+        record_property("pair", (1, object()))
+        print("PRINTED IN ITERATION", count("it"))
+        assert count("it") < 7
+
+    def test_long():
+        print("LONG" * 100_000)
+        assert count("long") < 3
+    """,
+    )
+    outcome = project.run("-rA")
+    assert outcome.last_line == "2 passed", outcome.text
+    assert "PRINTED IN ITERATION 1\n" in outcome.text
+    assert (runs(project, "it"), runs(project, "long")) == (8, 3)
+    assert outcome.text.count("LONG") in {0, 100_000}
+
+
+_HANGS = """
+    import sys
+    N = [0]
+
+    @pytest.mark.timeout(2)
+    @pytest.mark.fd_budget(0)
+    def test_third():
+        N[0] += 1
+        while N[0] >= 3: pass
+
+    def test_next(): pass
+"""
+
+
+@pytest.mark.parametrize("isolate", [(), ("--leakcheck-isolate",)], ids=["in place", "isolated"])
+def test_a_hang_in_a_later_iteration(project: Project, isolate: tuple[str, ...]) -> None:
+    project.write("test_it.py", _COUNTED + _HANGS)
+    began = time.monotonic()
+    outcome = project.run(*isolate, "--timeout-method=signal", limit=40)
+    assert time.monotonic() - began < 15
+    assert outcome.last_line == "2 passed", outcome.text
+    assert outcome.finding("test_third")["reason"] == (
+        "does not repeat: iteration 3 ended with Failed: Timeout (>2.0s) from pytest-timeout."
+    )
+
+
+def test_a_hang_in_the_first_and_in_the_last_run(project: Project) -> None:
+    """Each run has the whole of the test's own time, as it has in plain pytest; the last one too."""
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    import sys
+    pytestmark = [pytest.mark.timeout(1.5), pytest.mark.fd_budget(0)]
+
+    def test_first():
+        while True: pass
+
+    @pytest.mark.leakcheck(iterations=2, warmup=1)
+    def test_last():
+        while count("last") >= 4: pass
+
+    @pytest.mark.leakcheck(iterations=20, warmup=1)
+    def test_close_to_it(): time.sleep(1)
+
+    @pytest.mark.leakcheck(iterations=2, warmup=1)
+    def test_that_takes_the_timeout_for_its_own():
+        try:
+            while count("own") >= 2: time.sleep(0.01)
+        except BaseException:
+            Path("own").unlink()
+    """,
+    )
+    outcome = project.run("--timeout-method=signal", limit=60)
+    assert outcome.last_line == "2 failed, 2 passed", outcome.text
+    assert "FAILED test_it.py::test_first - Failed: Timeout (>1.5s)" in outcome.text
+    assert "FAILED test_it.py::test_last - Failed: Timeout (>1.5s)" in outcome.text
+    assert outcome.finding("test_close_to_it")["verdict"] == "inconclusive"
+
+
+def test_the_timer_does_not_run_while_the_plugin_works(project: Project) -> None:
+    """What is looked into between two iterations takes none of the test's time, and cannot be interrupted by it."""
+    project.write(
+        "conftest.py",
+        """
+        import time
+        from pytest_leakcheck.runner import Repetition
+
+        look = Repetition._look
+
+        def slow(self, panel, *, final):
+            time.sleep(0.5)
+            return look(self, panel, final=final)
+
+        Repetition._look = slow
+        """,
+    )
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    @pytest.mark.timeout(0.6)
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.leakcheck(iterations=30, warmup=1)
+    def test_it(): pass
+    """,
+    )
+    outcome = project.run("--timeout-method=signal")
+    assert outcome.last_line == "1 passed", outcome.text
