@@ -203,3 +203,51 @@ def test_a_report_that_can_no_longer_be_written(project: Project) -> None:
     assert outcome.status != 0
     assert "leakcheck: could not write" in outcome.text
     assert "Traceback" not in outcome.text
+
+
+def test_a_plugin_that_reads_fixtures_from_every_report(project: Project) -> None:
+    """As pytest-benchmark does, and many a conftest: the fixtures are gone when what was run silently is logged."""
+    project.write(
+        "conftest.py",
+        """
+        import pytest
+
+        @pytest.hookimpl(hookwrapper=True)
+        def pytest_runtest_makereport(item, call):
+            outcome = yield
+            report = outcome.get_result()
+            report.sections.append(("seen", f"{call.when} {item.funcargs.get('benchmark')} {len(item.funcargs['request'].node.name)}"))
+        """,
+    )
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    pytestmark = pytest.mark.fd_budget(0)
+
+    @pytest.fixture(scope="module")
+    def ends_badly():
+        yield
+        raise ValueError("at the end of the module")
+
+    def test_fails(request): assert 0
+
+    def test_skips(request): pytest.skip("not here")
+
+    def test_does_not_repeat(request):
+        KEPT.append(1)
+        assert len(KEPT) < 3
+
+    def test_passes(request): pass
+
+    def test_later(request, ends_badly):
+        KEPT.append(1)
+        assert len(KEPT) < 6
+    """,
+    )
+    outcome = project.run("-rA")
+    assert "INTERNALERROR" not in outcome.text
+    assert outcome.last_line == "1 failed, 3 passed, 1 skipped, 1 error", outcome.text
+    assert "ValueError: at the end of the module" in outcome.text
+    strict = project.run("--leakcheck-fail-on=leak,inconclusive")
+    assert strict.last_line == "3 failed, 1 passed, 1 skipped, 1 error", strict.text
