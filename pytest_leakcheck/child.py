@@ -19,6 +19,7 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck import fresh
+from pytest_leakcheck.forked import Origin
 from pytest_leakcheck.plugin import SIZE
 from pytest_leakcheck.points import Sizing
 from pytest_leakcheck.probes.heap import is_quiet
@@ -128,6 +129,7 @@ class Child:
             rank: Which of the processes this is.
         """
         self._task = task
+        self._origin = Origin()
         self._reports = fresh.reports_of(Path(task.folder), rank)
         self.board = fresh.Board(fresh.board_of(Path(task.folder)), rank)
 
@@ -208,6 +210,7 @@ class Child:
 
     def write(self, kind: str, value: Any) -> None:
         """Send a pair to the near side."""
+        self._origin.leave_elsewhere()
         # Opened each time: a descriptor that is kept might be closed by the test, and its number be another file by then.
         with room_for_descriptors(), self._reports.open("a", encoding="utf-8") as file:
             file.write(fresh.to_line([kind, value]) + "\n")

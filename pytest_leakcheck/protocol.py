@@ -18,6 +18,7 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck import replay
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
+from pytest_leakcheck.forked import Origin
 from pytest_leakcheck.gauges import Gauges
 from pytest_leakcheck.markers import SCALING, MarkError, read_marks
 from pytest_leakcheck.plan import Plan
@@ -38,6 +39,8 @@ FINDINGS: Final = pytest.StashKey[list[Finding]]()
 PROCESS: Final = pytest.StashKey[Mapping[str, str]]()
 # The same: the command line of the session that it belongs to.
 ARGUMENTS: Final = pytest.StashKey[tuple[str, ...]]()
+# The process that the item is measured in: a child that the test has forked is to leave.
+_ORIGIN: Final = pytest.StashKey[Origin]()
 REPEATING: Final = pytest.StashKey["Iteration"]()
 # Seconds that all runs but the last have taken.
 _REPEATED: Final = pytest.StashKey[float]()
@@ -132,6 +135,15 @@ class RepeatingProtocol:
         plan = item.stash.get(PLAN, None)
         if plan is None:
             return None
+        origin = item.stash[_ORIGIN] = Origin()
+        try:
+            self._run(item, nextitem, plan)
+        except BaseException:
+            origin.leave_elsewhere(1)
+            raise
+        return True
+
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.perf_counter()
         with warnings.catch_warnings():
@@ -160,7 +172,6 @@ class RepeatingProtocol:
         if first_run is not None:
             replay.log(item, nextitem, first_run)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        return True
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
@@ -190,6 +201,8 @@ class RepeatingProtocol:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if _ORIGIN in item.stash:
+            item.stash[_ORIGIN].leave_elsewhere(int(call.excinfo is not None))
         report = yield
         if REPEATING in item.stash:
             report.leakcheck_silent = True  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from pytest_leakcheck.attest import attest
 from pytest_leakcheck.attribution.identity import Held, take_identities
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.exhaustion import device_lost, first_line, ran_out
+from pytest_leakcheck.forked import Origin
 from pytest_leakcheck.gauges import Phases
 from pytest_leakcheck.headroom import Headroom
 from pytest_leakcheck.judge import Context, judge
@@ -75,6 +76,7 @@ class Repetition:
         self._out_of_time = False
         self._carried: dict[str, int] = {}
         self._panel: Panel | None = None
+        self._origin = Origin()
 
     def follow(self, gauges: Mapping[str, Callable[[], int]], budgets: tuple[Budget, ...]) -> None:
         """More gauges, with what they are held to; only before the start is read."""
@@ -96,6 +98,7 @@ class Repetition:
 
     def iteration_done(self) -> bool:
         """After each iteration, when the test's own objects are gone. Returns whether another is wanted."""
+        self._origin.leave_elsewhere()
         panel = self._panel
         self._headroom.next_iteration()
         if self._sequel is not None:
@@ -123,6 +126,7 @@ class Repetition:
 
         So it is where it failed under a ceiling, which is lifted now, and what led there is still to be named.
         """
+        self._origin.leave_elsewhere(1)
         panel = self._panel
         if not self._headroom.is_reached(error) or panel is None or panel.n < 1:
             return False
@@ -150,6 +154,7 @@ class Repetition:
             stopped: Why no further iteration runs, where that was not this object's own doing.
             error: What the last iteration failed with. Running out of descriptors or memory after growth is a leak.
         """
+        self._origin.leave_elsewhere(int(stopped is not None))
         panel = self._panel
         self._headroom.end()
         if panel is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -13,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from pytest_leakcheck.fixture import Inert
+from pytest_leakcheck.forked import Origin
 from pytest_leakcheck.fresh import Board
 from pytest_leakcheck.markers import SCALING
 from pytest_leakcheck.meter import Meter
@@ -50,10 +52,12 @@ class SizedProtocol:
         if self._sizing.engine == "thread" and isinstance(item, pytest.Function):
             item.obj = _in_threads(item.obj, self._sizing.size)
         self._board.iteration += 1
+        origin = Origin()
         meter.begin()
         try:
             result = yield
         finally:
+            origin.leave_elsewhere(int(sys.exc_info()[0] is not None))
             series, peaks, phases = meter.end()
             self._board.iteration += 1
             del item.config.stash[METER]

@@ -111,7 +111,7 @@ LAYERS = (
         "sweep",
         "world",
     },
-    {"exhaustion", "progress"},
+    {"exhaustion", "forked", "progress"},
     {"settling"},
     {"rows"},
     {"plan", "scaling"},

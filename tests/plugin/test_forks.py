@@ -1,0 +1,162 @@
+"""A test that forks and comes back in both processes: the child is not the session's, and repeats nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from projects import ROOT, Project
+
+# A byte for each time that the body is begun, in whichever process. The guard is for code that multiplies.
+_COUNTED = """
+    import os, sys, time
+    from pathlib import Path
+    import pytest
+
+    def begin(name):
+        path = Path(name)
+        with path.open("a") as file: file.write("x")
+        if path.stat().st_size > 60: os._exit(9)
+
+    def fork():
+        child = os.fork()
+        if child: os.waitpid(child, 0)
+        return child
+"""
+
+
+def runs(folder: Path, name: str) -> int:
+    return (folder / name).stat().st_size
+
+
+@pytest.mark.parametrize("isolate", [(), ("--leakcheck-isolate",)], ids=["in place", "isolated"])
+def test_a_test_that_forks(project: Project, isolate: tuple[str, ...]) -> None:
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    pytestmark = [pytest.mark.fd_budget(0), pytest.mark.leakcheck(iterations=13, warmup=1)]
+
+    @pytest.fixture
+    def undone():
+        yield
+        with Path("undone").open("a") as file: file.write("x")
+
+    def test_returns(undone):
+        begin("returns")
+        fork()
+
+    def test_exits():
+        begin("exits")
+        if not fork(): sys.exit()
+
+    def test_raises():
+        begin("raises")
+        if not fork(): raise ValueError("in the child")
+
+    def test_interrupted():
+        begin("interrupted")
+        if not fork(): raise KeyboardInterrupt
+
+    @pytest.fixture
+    def forking(): fork()
+
+    def test_in_set_up(forking): begin("set_up")
+
+    def test_waited_for():
+        begin("waited")
+        if not fork(): os._exit(0)
+
+    def test_after(): begin("after")
+    """,
+    )
+    outcome = project.run(*isolate, "-rA")
+    assert outcome.text.count("= 7 passed in ") == 1, outcome.text
+    assert {one["verdict"] for one in outcome.findings} == {"ok"}
+    # One warm-up, 13 judged, one logged; each in the process that pytest was started in.
+    names = ("returns", "undone", "exits", "raises", "interrupted", "set_up", "waited", "after")
+    assert {name: runs(project.folder, name) for name in names} == dict.fromkeys(names, 15)
+    if not isolate:
+        # A line for each child that came back.
+        assert outcome.text.count(" was forked in a measured test ") == 5 * 15
+    for name in ("returns", "exits", "raises", "interrupted", "in_set_up", "waited_for", "after"):
+        assert outcome.text.count(f"PASSED test_it.py::test_{name}") == 1
+
+
+def test_a_loop_that_forks(project: Project) -> None:
+    """By the fixture: the child leaves at the end of the step, or where it raises."""
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    def test_returns(leakcheck):
+        for step in leakcheck.steps(13, fd=0):
+            begin("returns")
+            fork()
+
+    def test_raises(leakcheck):
+        for step in leakcheck.steps(13, fd=0):
+            begin("raises")
+            if not fork(): raise ValueError("in the child")
+
+    def test_exits(leakcheck):
+        for step in leakcheck.steps(13, fd=0):
+            begin("exits")
+            if not fork(): sys.exit()
+
+    def test_after(): begin("after")
+    """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "4 passed", outcome.text
+    assert {one["verdict"] for one in outcome.findings} == {"ok"}
+    assert [runs(project.folder, name) for name in ("returns", "raises", "exits", "after")] == [16, 16, 16, 1]
+
+
+def test_over_sizes(project: Project) -> None:
+    """In the process that runs one size: the child writes no second recording."""
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+    def test_it(n):
+        begin("it")
+        fork()
+    """,
+    )
+    outcome = project.run("-rA")
+    assert outcome.last_line == "1 passed", outcome.text
+    assert len(outcome.findings) == 1
+    assert runs(project.folder, "it") <= 6
+
+
+def test_a_measured_function_that_forks(tmp_path: Path) -> None:
+    program = """
+import os
+from pathlib import Path
+from pytest_leakcheck import measure
+
+def work():
+    with Path("work").open("a") as file: file.write("x")
+    if Path("work").stat().st_size > 60: os._exit(9)
+    child = os.fork()
+    if child: os.waitpid(child, 0)
+
+print(measure(work, iterations=13, warmup=1, fd=0).finding.verdict.outcome)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    assert runs(tmp_path, "work") == 14
+    assert done.stderr.count(" was forked in a measured test ") == 14
