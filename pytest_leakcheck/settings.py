@@ -173,7 +173,15 @@ OPTIONS: Final = (
         "Lines of the summary: 'failed', 'all' or 'none'.",
         check=_one_of("failed", "all", "none"),
     ),
-    Option("json", "string", "", "PATH", "Write findings and recordings to this file.", ini=False),
+    Option(
+        "json",
+        "string",
+        "",
+        "PATH",
+        "Write findings and recordings to this file. A regular file is replaced as a whole and keeps its mode, also behind "
+        "a symbolic link; a pipe or a device is written to.",
+        ini=False,
+    ),
 )
 
 

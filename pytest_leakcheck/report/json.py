@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_leakcheck.finding import Colour, Finding
+from pytest_leakcheck.report.destination import check_writable as check_writable
+from pytest_leakcheck.report.destination import write_whole
 from pytest_leakcheck.verdict import Verdict
 
 SCHEMA: Final = 1
@@ -74,42 +74,10 @@ def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]
     }
 
 
-def check_writable(path: Path) -> str:
-    """Why a report cannot be written there, or nothing. Leaves no trace, and what stands there untouched."""
-    if path.is_dir():
-        return "is a folder"
-    if not path.parent.is_dir():
-        return f"the folder {path.parent} does not exist"
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-        if path.exists() and not os.access(path, os.W_OK):
-            return "exists and may not be written"
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
 def write(path: Path, findings: Sequence[Finding]) -> None:
-    """Write the file whole or not at all: a reader never sees half a report.
+    """Write the document where the path leads (`destination.write_whole`).
 
     Raises:
-        OSError: The folder went away, or the disk is full; an earlier file is then still there.
+        OSError: It could not be written; an earlier file is then still there.
     """
-    text = json.dumps(document(findings), indent=1, ensure_ascii=False)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        # A file's name may hold bytes that are no UTF-8; written with a backslash they are an escape that JSON knows.
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text + "\n")
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
+    write_whole(path, json.dumps(document(findings), indent=1, ensure_ascii=False) + "\n")

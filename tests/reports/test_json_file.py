@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 
 from projects import Project
 
@@ -81,3 +83,20 @@ def test_an_earlier_report_is_replaced_whole(project: Project) -> None:
     project.run("--leakcheck", f"--leakcheck-json={report}", "-k", "nothing", leakcheck=False)
     assert json.loads(report.read_text())["findings"] == []
     assert [path.name for path in project.folder.glob(".report*")] == []
+
+
+def test_a_pipe_stays_a_pipe(project: Project) -> None:
+    """As `--leakcheck-json=>(command)` of a shell gives it; the session ends also where nobody reads it."""
+    project.write("test_it.py", "def test_it(): pass\n")
+    pipe = project.folder / "pipe"
+    os.mkfifo(pipe)
+    unread = project.run("--leakcheck", f"--leakcheck-json={pipe}", leakcheck=False)
+    assert unread.status == 3
+    assert "could not write" in unread.text
+    assert "no process has it open for reading" in " ".join(unread.text.split())
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        outcome = project.run("--leakcheck", f"--leakcheck-json={pipe}", leakcheck=False)
+        read, _ = reader.communicate(timeout=30)
+    assert outcome.status == 0
+    assert json.loads(read)["findings"] == []
+    assert pipe.is_fifo()

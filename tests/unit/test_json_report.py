@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import socket
+import stat
+import subprocess
+import sys
 import tempfile
+import threading
+import time
+import tty
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,3 +181,110 @@ def test_a_folder_that_may_not_be_written_is_found_before_the_run(
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refused)
     assert check_writable(report) == "Permission denied"
+
+
+@pytest.mark.usefixtures("mask")
+def test_the_mode_of_an_earlier_report_is_kept(report: Path) -> None:
+    report.write_text("earlier")
+    for mode in (0o600, 0o664):
+        report.chmod(mode)
+        write(report, [])
+        assert report.stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path, there: bool) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "links").mkdir()
+    target, link = tmp_path / "kept" / "report.json", tmp_path / "links" / "latest.json"
+    link.symlink_to(Path("..", "kept", "report.json"))
+    if there:
+        target.write_text("earlier")
+        target.chmod(0o600)
+    assert check_writable(link) == ""
+    write(link, [])
+    assert link.is_symlink()
+    assert not target.is_symlink()
+    assert json.loads(target.read_text(encoding="utf-8"))["findings"] == []
+    assert [one.name for one in (*link.parent.iterdir(), *target.parent.iterdir())] == ["latest.json", "report.json"]
+    if there:
+        assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    link = tmp_path / "latest.json"
+    link.symlink_to(tmp_path / "gone" / "report.json")
+    assert check_writable(link) == f"the folder {tmp_path / 'gone'} does not exist"
+    loop = tmp_path / "loop.json"
+    loop.symlink_to(loop)
+    assert check_writable(loop) == os.strerror(errno.ELOOP)
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # At once, though nobody reads it yet.
+    assert check_writable(pipe) == ""
+    with pytest.raises(OSError, match="no process has it open for reading"):
+        write(pipe, [])
+    # More than a pipe holds.
+    findings = [finding(f"test_{number}") for number in range(200)]
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text(encoding="utf-8")))
+    reader.start()
+    for _ in range(1000):
+        with contextlib.suppress(OSError):
+            write(pipe, findings)
+            break
+        time.sleep(0.01)
+    reader.join(10)
+    assert json.loads(read[0]) == json.loads(json.dumps(document(findings)))
+    assert len(read[0]) > 1 << 16
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_device_is_written_to() -> None:
+    ours, theirs = os.openpty()
+    try:
+        tty.setraw(theirs)
+        device = Path(os.ttyname(theirs))
+        before = device.stat()
+        assert check_writable(device) == ""
+        write(device, [])
+        after = device.stat()
+        assert (stat.S_ISCHR(after.st_mode), after.st_ino, after.st_rdev) == (True, before.st_ino, before.st_rdev)
+        assert json.loads(os.read(ours, 1 << 16))["findings"] == []
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_what_is_none_to_write_a_report_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind("socket")
+        assert check_writable(tmp_path / "socket") == "is a socket"
+        with pytest.raises(OSError, match="is a socket"):
+            write(tmp_path / "socket", [])
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "out.txt"])
+def test_the_own_output_is_written_to(tmp_path: Path, path: str) -> None:
+    """Whatever that is; a file that the shell has sent it to is not replaced under it."""
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from pytest_leakcheck.report.json import check_writable, write\n"
+        "print('before')\n"
+        "assert check_writable(Path(sys.argv[1])) == ''\n"
+        "write(Path(sys.argv[1]), [])\n"
+        "print('after')\n"
+    )
+    out = tmp_path / "out.txt"
+    with out.open("w") as file:
+        subprocess.run([sys.executable, "-c", program, path], cwd=tmp_path, stdout=file, check=True, timeout=60)
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert json.loads("\n".join(lines[1:-1]))["findings"] == []
+    assert list(tmp_path.iterdir()) == [out]
