@@ -20,6 +20,7 @@ from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.forked import Origin
 from pytest_leakcheck.gauges import Gauges
+from pytest_leakcheck.given import Examples
 from pytest_leakcheck.markers import SCALING, MarkError, read_marks
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.limits import room_for_descriptors
@@ -136,21 +137,24 @@ class RepeatingProtocol:
         if plan is None:
             return None
         origin = item.stash[_ORIGIN] = Origin()
+        examples = Examples(item)
         try:
-            self._run(item, nextitem, plan)
+            self._run(item, nextitem, plan, examples)
         except BaseException:
             origin.leave_elsewhere(1)
             raise
+        finally:
+            examples.put_back()
         return True
 
-    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.perf_counter()
         with warnings.catch_warnings():
             # What is collected without having been closed is the finding, not a failure of an iteration: under
             # `-W error` the warning would be raised in the next one. The logged run has the filters as they are.
             warnings.simplefilter("ignore", ResourceWarning)
-            result, first_run = self._repeat(item, plan)
+            result, first_run = self._repeat(item, plan, examples)
         if result is not None:
             if any(budget.peak is not None for budget in plan.budgets):
                 from pytest_leakcheck.peaked import judge_peaks
@@ -164,6 +168,7 @@ class RepeatingProtocol:
                 for verdict in finding.verdicts
             ]
             if first_run is None:
+                examples.fix()
                 Timer(item).start_last()
                 with room_for_descriptors():
                     runtestprotocol(item, nextitem=nextitem)
@@ -221,7 +226,9 @@ class RepeatingProtocol:
         if isinstance(report, pytest.SubtestReport) and getattr(report, "leakcheck_silent", False):
             self._subtests.append(report)
 
-    def _repeat(self, item: pytest.Item, plan: Plan) -> tuple[Result | None, list[pytest.TestReport] | None]:
+    def _repeat(
+        self, item: pytest.Item, plan: Plan, examples: Examples
+    ) -> tuple[Result | None, list[pytest.TestReport] | None]:
         """Run the silent iterations.
 
         Returns:
@@ -250,6 +257,7 @@ class RepeatingProtocol:
                     repetition.end("failed")
                     return None, [*self._subtests, *reports]
                 residue.put_back()
+                examples.fix()
                 if iteration.count == 1:
                     first_run.keep([*self._subtests, *reports])
                     repetition.follow(*iteration.gauges.seal())

@@ -45,6 +45,7 @@ LAYERS = (
         "plugin",
         "hookspecs",
         "protocol",
+        "given",
         "replay",
         "residue",
         "timer",
