@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -73,6 +74,49 @@ def drained_thread_cache() -> Iterator[None]:
             libc.free(block)
 
 
+# Bytes of a block that no allocator rounds away or maps by itself, and how many at once: more than a cache of freed ones holds.
+_TRIED: Final = 1 << 16
+_AT_ONCE: Final = (1, 1, 32)
+
+
+def _counts_malloc(read: Callable[[], int]) -> bool:
+    """Whether a reading moves with what malloc hands out; another thread that frees at that moment may hide it once."""
+    try:
+        libc = _libc()
+    except (AttributeError, OSError):
+        # There is nothing to try it with.
+        return True
+    for count in _AT_ONCE:
+        before = read()
+        blocks = [libc.malloc(_TRIED) for _ in range(count)]
+        held = read() - before
+        for block in blocks:
+            libc.free(block)
+        if held >= _TRIED:
+            return True
+    return False
+
+
+def _malloc_of_another() -> Unavailable:
+    address = ctypes.cast(ctypes.PyDLL(None).malloc, ctypes.c_void_p).value or 0
+    whose = f"it is that of {_library_at(address) or 'a library that is not known'}, whose bytes glibc does not count"
+    return Unavailable(f"malloc is not glibc's: {whose}; start Python without it (LD_PRELOAD?), or use rss_budget")
+
+
+def _library_at(address: int) -> str:
+    """The file that is mapped there; empty where that cannot be told."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                fields = line.split(maxsplit=5)
+                start, _, end = fields[0].partition("-")
+                if int(start, 16) <= address < int(end, 16):
+                    return os.path.basename(fields[5].strip()) if len(fields) == 6 else ""
+    except OSError:
+        pass
+    return ""
+
+
 # numpy keeps up to 7 freed blocks of each size below 1024 bytes for itself (numpy/_core/src/multiarray/alloc.c).
 _NUMPY_SIZES: Final = range(1, 1024)
 _NUMPY_DEEP: Final = 7
@@ -119,6 +163,8 @@ class Heap:
     measuring thread's is filled beforehand.
     Cost: 0.3 to 3 us; it walks the free lists, so a heap with 10,000 holes takes 0.5 ms. Scope: this process.
     Does not see: small Python objects (they live in pymalloc's own arenas), pools that map their own memory, mmap.
+    Where another malloc was loaded before glibc's (jemalloc or tcmalloc, by LD_PRELOAD) ``mallinfo2`` is there and counts
+    nothing; that is tried, and then it is unavailable.
     Fallback: ``psutil.heap_info`` where libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); without either
     (musl) it is unavailable.
     """
@@ -131,6 +177,8 @@ class Heap:
             function = ctypes.PyDLL(None).mallinfo2
         except (AttributeError, OSError, TypeError):
             self._read = _psutil_heap()
+            if sys.platform.startswith("linux") and not _counts_malloc(self._read):
+                raise _malloc_of_another() from None
             return
         function.restype = _Mallinfo2
         function.argtypes = []
@@ -139,6 +187,8 @@ class Heap:
             info = function()
             return int(info.uordblks + info.hblkhd)
 
+        if not _counts_malloc(read):
+            raise _malloc_of_another()
         self._read = read
         # The thread's cache last: filling numpy's draws on it.
         _fill_numpy_cache()

@@ -59,6 +59,47 @@ def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.Mo
     assert heap.read() == 1024
 
 
+class _Function:
+    """What ctypes makes of a function, simulated."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def __call__(self, *given: Any) -> Any:
+        return self._call(*given)
+
+
+def test_heap_is_unavailable_where_it_does_not_count_what_malloc_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where jemalloc was preloaded: glibc's counters are there, and stand still."""
+    real = ctypes.PyDLL(None)
+    held: dict[int, int] = {}
+
+    def malloc(size: int) -> int:
+        held[len(held)] = size
+        return len(held) - 1
+
+    counted = SimpleNamespace(uordblks=1 << 20, hblkhd=0)
+    libc = SimpleNamespace(mallinfo2=_Function(lambda: counted), malloc=real.malloc, free=_Function(held.get))
+    monkeypatch.setattr(ctypes, "PyDLL", lambda _: libc)
+    monkeypatch.setattr("pytest_leakcheck.probes.heap._libc", lambda: SimpleNamespace(malloc=malloc, free=held.get))
+    _instruments, missing = open_instruments(["heap"])
+    # Where the real one is from, which in this process is glibc's.
+    reason = str(missing["heap"])
+    assert reason.startswith("malloc is not glibc's: it is that of libc"), reason
+    assert reason.endswith(
+        ", whose bytes glibc does not count; start Python without it (LD_PRELOAD?), or use rss_budget"
+    )
+    assert not is_quiet()
+    assert held
+    # psutil reads glibc's counters too, where they are older.
+    del libc.mallinfo2
+    monkeypatch.setattr(psutil, "heap_info", lambda: SimpleNamespace(heap_used=1000, mmap_used=24), raising=False)
+    assert str(open_instruments(["heap"])[1]["heap"]) == reason
+    # With a counter that moves it is taken.
+    libc.mallinfo2 = _Function(lambda: SimpleNamespace(uordblks=sum(held.values()), hblkhd=0))
+    assert [one.resource for one in open_instruments(["heap"])[0]] == ["heap"]
+
+
 def test_heap_is_unavailable_where_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
     monkeypatch.delattr(psutil, "heap_info", raising=False)
