@@ -167,15 +167,16 @@ class RepeatingProtocol:
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
                 for verdict in finding.verdicts
             ]
-            if first_run is None:
-                examples.fix()
-                Timer(item).start_last()
+            if first_run is not None:
                 with room_for_descriptors():
-                    runtestprotocol(item, nextitem=nextitem)
-            else:
-                first_run = replay.with_finding(item, first_run, finding, item.stash[_REPEATED])
+                    first_run = replay.with_finding(item, first_run, finding, item.stash[_REPEATED])
+        Timer(item).start_last()
         if first_run is not None:
             replay.log(item, nextitem, first_run)
+        else:
+            examples.fix()
+            with room_for_descriptors():
+                runtestprotocol(item, nextitem=nextitem)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     @pytest.hookimpl
@@ -240,8 +241,8 @@ class RepeatingProtocol:
         timer.stop()
         residue = Residue(item)
         repetition = Repetition(plan, left=self._left, drives_on=True)
-        iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
         first_run = replay.FirstRun(item, warmup=plan.effort.warmup)
+        iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
         try:
             repetition.begin()
             tell = _Telling(item, repetition, self._settings)

@@ -274,6 +274,27 @@ def test_a_hang_in_the_first_and_in_the_last_run(project: Project) -> None:
     assert outcome.finding("test_close_to_it")["verdict"] == "inconclusive"
 
 
+def test_a_hang_at_the_end_of_the_module(project: Project) -> None:
+    """What is torn down after a test that has no last run is part of its time, as in plain pytest."""
+    project.write(
+        "test_it.py",
+        _COUNTED
+        + """
+    @pytest.fixture(scope="module")
+    def outer():
+        yield
+        while True: pass
+
+    @pytest.mark.timeout(1)
+    @pytest.mark.fd_budget(0)
+    def test_it(outer): assert count("it") < 3
+    """,
+    )
+    outcome = project.run("--timeout-method=signal", limit=40)
+    assert outcome.last_line == "1 passed, 1 error", outcome.text
+    assert "Failed: Timeout (>1.0s)" in outcome.text
+
+
 def test_the_timer_does_not_run_while_the_plugin_works(project: Project) -> None:
     """What is looked into between two iterations takes none of the test's time, and cannot be interrupted by it."""
     project.write(
