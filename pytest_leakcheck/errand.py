@@ -25,6 +25,8 @@ from pytest_leakcheck.points import Sizing
 from pytest_leakcheck.protocol import ARGUMENTS
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.session import encoding_of
+from pytest_leakcheck.temporary import PREFIX, has_room, variables_for
+from pytest_leakcheck.xdist import shared_folder_of
 
 # Imports, collection and fixtures of every scope come before the first iteration.
 START_UP: Final = 60.0
@@ -77,12 +79,13 @@ def send(
         # The child has a timer of its own, which starts with the test.
         item.ihook.pytest_timeout_cancel_timer(item=item)
     ranks = sizing.ranks if sizing else 1
-    with tempfile.TemporaryDirectory(prefix="leakcheck-") as name:
+    shared = shared_folder_of(item.config)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         start = fresh.Start(
             _command(item, folder, sizing),
             cwd=item.config.invocation_params.dir,
-            environment=fresh.quiet_environment(_environment()),
+            environment=fresh.quiet_environment(_environment(folder)),
             show=item.config.getoption("capture") == "no",
             ranks=ranks,
         )
@@ -170,8 +173,9 @@ def _interpreter_flags() -> list[str]:
     return flags
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+def _environment(folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return kept | (variables_for(folder) if has_room(str(folder.parent)) else {})
 
 
 def _text(path: Path) -> str:

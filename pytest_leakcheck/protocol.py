@@ -31,8 +31,10 @@ from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.runner import Repetition
 from pytest_leakcheck.session import SessionReport, glyphs_of
 from pytest_leakcheck.settings import Settings
+from pytest_leakcheck.temporary import remove_stale
 from pytest_leakcheck.timer import Timer, TimerWatch, within_timeout
 from pytest_leakcheck.verdict import Verdict
+from pytest_leakcheck.xdist import is_worker, use_own_folder
 
 PLAN: Final = pytest.StashKey[Plan]()
 FINDINGS: Final = pytest.StashKey[list[Finding]]()
@@ -65,6 +67,11 @@ def register(config: pytest.Config, settings: Settings) -> None:
 
         account_for_tensors()
         config.add_cleanup(remove_probes)
+    if PROCESS not in config.stash:
+        if is_worker(config):
+            use_own_folder(config)
+        else:
+            remove_stale(time.time())
     config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
     config.pluginmanager.register(RepeatingProtocol(settings), "leakcheck-protocol")
     config.pluginmanager.register(TimerWatch(), "leakcheck-timer")

@@ -65,7 +65,7 @@ class SessionReport:
                     f"--leakcheck-json={settings.json} (command line): {wrong}; name a file in a folder that can be written"
                 )
         if config.pluginmanager.hasplugin("xdist") and not xdist.is_worker(config):
-            config.pluginmanager.register(xdist.Controller(), "leakcheck-xdist")
+            config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")
 
     def pytest_report_header(self) -> str:
         effort = f"{self._settings.iterations} iterations" if self._settings.iterations else "adaptive"

@@ -119,6 +119,7 @@ LAYERS = (
         "markers",
         "settings",
         "sweep",
+        "temporary",
         "world",
     },
     {"exhaustion", "forked", "progress"},
