@@ -13,8 +13,10 @@ from pytest_leakcheck.judge import judge_once
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Effort, Plan
 from pytest_leakcheck.probes.limits import read_limits
+from pytest_leakcheck.provenance import account_for_makers
 from pytest_leakcheck.result import Result, describe_environment, missing_verdicts
 from pytest_leakcheck.series import Recording
+from pytest_leakcheck.verdict import Verdict
 
 _REST: Final = 0.1
 
@@ -50,7 +52,7 @@ def measure_block(
         for shared in panel.folders.keys() & set(over):
             # What arrives in a shared folder meanwhile is not the block's.
             panel.rest(_REST, shared)
-        verdicts = tuple(judge_once(panel.series(budget.resource), budget) for budget in readable)
+        verdicts = tuple(_judge(panel, budget) for budget in readable)
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
         held |= {shared: group(panel.folders[shared].kinds()) for shared in panel.folders if red}
@@ -65,3 +67,8 @@ def measure_block(
         results.append(Result(plan, recording, (*verdicts, *missing_verdicts(plan, panel.missing)), held))
     finally:
         panel.close()
+
+
+def _judge(panel: Panel, budget: Budget) -> Verdict:
+    verdict, folder = judge_once(panel.series(budget.resource), budget), panel.folders.get(budget.resource)
+    return verdict if folder is None else account_for_makers(verdict, budget, folder, final=True) or verdict

@@ -71,11 +71,13 @@ class Panel(Settling):
                 except Unavailable as error:
                     self.missing[folder.resource] = error
                 else:
+                    folder.follow_makers()
                     self.folders[folder.resource] = folder
         try:
             self._changes = follow([folder.path for folder in self.folders.values()])
         except OSError as error:
-            for name in self.folders:
+            for name, folder in self.folders.items():
+                folder.close()
                 self.missing[name] = Unavailable(f"folders cannot be watched here ({error})")
             self.folders.clear()
 
@@ -110,6 +112,8 @@ class Panel(Settling):
         self._tree.close()
         for instrument in self._instruments:
             instrument.close()
+        for folder in self.folders.values():
+            folder.close()
         if self._changes is not None:
             self._changes.close()
 

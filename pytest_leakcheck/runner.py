@@ -26,6 +26,7 @@ from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.limits import read_limits, room_for_descriptors
 from pytest_leakcheck.progress import Telling
+from pytest_leakcheck.provenance import account_for_makers
 from pytest_leakcheck.ratchet import growth, looks
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.result import RED, Result, describe_environment, missing_verdicts, nothing_judged
@@ -258,7 +259,12 @@ class Repetition:
         elif verdict is not None and verdict.outcome == "inconclusive" and panel.above_start(name) > 0:
             context = replace(context, explained=self._suspicion.explain(panel, name).text)
             verdict = judge(panel.series(name), budget, context)
-        return attest(verdict, device, final=final) if verdict is not None and device is not None else verdict
+        if verdict is None:
+            return None
+        if name in panel.folders:
+            panel.set_aside_used(name)
+            return account_for_makers(verdict, budget, panel.folders[name], final=final)
+        return attest(verdict, device, final=final) if device is not None else verdict
 
     def _explained(self, panel: Panel, budget: Budget, context: Context, verdict: Verdict) -> Context | None:
         """What else is known of growth: an innocent explanation of all of it or of a part. None where the series begins again."""

@@ -188,7 +188,8 @@ class Suspicion:
             return
         panel.set_aside_used(name)
         gained = panel.above_start(name)
-        if gained > 0:
+        # What was made here needs no rest to be told apart.
+        if gained > panel.folders[name].own:
             seconds = self._seconds(_ARRIVALS * panel.seconds_per_iteration() * panel.n / gained)
             if seconds:
                 panel.rest(seconds, name)

@@ -1,8 +1,10 @@
 """Entries of folders that the whole machine shares: shared memory, and the temporary folder.
 
-A folder does not say who made an entry, and others use it too. What another process has in use is that one's. What arrives
-while the test rests is made by somebody else, and so is, by all accounts, what else has a name of that kind: unless names
-of that kind come faster while the test runs than chance allows.
+A folder does not say who made an entry, and others use it too. What Python made in this process is known (`audit`), and
+so is what this process has in use. What belongs to another user, or what another process has in use, is that one's. Of the
+rest nobody knows. What arrives while the test rests is made by somebody else, and so, probably, is what else has a name of
+that kind: unless names of that kind come faster while the test runs than chance allows. That is not certain, so they are
+remembered (`Folder.set_aside`) and the verdict says so.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ import tempfile
 import time
 from array import array
 from collections import Counter
+from dataclasses import dataclass
 from math import exp, lgamma, log
 from typing import Final
 
+from pytest_leakcheck.probes.audit import MadeHere
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.users import used_by_others
+from pytest_leakcheck.probes.processes import thread_ids
+from pytest_leakcheck.probes.users import used_by_others, used_here
 
 # A listing that takes longer than 10 ms (30,000 entries do) may take half of the time at most, where others keep changing
 # the folder and nothing comes that counts.
@@ -27,6 +32,21 @@ _NUMBER: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _RANDOM: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
 # The chance to take what others make for the test's own.
 _ALPHA: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Entries that do not count since names like theirs also come while the test rests; nobody knows who made them.
+
+    Attributes:
+        working: How many came while the test ran, and are still there.
+        resting: How many came while it rested, and are still there.
+        kinds: Their kinds of names.
+    """
+
+    working: int
+    resting: int
+    kinds: tuple[str, ...]
 
 
 class Folder:
@@ -53,6 +73,14 @@ class Folder:
         # A dict of plain keys and values, unlike a set, is no work for the collector.
         self._known: dict[str, None] = {}
         self._arrived: dict[str, int] = {}
+        # Those of them that were made here, gone ones included.
+        self._own: dict[str, None] = {}
+        # What is others' by its kind of name: the row in which it came, -1 where that was during a rest.
+        self._aside: dict[str, int] = {}
+        # Made by threads that were there before the test, and the kinds of what they made while it rested.
+        self._by_earlier: dict[str, None] = {}
+        self._background: dict[str, None] = {}
+        self._made: MadeHere | None = None
         self._gone: list[tuple[str, int, int]] = []
         self._resting: Counter[str] = Counter()
         # In nanoseconds: when to list next at the earliest (0: at once). A number kept as an object would be a block.
@@ -65,10 +93,25 @@ class Folder:
         except OSError as error:
             raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
 
+    def follow_makers(self) -> None:
+        """From now on, know what Python makes in this process."""
+        self._made = MadeHere()
+        self._made.start(map(int, thread_ids()))
+
+    def close(self) -> None:
+        """Follow nothing any longer."""
+        if self._made is not None:
+            self._made.stop()
+            self._made = None
+
     def restart(self) -> None:
         """What is there now was there before."""
         self._known = dict.fromkeys(os.listdir(self.path))
         self._arrived.clear()
+        self._own.clear()
+        self._aside.clear()
+        self._by_earlier.clear()
+        self._background.clear()
         self._gone.clear()
         self._resting.clear()
         self.count = 0
@@ -84,16 +127,42 @@ class Folder:
         """The entries that count."""
         return list(self._arrived)
 
-    def relist(self, row: int) -> None:
+    @property
+    def own(self) -> int:
+        """How many of those that count are known to be made here."""
+        return sum(1 for name in self._arrived if name in self._own)
+
+    @property
+    def set_aside(self) -> SetAside:
+        """What does not count, but might have been made here."""
+        working = [name for name, row in self._aside.items() if row >= 0 and not self._is_of_background(name)]
+        kinds = {kind for name in working for kind in _kinds(name) if kind in self.others}
+        return SetAside(len(working), len(self._aside) - len(working), tuple(sorted(kinds)))
+
+    def relist(self, row: int, *, resting: bool = False) -> None:
         """List the folder; arrivals and departures are remembered as of this row."""
         began = time.monotonic_ns()
         self.changed = False
         now = dict.fromkeys(os.listdir(self.path))
         for name in [name for name in self._arrived if name not in now]:
             self._gone.append((name, self._arrived.pop(name), row))
+        for name in [name for name in self._aside if name not in now]:
+            del self._aside[name]
         for name in now.keys() - self._known.keys():
-            if not self._is_of_others(name):
+            if self._made is not None and self._made.by_earlier_thread(name):
+                self._by_earlier[name] = None
+            if self._made is not None and name in self._made:
+                self._own[name] = None
                 self._arrived[name] = row
+            elif self._is_anothers(name):
+                continue
+            elif self._is_of_others(name):
+                self._aside[name] = -1 if resting else row
+            else:
+                self._own.pop(name, None)
+                self._arrived[name] = row
+        if self._made is not None:
+            self._made.listed()
         # A name that comes again is new again.
         self._known = now
         risen, self.count = len(self._arrived) > self.count, len(self._arrived)
@@ -101,7 +170,7 @@ class Folder:
         self._next[0] = 2 * ended - began if ended - began > _DEAR and not risen else 0
 
     def rested(self, row: int, seconds: float, worked: float) -> bool:
-        """List again after the test has rested: what has arrived meanwhile is not its own.
+        """List again after the test has rested: what has arrived meanwhile is not its own, unless it was made here.
 
         Args:
             row: The row to come.
@@ -111,11 +180,13 @@ class Folder:
         Returns:
             Whether a new kind of name turned out to be made by others; then the counts of all rows change (`recount`).
         """
-        known = set(self._arrived)
-        self.relist(row)
-        arrived = [name for name in self._arrived if name not in known]
+        known = dict(self._arrived)
+        self.relist(row, resting=True)
+        arrived = [name for name in self._arrived if name not in known and name not in self._own]
         self._resting.update(kind for name in arrived for kind in _kinds(name))
-        working = Counter(kind for name in (*known, *(gone[0] for gone in self._gone)) for kind in _kinds(name))
+        self._background |= dict.fromkeys(kind for name in arrived if name in self._by_earlier for kind in _kinds(name))
+        before = (*known, *(gone[0] for gone in self._gone))
+        working = Counter(kind for name in before if name not in self._own for kind in _kinds(name))
         share = worked / (worked + seconds)
         found = {
             kind: name
@@ -128,22 +199,39 @@ class Folder:
         self.others |= found
         for name in arrived:
             del self._arrived[name]
+            self._aside[name] = -1
         if found:
-            self._arrived = {name: first for name, first in self._arrived.items() if not self._is_of_others(name)}
-            self._gone = [gone for gone in self._gone if not self._is_of_others(gone[0])]
+            theirs = [name for name in self._arrived if name not in self._own and self._is_of_others(name)]
+            for name in theirs:
+                self._aside[name] = self._arrived.pop(name)
+            self._gone = [gone for gone in self._gone if gone[0] in self._own or not self._is_of_others(gone[0])]
         self.count = len(self._arrived)
         return bool(found)
 
     def set_aside_used(self) -> bool:
-        """Take off what other processes have in use. Returns whether there was any; then the counts of all rows change."""
-        used = used_by_others(self.path, self._arrived)
-        for name in used:
-            del self._arrived[name]
+        """Take off what other processes have in use, and count what this one has.
+
+        Returns:
+            Whether there was any; then the counts of all rows change.
+        """
+        unknown = [name for name in self._arrived if name not in self._own]
+        asked = [*unknown, *(name for name, row in self._aside.items() if row >= 0)]
+        if not asked:
+            return False
+        theirs = used_by_others(self.path, asked)
+        ours = used_here(self.path, asked) - theirs
+        for name in theirs:
+            self._arrived.pop(name, None)
+            self._aside.pop(name, None)
+        for name in ours:
+            self._own[name] = None
+            if name in self._aside:
+                self._arrived[name] = self._aside.pop(name)
         self.count = len(self._arrived)
-        return bool(used)
+        return bool(theirs or ours)
 
     def recount(self, column: array[int], last: int) -> None:
-        """Write the counts of rows 0 ... `last` anew."""
+        """Write the counts of rows 0 ... `last` again."""
         for row in range(last + 1):
             column[row] = 0
         present = ((name, first, last + 1) for name, first in self._arrived.items())
@@ -154,6 +242,20 @@ class Folder:
     def is_due(self, *, whole: bool) -> bool:
         """Whether to list: something has changed, and, unless ``whole``, the last listing is paid for."""
         return self.changed and (whole or not self._next[0] or time.monotonic_ns() >= self._next[0])
+
+    def _is_anothers(self, name: str) -> bool:
+        """Whether it belongs to another user."""
+        if not hasattr(os, "geteuid"):
+            return False
+        try:
+            return os.lstat(f"{self.path}/{name}").st_uid != os.geteuid()
+        except OSError:
+            # Gone by now: the next listing shows it.
+            return False
+
+    def _is_of_background(self, name: str) -> bool:
+        """Whether a thread made it that was there before the test, and makes such entries while it rests."""
+        return name in self._by_earlier and not self._background.keys().isdisjoint(_kinds(name))
 
     def _is_of_others(self, name: str) -> bool:
         return bool(self.others) and not self.others.keys().isdisjoint(_kinds(name))

@@ -1,32 +1,47 @@
-"""Who uses an entry of a folder that the whole machine shares: a process that has it open, or works in it."""
+"""Who uses an entry of a folder that the whole machine shares: a process that has it open or mapped, or works in it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from pytest_leakcheck.probes.processes import descendants
 
 
 def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
-    """Which of these entries a process has in use that is neither this one nor below it.
+    """Which of these entries a process has open or mapped, or works in, that is neither this one nor below it.
 
-    Cost: a link to read for each descriptor of each process of the same user, some 2 us each. Processes of others cannot
+    Cost: a link to read for each descriptor of each process of the same user, some 2 us each, and its mappings. Processes of others cannot
     be looked into, and without /proc none can.
 
     Args:
         folder: Where they lie.
         names: The entries.
     """
-    own = {os.getpid(), *descendants(os.getpid())}
+    return _found(folder, names, (used for pid in _others(_own()) for used in (_used(pid), _mapped(pid))))
+
+
+def used_here(folder: str, names: Collection[str]) -> frozenset[str]:
+    """Which of these entries this process or one below it has open or mapped, or works in."""
+    return _found(folder, names, (used for pid in _own() for used in (_used(pid), _mapped(pid))))
+
+
+def _found(folder: str, names: Collection[str], used: Iterable[Iterable[str]]) -> frozenset[str]:
     wanted, prefix = frozenset(names), folder.rstrip("/") + "/"
-    used = set()
-    for pid in _others(own):
-        for path in _used(pid):
-            if path.startswith(prefix) and (name := path[len(prefix) :].partition("/")[0]) in wanted:
-                used.add(name)
-    return frozenset(used)
+    below = (path[len(prefix) :].partition("/")[0] for paths in used for path in paths if path.startswith(prefix))
+    return frozenset(name for name in below if name in wanted)
+
+
+def _own() -> set[int]:
+    return {os.getpid(), *descendants(os.getpid())}
+
+
+def _mapped(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            if (at := line.find("/")) > 0:
+                yield line[at:].rstrip("\n")
 
 
 def _others(own: Collection[int]) -> Iterator[int]:

@@ -75,7 +75,7 @@ LAYERS = (
     {"finding"},
     {"runner", "once"},
     {"sequel"},
-    {"attest", "headroom", "investigation", "suspicion"},
+    {"attest", "headroom", "investigation", "provenance", "suspicion"},
     {"result"},
     {
         "children",
@@ -134,6 +134,7 @@ LAYERS = (
         "probes",
         "probes.accelerators",
         "probes.accounted",
+        "probes.audit",
         "probes.base",
         "probes.cgroup",
         "probes.changes",

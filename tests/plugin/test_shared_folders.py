@@ -1,0 +1,208 @@
+"""Several who leave files in one folder at once: what is leaked is never in order, and the innocent are never red."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from projects import UNNAMED, Outcome, Project
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/shm, /proc")
+
+# Names as the standard library makes them up. The resource tracker would remove the segments at the end of a session.
+LEAKY: Final = """
+    import os, tempfile, time
+    from multiprocessing import resource_tracker
+    from multiprocessing.shared_memory import SharedMemory
+    import pytest
+
+    resource_tracker.register = lambda name, kind: None
+
+    def leave_file():
+        os.close(tempfile.mkstemp()[0])
+
+    def leave_segment():
+        segment = SharedMemory(create=True, size=4096)
+        segment.close()
+        with open({made!r}, "a") as made:
+            made.write(segment.name.lstrip("/") + "\\n")
+
+    @pytest.mark.parametrize("turn", range({turns}))
+    @pytest.mark.parametrize("leak", [
+        pytest.param(leave_file, marks=pytest.mark.disk_budget(0), id="file"),
+        pytest.param(leave_segment, marks=pytest.mark.shm_budget(0), id="segment"),
+    ])
+    def test_leaky(leak, turn):
+        leak()
+        time.sleep(0.005)
+"""
+CLEAN: Final = """
+    import time
+    import pytest
+
+    @pytest.mark.disk_budget(0)
+    @pytest.mark.shm_budget(0)
+    @pytest.mark.parametrize("turn", range(2))
+    def test_clean(turn):
+        time.sleep(0.005)
+"""
+# As a library in C does it, which Python knows nothing of.
+IN_C: Final = """
+    import ctypes, itertools, os, time
+    import pytest
+
+    LIBC, NUMBERS = ctypes.CDLL(None), itertools.count()
+
+    @pytest.mark.shm_budget(0)
+    @pytest.mark.parametrize("turn", range(4))
+    def test_leaky(turn):
+        name = f"leakcheck_c-{os.getpid()}-{next(NUMBERS)}"
+        os.close(LIBC.shm_open(name.encode(), os.O_CREAT | os.O_RDWR, 0o600))
+        with open("made", "a") as made:
+            made.write(name + "\\n")
+        time.sleep(0.005)
+"""
+
+
+@pytest.fixture
+def temporary(project: Project) -> Iterator[Path]:
+    """The temporary folder of all sessions; what they left in the machine's shared memory goes too."""
+    project.write("conftest.py", UNNAMED)
+    # A short path, so that one of a socket fits in a folder below.
+    with tempfile.TemporaryDirectory(prefix="shared-") as folder:
+        yield Path(folder)
+    made = project.folder / "made"
+    for name in made.read_text().split() if made.exists() else ():
+        Path("/dev/shm", name).unlink(missing_ok=True)
+
+
+def write_leaky(project: Project, turns: int) -> None:
+    project.write("test_leaky.py", LEAKY.format(made=str(project.folder / "made"), turns=turns))
+
+
+def verdicts(outcome: Outcome, resource: str) -> list[str]:
+    return [one["verdict"] for one in outcome.findings if one["resource"] == resource]
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_what_several_workers_leak_at_once_is_a_leak_in_each(project: Project, temporary: Path, workers: int) -> None:
+    write_leaky(project, workers)
+    outcome = project.run(f"-n{workers}", TMPDIR=str(temporary))
+    assert verdicts(outcome, "disk") == ["leak"] * workers, outcome.text
+    assert verdicts(outcome, "shm") == ["leak"] * workers, outcome.text
+
+
+def test_what_sessions_side_by_side_leak_is_a_leak_in_each_and_a_clean_one_is_not_red(
+    project: Project, temporary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """They share the temporary folder, since their tests run in place."""
+    write_leaky(project, 1)
+    others = [Project(tmp_path_factory.mktemp("session")) for _ in range(3)]
+    for other in others:
+        other.write("conftest.py", UNNAMED)
+        other.write("test_it.py", LEAKY.format(made=str(project.folder / "made"), turns=1))
+    others[-1].write("test_it.py", CLEAN)
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda one: one.run(TMPDIR=str(temporary)), [project, *others]))
+    for outcome in outcomes[:-1]:
+        assert [one["verdict"] for one in outcome.findings] == ["leak"] * 2, outcome.text
+    clean = outcomes[-1]
+    assert clean.status == 0, clean.text
+    assert {one["colour"] for one in clean.findings} <= {"green", "yellow"}
+    for one in clean.findings:
+        assert one["verdict"] == "ok" or one["reason"].startswith("names like "), one
+
+
+def test_what_c_code_leaks_in_several_workers_is_never_in_order(project: Project, temporary: Path) -> None:
+    """No event tells who made it, and all make it alike."""
+    project.write("test_it.py", IN_C)
+    outcome = project.run("-n4", TMPDIR=str(temporary))
+    found = verdicts(outcome, "shm")
+    assert len(found) == 4
+    assert set(found) <= {"leak", "inconclusive"}, outcome.text
+
+
+def test_one_entry_that_another_process_makes_is_not_held_against_a_level(project: Project, temporary: Path) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, tempfile, time
+        from collections import Counter
+        from pathlib import Path
+        import pytest
+
+        RUNS = Counter()
+
+        @pytest.mark.disk_budget(0)
+        @pytest.mark.parametrize("own", [True, False])
+        def test_it(own):
+            RUNS[own] += 1
+            if RUNS[own] == 8 and own:
+                os.mkdir(os.path.join(tempfile.gettempdir(), "own_folder"))
+            elif RUNS[own] == 8:
+                # Another process makes one, and is waited for.
+                Path("now").touch()
+                while Path("now").exists():
+                    time.sleep(0.001)
+        """,
+    )
+    script = "import os, sys, time\nwhile True:\n time.sleep(0.001)\n if os.path.exists(sys.argv[1]):\n"
+    script += "  os.mkdir(sys.argv[2])\n  os.unlink(sys.argv[1])\n  break\n"
+    arguments = [str(project.folder / "now"), str(temporary / "someones_folder")]
+    with subprocess.Popen([sys.executable, "-c", script, *arguments]) as other:
+        try:
+            outcome = project.run(TMPDIR=str(temporary))
+        finally:
+            other.kill()
+    assert outcome.verdicts == {("test_it[True]", "disk"): "over_budget", ("test_it[False]", "disk"): "inconclusive"}
+    found = outcome.finding("test_it[False]", "disk")
+    assert "came once, maker unknown: not by Python in this process" in found["reason"]
+    assert "a TMPDIR of its own" in " ".join(outcome.text.split())
+
+
+def test_each_worker_and_each_isolated_test_has_a_temporary_folder_of_its_own(
+    project: Project, temporary: Path
+) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, subprocess, sys, tempfile
+        from multiprocessing.connection import Listener
+        from pathlib import Path
+        import pytest
+
+        @pytest.mark.parametrize("turn", range(2))
+        @pytest.mark.leakcheck(iterations=2, warmup=1, resources=("fd",))
+        def test_where(turn, tmp_path):
+            code = "import tempfile; print(tempfile.gettempdir())"
+            child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+            folder = {tempfile.gettempdir(), child.stdout.strip(), *(os.environ[name] for name in ("TMPDIR", "TEMP", "TMP"))}
+            Path(tempfile.gettempdir(), "left").touch()
+            Listener(family="AF_UNIX").close()
+            with open("where", "a") as where:
+                where.write(" ".join([*folder, str(tmp_path)]) + "\\n")
+        """,
+    )
+    for arguments, inner in (
+        (("-n2", "--dist=each"), "popen-gw"),
+        (("--leakcheck-isolate",), "isolated"),
+        (("-n2", "--dist=each", "--leakcheck-isolate"), "popen-gw"),
+    ):
+        (project.folder / "where").unlink(missing_ok=True)
+        outcome = project.run(*arguments, TMPDIR=str(temporary))
+        assert outcome.status == 0, outcome.text
+        lines = {tuple(line.split()) for line in (project.folder / "where").read_text().splitlines()}
+        folders = {Path(folder) for folder, _tmp_path in lines}
+        assert len(folders) >= 2
+        for folder, tmp_path in lines:
+            assert Path(folder).parent.parent == temporary
+            assert f"/{inner}" in tmp_path
+            assert Path(tmp_path).relative_to(temporary).parts[0].startswith("pytest-of-")
+        assert [one.name for one in temporary.iterdir() if not one.name.startswith("pytest-of-")] == []
