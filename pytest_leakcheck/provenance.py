@@ -50,9 +50,9 @@ def account_for_makers(verdict: Verdict, budget: Budget, folder: Folder, *, fina
 def _level(verdict: Verdict, budget: Budget, folder: Folder) -> Verdict:
     """A level is exceeded by a single entry, so one that another process made must not be held against it."""
     allowed = budget.level or 0
-    if folder.own > allowed:
+    if folder.made_here > allowed:
         return verdict
-    unknown = folder.count - folder.own
+    unknown = folder.count - folder.made_here
     came = "came once, maker unknown" if unknown == 1 else f"came {unknown} times, makers unknown"
     reason = f"{verdict.reason}; {came}: not by Python in this process"
     return replace(verdict, outcome="inconclusive", reason=reason, advice=_advice(folder))

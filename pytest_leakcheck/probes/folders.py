@@ -1,26 +1,29 @@
 """Entries of folders that the whole machine shares: shared memory, and the temporary folder.
 
 A folder does not say who made an entry, and others use it too. What Python made in this process is known (`audit`), and
-so is what this process has in use. What belongs to another user, or what another process has in use, is that one's. Of the
-rest nobody knows. What arrives while the test rests is made by somebody else, and so, probably, is what else has a name of
+so is what this process has in use. What belongs to another user, or what another process has in use or has made (`fanotify`,
+where it may be asked), is that one's. Of the rest nobody knows. What arrives while the test rests is made by somebody else, and so, probably, is what else has a name of
 that kind: unless names of that kind come faster while the test runs than chance allows. That is not certain, so they are
 remembered (`Folder.set_aside`) and the verdict says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 import time
 from array import array
 from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import exp, lgamma, log
 from typing import Final
 
 from pytest_leakcheck.probes.audit import MadeHere
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.fanotify import Children, Makers, is_stranger
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.probes.users import used_by_others, used_here
 
@@ -81,6 +84,11 @@ class Folder:
         self._by_earlier: dict[str, None] = {}
         self._background: dict[str, None] = {}
         self._made: MadeHere | None = None
+        # As the kernel reports it: makers of entries that are not listed yet, and what came from here without Python.
+        self._makers: Makers | None = None
+        self._children = Children()
+        self._pending: dict[str, int] = {}
+        self._native: dict[str, None] = {}
         self._gone: list[tuple[str, int, int]] = []
         self._resting: Counter[str] = Counter()
         # In nanoseconds: when to list next at the earliest (0: at once). A number kept as an object would be a block.
@@ -94,9 +102,11 @@ class Folder:
             raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
 
     def follow_makers(self) -> None:
-        """From now on, know what Python makes in this process."""
+        """From now on, know what Python makes in this process and, where the kernel allows it, what other processes make."""
         self._made = MadeHere()
         self._made.start(map(int, thread_ids()))
+        with contextlib.suppress(OSError):
+            self._makers = Makers(self.path)
 
     def close(self) -> None:
         """Follow nothing any longer."""
@@ -112,6 +122,9 @@ class Folder:
         self._aside.clear()
         self._by_earlier.clear()
         self._background.clear()
+        self._pending.clear()
+        self._native.clear()
+        self._children = Children()
         self._gone.clear()
         self._resting.clear()
         self.count = 0
@@ -129,8 +142,13 @@ class Folder:
 
     @property
     def own(self) -> int:
-        """How many of those that count are known to be made here."""
+        """How many of those that count Python is known to have made in this process."""
         return sum(1 for name in self._arrived if name in self._own)
+
+    @property
+    def made_here(self) -> int:
+        """How many of those that count this process or one below it is known to have made."""
+        return sum(1 for name in self._arrived if name in self._own or name in self._native)
 
     @property
     def set_aside(self) -> SetAside:
@@ -148,13 +166,16 @@ class Folder:
             self._gone.append((name, self._arrived.pop(name), row))
         for name in [name for name in self._aside if name not in now]:
             del self._aside[name]
-        for name in now.keys() - self._known.keys():
+        new = now.keys() - self._known.keys()
+        makers = self._take_makers(new)
+        for name in new:
+            self._native.pop(name, None)
             if self._made is not None and self._made.by_earlier_thread(name):
                 self._by_earlier[name] = None
             if self._made is not None and name in self._made:
                 self._own[name] = None
                 self._arrived[name] = row
-            elif self._is_anothers(name):
+            elif self._is_anothers(name) or self._is_strangers(name, makers):
                 continue
             elif self._is_of_others(name):
                 self._aside[name] = -1 if resting else row
@@ -163,6 +184,7 @@ class Folder:
                 self._arrived[name] = row
         if self._made is not None:
             self._made.listed()
+        self._pending = {name: process for name, process in makers.items() if name not in now}
         # A name that comes again is new again.
         self._known = now
         risen, self.count = len(self._arrived) > self.count, len(self._arrived)
@@ -242,6 +264,24 @@ class Folder:
     def is_due(self, *, whole: bool) -> bool:
         """Whether to list: something has changed, and, unless ``whole``, the last listing is paid for."""
         return self.changed and (whole or not self._next[0] or time.monotonic_ns() >= self._next[0])
+
+    def _take_makers(self, new: Collection[str]) -> dict[str, int]:
+        """By name, the process that made it."""
+        if self._makers is None:
+            return {}
+        made = self._pending | self._makers.take()
+        # The report follows the entry.
+        return made if all(name in made for name in new) else made | self._makers.take()
+
+    def _is_strangers(self, name: str, makers: Mapping[str, int]) -> bool:
+        """Whether another process made it, none of this one's."""
+        if name not in makers:
+            return False
+        if is_stranger(makers[name], self._children):
+            return True
+        if makers[name] == os.getpid():
+            self._native[name] = None
+        return False
 
     def _is_anothers(self, name: str) -> bool:
         """Whether it belongs to another user."""

@@ -141,6 +141,7 @@ LAYERS = (
         "probes.collector",
         "probes.device",
         "probes.driver",
+        "probes.fanotify",
         "probes.folders",
         "probes.groups",
         "probes.heap",
