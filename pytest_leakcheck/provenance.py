@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import comb
+from math import exp, lgamma, log
 from typing import Final
 
 from pytest_leakcheck.budget import Budget
@@ -73,10 +73,22 @@ def _advice(folder: Folder) -> str:
 
 
 def _excluded(found: int, iterations: int) -> float:
-    """The least rate of a leak that would have left more entries than these with 99 % probability."""
-    low, high = 0.0, 1.0
-    for _ in range(20):
+    """The least rate of a leak that would have left more entries than these with 99 % probability; 1 if above `_RATE`."""
+    if found >= iterations * _RATE or _fewer(found, iterations, _RATE) >= _CHANCE:
+        return 1.0
+    low, high = 0.0, _RATE
+    for _ in range(10):
         rate = (low + high) / 2
-        fewer = sum(comb(iterations, k) * rate**k * (1 - rate) ** (iterations - k) for k in range(found + 1))
-        low, high = (low, rate) if fewer < _CHANCE else (rate, high)
+        low, high = (low, rate) if _fewer(found, iterations, rate) < _CHANCE else (rate, high)
     return high
+
+
+def _fewer(found: int, iterations: int, rate: float) -> float:
+    """The chance that a leak of this rate leaves no more than these."""
+
+    def chance(k: int) -> float:
+        # By logarithms: the binomial coefficient of a few thousand is more than a float holds.
+        ways = lgamma(iterations + 1) - lgamma(k + 1) - lgamma(iterations - k + 1)
+        return exp(ways + k * log(rate) + (iterations - k) * log(1 - rate))
+
+    return sum(map(chance, range(found + 1)))

@@ -236,7 +236,7 @@ class Folder:
         Returns:
             Whether there was any; then the counts of all rows change.
         """
-        unknown = [name for name in self._arrived if name not in self._own]
+        unknown = [name for name in self._arrived if name not in self._own and name not in self._native]
         asked = [*unknown, *(name for name, row in self._aside.items() if row >= 0)]
         if not asked:
             return False

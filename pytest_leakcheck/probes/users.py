@@ -19,12 +19,12 @@ def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
         folder: Where they lie.
         names: The entries.
     """
-    return _found(folder, names, (used for pid in _others(_own()) for used in (_used(pid), _mapped(pid))))
+    return _found(folder, names, (used for pid in _others(_own()) for used in (_used(pid), _mapped(pid, folder))))
 
 
 def used_here(folder: str, names: Collection[str]) -> frozenset[str]:
     """Which of these entries this process or one below it has open or mapped, or works in."""
-    return _found(folder, names, (used for pid in _own() for used in (_used(pid), _mapped(pid))))
+    return _found(folder, names, (used for pid in _own() for used in (_used(pid), _mapped(pid, folder))))
 
 
 def _found(folder: str, names: Collection[str], used: Iterable[Iterable[str]]) -> frozenset[str]:
@@ -37,11 +37,12 @@ def _own() -> set[int]:
     return {os.getpid(), *descendants(os.getpid())}
 
 
-def _mapped(pid: int) -> Iterator[str]:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            if (at := line.find("/")) > 0:
-                yield line[at:].rstrip("\n")
+def _mapped(pid: int, folder: str) -> Iterator[str]:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+        maps = file.read()
+        # Hardly any process has one mapped, and some have thousands of lines.
+        if os.fsencode(folder) in maps:
+            yield from (os.fsdecode(line[at:]) for line in maps.splitlines() if (at := line.find(b"/")) > 0)
 
 
 def _others(own: Collection[int]) -> Iterator[int]:

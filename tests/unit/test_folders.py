@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+import threading
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pytest_leakcheck.probes import Unavailable
-from pytest_leakcheck.probes.folders import Folder, watched_folders
+from pytest_leakcheck.probes.folders import Folder, SetAside, watched_folders
 
 
 @pytest.fixture
@@ -139,3 +142,64 @@ def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
 def test_shared_memory_and_the_temporary_folder_are_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert [(one.resource, one.path) for one in watched_folders()] == [("shm", "/dev/shm"), ("disk", str(tmp_path))]
+
+
+@pytest.fixture
+def followed(folder: Folder) -> Iterator[Folder]:
+    folder.follow_makers()
+    # Only what Python reports, as where the kernel may not be asked.
+    folder._makers = None
+    yield folder
+    folder.close()
+
+
+def from_elsewhere(folder: Folder, *names: str) -> None:
+    """By an earlier process, as far as anybody knows: no event is raised in this one."""
+    for name in names:
+        os.mkfifo(Path(folder.path, name))
+
+
+def test_what_is_made_here_counts_whatever_arrives_at_rest(followed: Folder) -> None:
+    column = array("q", bytes(8 * 20))
+    for row in range(1, 11):
+        put(followed, f"tmp-{row}")
+        from_elsewhere(followed, f"tmp-{100 + row}")
+        column[row] = read(followed, row)
+    from_elsewhere(followed, *(f"tmp-{number}" for number in range(200, 210)))
+    assert followed.rested(11, seconds=1.0, worked=1.0)
+    followed.recount(column, 10)
+    assert column.tolist()[:11] == list(range(11))
+    assert (followed.count, followed.own) == (10, 10)
+    put(followed, "tmp-11")
+    from_elsewhere(followed, "tmp-111")
+    assert read(followed, 11) == 11
+    assert followed.set_aside == SetAside(11, 10, ("tmp-#", "tmp-*"))
+
+
+def test_what_a_thread_of_the_test_makes_while_it_rests_counts_too(followed: Folder) -> None:
+    thread = threading.Thread(target=put, args=(followed, "tmp-1", "tmp-2", "tmp-3"))
+    thread.start()
+    thread.join()
+    assert not followed.rested(1, seconds=1.0, worked=1.0)
+    assert followed.count == 3
+
+
+def test_what_is_set_aside_is_forgotten_as_it_goes(folder: Folder) -> None:
+    put(folder, "tmp-1", "tmp-2")
+    read(folder, 1)
+    put(folder, "tmp-3", "tmp-4", "tmp-5")
+    assert folder.rested(2, seconds=1.0, worked=1.0)
+    assert (folder.set_aside.working, folder.set_aside.resting) == (2, 3)
+    take(folder, "tmp-1", "tmp-3")
+    read(folder, 2)
+    assert (folder.set_aside.working, folder.set_aside.resting) == (1, 2)
+    folder.restart()
+    assert folder.set_aside.working == 0
+
+
+def test_what_belongs_to_another_user_does_not_count(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(folder, "ours")
+    assert read(folder, 1) == 1
+    monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    put(folder, "theirs")
+    assert read(folder, 2) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.probes.users import used_by_others
+from pytest_leakcheck.probes.users import used_by_others, used_here
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -81,3 +82,34 @@ def test_it_is_taken_off_all_rows_and_does_not_come_again(tmp_path: Path) -> Non
         folder.relist(4)
         assert folder.count == 2
         assert not folder.set_aside_used()
+
+
+def test_what_is_open_or_mapped_here_or_below_is_ours(tmp_path: Path) -> None:
+    for name in ("open", "mapped", "closed"):
+        (tmp_path / name).write_bytes(b"1")
+    with (tmp_path / "open").open(), (tmp_path / "mapped").open() as file:
+        kept = mmap.mmap(file.fileno(), 1, access=mmap.ACCESS_READ)
+        file.close()
+        assert used_here(str(tmp_path), ["open", "mapped", "closed"]) == {"open", "mapped"}
+        kept.close()
+    with subprocess.Popen([sys.executable, "-c", STRANGER, str(tmp_path), "open"], stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        assert used_here(str(tmp_path), ["theirs", "closed"]) == {"theirs"}
+        child.kill()
+
+
+def test_what_is_set_aside_and_turns_out_to_be_ours_counts_again(tmp_path: Path) -> None:
+    folder = Folder("shm", str(tmp_path))
+    folder.open()
+    with (tmp_path / "part-1").open("w"):
+        folder.relist(1)
+        for number in range(2, 6):
+            (tmp_path / f"part-{number}").touch()
+        assert folder.rested(2, seconds=1.0, worked=1.0)
+        assert (folder.count, folder.set_aside.working) == (0, 1)
+        column = array("q", [0, 1, 0])
+        assert folder.set_aside_used()
+        folder.recount(column, 1)
+        assert (folder.count, folder.own, folder.set_aside.working) == (1, 1, 0)
+        assert list(column) == [0, 1, 0]
