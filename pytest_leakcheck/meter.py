@@ -73,6 +73,9 @@ class Meter:
         self._starts = array("q", bytes(8 * len(self._reads)))
         self._tops = array("q", bytes(8 * len(self._reads)))
         self._rss_start = self._rss_top = 0
+        # The ranks of a world of threads look side by side: what one has read must not overwrite what another has seen
+        # stand higher meanwhile. No reading is made with it held, since a gauge may take locks of the user's.
+        self._raising = threading.RLock()
         self._rest_until = 0.0
         self.exact = True
 
@@ -189,7 +192,12 @@ class Meter:
         if callable(read):
             self._gauges[key] = read
         else:
-            self._peaks[key] = max(self._peaks[key], read)
+            self._reach(key, read)
+
+    def _reach(self, name: str, value: int) -> None:
+        """A counter stands as far as this above its start."""
+        with self._raising:
+            self._peaks[name] = max(self._peaks.get(name, 0), value)
 
     def _look_into(self, risen: int, frame: FrameType | None) -> None:
         if self._composition is not None and frame is not None and self._composition.wants(frame, risen):
@@ -205,18 +213,21 @@ class Meter:
         """What the counters stood at at their highest since the last phase began; another begins."""
         found = {}
         for at, (name, read) in enumerate(self._reads.items()):
-            found[name] = max(self._tops[at], self._mark_of(name)) - self._starts[at]
-            self._tops[at] = read()
+            mark, now = self._mark_of(name), read()
+            with self._raising:
+                found[name] = max(self._tops[at], mark, now) - self._starts[at]
+                self._tops[at] = now
         if self._rss is not None:
             # The mark is coarse and misses nothing; what was read at each call is exact, and misses what comes and goes in
             # one call of C. Where the two agree, the exact one counts.
-            mark = self._rss.read()
-            if mark - self._rss_top > _COARSE:
-                self._rss_top, self.exact = mark, False
-            found["rss"] = self._rss_top - self._rss_start
-            self._rss_top = self._rss.reset()
+            mark, now = self._rss.read(), self._rss.reset()
+            with self._raising:
+                if mark - self._rss_top > _COARSE:
+                    self._rss_top, self.exact = mark, False
+                found["rss"] = self._rss_top - self._rss_start
+                self._rss_top = now
         for name, peak in found.items():
-            self._peaks[name] = max(self._peaks[name], peak)
+            self._reach(name, peak)
         return found
 
     def _mark_of(self, name: str) -> int:
@@ -240,12 +251,14 @@ class Meter:
     def _look(self, frame: FrameType | None = None, called: Any = None) -> None:
         if self._rss is not None:
             resident = self._rss.now()
-            self._rss_top = max(self._rss_top, resident)
+            with self._raising:
+                self._rss_top = max(self._rss_top, resident)
             self._look_into(resident - self._rss_start, frame)
         for at, (name, read) in enumerate(self._reads.items()):
             value = read()
             if value > self._tops[at]:
-                self._tops[at] = value
+                with self._raising:
+                    self._tops[at] = max(self._tops[at], value)
                 if frame is not None and value - self._starts[at] > self._peaks[name]:
                     self._paths[name] = path_to(frame, f"{name_of_called(called)}()" if called is not None else "")
         # Several threads may add to them meanwhile.
@@ -257,7 +270,7 @@ class Meter:
                 self._peaks.pop(name, None)
                 self.unavailable[name.partition("@")[0]] = f"its reading failed: {type(error).__name__}: {error}"
             else:
-                self._peaks[name] = max(self._peaks.get(name, 0), value)
+                self._reach(name, value)
 
 
 class _AtEachCall:

@@ -114,6 +114,35 @@ def test_a_gauge_is_followed_at_each_call_and_a_number_is_one_reading() -> None:
     assert found == {"gauge:waiting": 9, "gauge:seen": 5, "gauge:seen@2": 4}
 
 
+def test_a_reading_of_another_thread_does_not_take_a_peak_back() -> None:
+    """As with the ranks of a world of threads: one that has read 1 is held up, and another reads 2 meanwhile."""
+    compares, has_risen = threading.Event(), threading.Event()
+    count = 1
+
+    class Late(int):
+        def __gt__(self, other: int) -> bool:
+            compares.set()
+            has_risen.wait(0.2)
+            return int(self) > other
+
+    def read() -> int:
+        return Late(count) if threading.current_thread() is other else count
+
+    def work(meter: Meter) -> None:
+        nonlocal count
+        meter.gauge("count", read)
+        other.start()
+        compares.wait()
+        count = 2
+        len([count])
+        count = 0
+        has_risen.set()
+        other.join()
+
+    other = threading.Thread(target=lambda: len([0]))
+    assert peaks(work)[0] == {"gauge:count": 2}
+
+
 def test_phases_begin_where_the_last_ended() -> None:
     meter = Meter(["fd"])
     meter.begin()
