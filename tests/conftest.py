@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from projects import Project
 from pytest_leakcheck import settling
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
     from leakcheck_incidents.material import LoopbackHub
+
+
+# How long an example takes is the machine's matter, and none of these properties is about time.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A mutant that only chance finds would be red in one run and green in the next.
+settings.register_profile("mutants", settings.get_profile("suite"), derandomize=True)
+settings.load_profile("suite")
 
 
 @pytest.fixture

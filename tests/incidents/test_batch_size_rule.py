@@ -167,6 +167,8 @@ def test_a_batch_has_one_sample_at_least_and_never_more_than_was_tuned(tuned: in
 
 @given(st.integers(1, 100_000).flatmap(lambda tuned: st.tuples(st.just(tuned), st.integers(1, tuned))))
 @example((49, 1))
+# In floating point 14.999999999999998, and the least batch does not cover it up as it does for (49, 1).
+@example((22, 15))
 def test_a_factor_that_came_of_whole_samples_gives_them_back(sizes: tuple[int, int]) -> None:
     """Else a batch would lose a sample in each run in which nothing changes."""
     tuned, batch = sizes

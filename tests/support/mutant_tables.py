@@ -28,7 +28,8 @@ def exit_statuses(
     jobs = []
     for module, old, new, tests in table.values():
         file, words = tests.split(": ")
-        arguments = ["-qx", "--no-header", "-p", "no:cacheprovider", *(["-k", words] if words else [])]
+        arguments = ["-qx", "--no-header", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
+        arguments += ["-k", words] if words else []
         arguments.append(f"tests/incidents/{files}_{file}.py")
         jobs.append({"module": module and f"{package}.{module}", "old": old, "new": new, "arguments": arguments})
     done = subprocess.run(
