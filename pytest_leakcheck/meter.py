@@ -36,7 +36,8 @@ _PLAIN: Final = 1.0
 # Where it is looked into what memory is made of, the run is slower by itself, since allocations are followed: so many
 # seconds of it are watched, the deep calls left out as they cost too much.
 _WHILE_NAMING: Final = 60.0
-# Of the time between two readings of memory that is to be looked into, they take one part in so many.
+# Of the time between two readings of memory that is to be looked into, they take one part in so many. What they take is
+# counted in time of the processor: a reading that another process holds up for some milliseconds costs no more than any.
 _REST: Final = 8.0
 # How far the kernel's mark and an exact reading may lie apart: two batches of 32 pages.
 _COARSE: Final = 1 << 18
@@ -240,13 +241,12 @@ class Meter:
 
     def _seek(self, frame: FrameType, _called: Any) -> None:
         """Where memory is to be looked into, nothing else is wanted; and each reading costs more, since it is followed."""
-        began = time.perf_counter()
-        if began < self._rest_until or self._rss is None:
+        if time.perf_counter() < self._rest_until or self._rss is None:
             return
+        began = time.thread_time()
         # What the trace itself takes is none of the test's.
         self._look_into(self._rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory(), frame)
-        now = time.perf_counter()
-        self._rest_until = now + _REST * (now - began)
+        self._rest_until = time.perf_counter() + _REST * (time.thread_time() - began)
 
     def _look(self, frame: FrameType | None = None, called: Any = None) -> None:
         if self._rss is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from array import array
+from threading import get_native_id
 from time import perf_counter
 from typing import Final
 
@@ -19,6 +21,8 @@ _ELAPSED: Final = 6.0
 # What events may cost at a chosen depth, in plain iterations; and at most this part of what all of them do.
 _AT_DEPTH: Final = 2.5
 _MOST: Final = 0.7
+# By so many seconds more an iteration may be held up by other processes, which is no cost of tracing it.
+_HELD_UP: Final = 0.5
 # What an event costs before and after it is timed, on a machine of 2020.
 _UNSEEN: Final = 0.5e-6
 _DEPTHS: Final = 128
@@ -30,7 +34,7 @@ class Throttle:
     """Adds up what the events of an iteration cost, and lowers the depth down to which they are reported.
 
     The plain duration says what the traced one may be. Only a slow iteration is worth this care, so anything below a
-    millisecond counts as one.
+    millisecond counts as one. Time for which the thread could have run and had no processor is not charged.
 
     Attributes:
         limit: Events of frames deeper than this, counted from the iteration's outer frame, are not reported.
@@ -63,6 +67,9 @@ class Throttle:
         self._allowed = _AT_FIRST * self._plain
         self._began = perf_counter()
         self._stop_at = self._began + self._longest
+        self._thread = get_native_id()
+        self._held_up = seconds_held_up(self._thread)
+        self._taken_off = 0.0
 
     def spend(self, depth: int, began: float | None) -> bool:
         """Charge an event that was begun then, if that is known. Returns whether less is looked at from now on."""
@@ -71,9 +78,9 @@ class Throttle:
             took = now - began + _UNSEEN
             self._by_depth[min(max(depth, 0), _DEPTHS - 1)] += took
             self._spent += took
-        if now > self._stop_at:
-            return self.is_late()
-        if self._spent <= self._allowed:
+        if now > self._stop_at and self.is_late():
+            return True
+        if self._spent <= self._allowed or self._was_held_up(depth):
             return False
         self._allowed = self._spent + _AFTERWARDS * self._plain
         if self.limit > self._shallowest():
@@ -87,7 +94,8 @@ class Throttle:
 
     def is_late(self) -> bool:
         """Whether this iteration has taken so long that nothing more is looked at in it."""
-        if perf_counter() <= self._stop_at:
+        late = perf_counter() - self._stop_at
+        if late <= 0 or late <= min(seconds_held_up(self._thread) - self._held_up, _HELD_UP):
             return False
         if self.limit > self._shallowest() and self._spent > _AFTERWARDS * self._plain:
             # The next one is to get further.
@@ -95,6 +103,16 @@ class Throttle:
         self.stop()
         self.coarse = self.cut = True
         return True
+
+    def _was_held_up(self, depth: int) -> bool:
+        """Whether what seems to be spent too much is time in which other processes had the processor; it is taken off."""
+        held_up = seconds_held_up(self._thread) - self._held_up
+        at = min(max(depth, 0), _DEPTHS - 1)
+        others = max(0.0, min(held_up - self._taken_off, self._by_depth[at] - _UNSEEN))
+        self._taken_off += others
+        self._by_depth[at] -= others
+        self._spent -= others
+        return self._spent <= self._allowed
 
     def stop(self) -> None:
         """Report nothing more in this iteration."""
@@ -125,3 +143,17 @@ class Throttle:
     def _forget(self) -> None:
         for depth in range(_DEPTHS):
             self._by_depth[depth] = 0.0
+
+
+def seconds_held_up(thread: int) -> float:
+    """For how long a thread has been ready to run while others had the processor; 0 where the system does not tell."""
+    try:
+        file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+    except OSError:
+        return 0.0
+    try:
+        return int(os.read(file, 64).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    finally:
+        os.close(file)

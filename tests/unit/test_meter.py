@@ -238,6 +238,23 @@ def test_an_attribute_of_a_variable_is_named() -> None:
     assert culprit.owner.name.endswith("add() local 'self'.parts")
 
 
+def test_readings_that_other_processes_hold_up_are_no_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = PeakRss.now
+
+    def held_up(mark: PeakRss) -> int:
+        time.sleep(0.01)
+        return now(mark)
+
+    monkeypatch.setattr(PeakRss, "now", held_up)
+
+    def work() -> None:
+        uploader = Uploader()
+        for _ in range(16):
+            uploader.add()
+
+    assert named(work).source == "self.parts.append(bytes(range(256)) * 4096)"
+
+
 def test_a_body_that_makes_many_calls_is_looked_into_as_well() -> None:
     """Each reading costs more while allocations are followed, and the trace itself takes memory: neither is the peak."""
 

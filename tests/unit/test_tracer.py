@@ -6,6 +6,8 @@ import gc
 import os
 import signal
 import sys
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ import pytest
 
 from pytest_leakcheck.attribution.called import name_of_called
 from pytest_leakcheck.attribution.identity import group
-from pytest_leakcheck.attribution.throttle import STOPPED, UNLIMITED, Throttle
+from pytest_leakcheck.attribution.throttle import STOPPED, UNLIMITED, Throttle, seconds_held_up
 from pytest_leakcheck.attribution.tracer import Event, Handler, Tracer, Unavailable
 from traced import PLAIN, trace
 
@@ -280,6 +282,46 @@ def test_the_throttle_keeps_what_is_cheap() -> None:
     assert throttle.limit == STOPPED
     throttle.begin()
     assert 0 <= throttle.limit < 20
+
+
+def test_the_throttle_does_not_charge_what_other_processes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall = held_up = 0.0
+    monkeypatch.setattr("pytest_leakcheck.attribution.throttle.perf_counter", lambda: wall)
+    monkeypatch.setattr("pytest_leakcheck.attribution.throttle.seconds_held_up", lambda _thread: held_up)
+    throttle = Throttle(0.0)
+    # An event of 200 ms, for 199 of which others had the processor.
+    wall, held_up = 0.2, 0.199
+    assert not throttle.spend(20, 0.0)
+    assert not throttle.is_late()
+    assert (throttle.limit, throttle.coarse) == (UNLIMITED, False)
+    assert sum(throttle._by_depth) == pytest.approx(0.001, rel=0.01)
+    # The next one takes as long by itself.
+    wall = 0.4
+    assert throttle.spend(20, 0.2)
+    assert throttle.coarse
+    # However long it is held up, an iteration comes to an end.
+    throttle = Throttle(0.0)
+    wall = held_up = 1.0
+    assert throttle.is_late()
+
+
+def test_the_throttle_charges_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A counter that sleeps, or asks another process, slows the test down as well."""
+    wall = 0.0
+    monkeypatch.setattr("pytest_leakcheck.attribution.throttle.perf_counter", lambda: wall)
+    monkeypatch.setattr("pytest_leakcheck.attribution.throttle.seconds_held_up", lambda _thread: 0.0)
+    throttle = Throttle(0.0)
+    wall = 0.2
+    assert throttle.spend(20, 0.0)
+    assert throttle.coarse
+
+
+def test_how_long_others_had_the_processor_is_known_for_one_thread() -> None:
+    thread, began = threading.get_native_id(), time.perf_counter()
+    before = seconds_held_up(thread)
+    time.sleep(0.05)
+    assert 0 <= seconds_held_up(thread) - before <= time.perf_counter() - began - 0.05
+    assert seconds_held_up(0) == 0
 
 
 def test_names_run_no_code_of_the_program() -> None:
