@@ -45,7 +45,7 @@ def learner() -> Callable[[list[float]], None]:
         optimizer.step()
         # Work that came late is not made up for.
         due = max(due + PACE, time.monotonic())
-        time.sleep(due - time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
 
     return learn
 
