@@ -122,7 +122,7 @@ def keras_on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Beside Keras on torch, which the incident's tests choose by themselves."""
     project = Project(tmp_path_factory.mktemp("keras"))
     project.write("conftest.py", UNNAMED)
-    return project.run(*TESTS, "-k", "TrainAndValidation or published", limit=300, KERAS_BACKEND="tensorflow")
+    return project.run(*TESTS, "-k", "TrainAndValidation or published", limit=900, KERAS_BACKEND="tensorflow")
 
 
 def test_a_validation_in_the_midst_of_a_training_epoch(keras_on_tensorflow: Outcome) -> None:
@@ -156,11 +156,11 @@ def mutants(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     seen_by = {UNCHANGED: "TestDatasetsKept", **{mutant.name: mutant.test for mutant in MUTANTS}}
     project.write("test_mutants.py", OVER_MUTANTS.format(names=list(seen_by)))
     project.write("conftest.py", UNNAMED)
-    # For a longer run growth is called at once, with the same test.
-    effort = ("--leakcheck-run=1000000", "--leakcheck-max-time=30")
+    # For a longer run growth is called at once, with the same test. Each ends by its verdict, however long that takes.
+    effort = ("--leakcheck-run=1000000", "--leakcheck-max-time=300")
     chosen = " or ".join(f"({test} and {name})" for name, test in seen_by.items())
     options = ("-p", "leakcheck_incidents.material", *effort, "-k", chosen)
-    return project.run(*options, PYTHONPATH=str(project.folder), limit=300)
+    return project.run(*options, PYTHONPATH=str(project.folder), limit=900)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
