@@ -66,7 +66,7 @@ def fresh_machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_python(project: Project, language: str, text: str) -> None:
     path = project.write(f"test_block.{language[:2]}", text)
     if "def test_" not in text:
-        subprocess.run([sys.executable, path], check=True, timeout=60, cwd=project.folder)
+        subprocess.run([sys.executable, path], check=True, timeout=600, cwd=project.folder)
         return
     tests = text.count("def test_")
     # The first line says how it is to be run, where that takes more than the flag.

@@ -36,7 +36,7 @@ def threads() -> int:
 
 def until(holds: Callable[[], bool]) -> bool:
     """Threads of TensorFlow end, and fill their buffers, a little later."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 600
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.01)
     return holds()

@@ -28,7 +28,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run(
         "--pyargs",
         INCIDENT.tests,
-        limit=300,
+        limit=900,
         PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
         PYTEST_ADDOPTS=LEAN,
         TMPDIR=str(temporary),

@@ -146,6 +146,6 @@ sys.exit(cli.main(["factors", "--store", sys.argv[1], "show"]))
         (["filelock"], 3, "pytest-leakcheck factors: needs filelock: pip install 'pytest-leakcheck[batch]'"),
     ):
         command = [sys.executable, "-c", program.format(blocked=blocked), str(store.path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == status, done.stderr
         assert said in done.stdout + done.stderr

@@ -46,7 +46,7 @@ def ids(store: Store, key: str = KEY) -> set[str]:
 def written_by(mode: str, store: Store, *more: str) -> tuple[set[str], int]:
     """What was acknowledged, and the number that is said at the end."""
     command = [sys.executable, "-B", "tests/support/store_writers.py", mode, str(store.path), *more]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     *names, last = done.stdout.split("\n")[:-1]
     return set(names), int(last.removeprefix("= "))

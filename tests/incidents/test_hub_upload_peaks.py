@@ -78,7 +78,7 @@ def test_the_plan_states_no_less_than_the_peak(project: Project) -> None:
             assert 33 << 20 < plan.memory < 41 << 20
         """,
     )
-    done = project.run("-p", "leakcheck_incidents.material", "--leakcheck-summary=all", limit=300)
+    done = project.run("-p", "leakcheck_incidents.material", "--leakcheck-summary=all", limit=900)
     assert done.verdicts == {("test_shards_that_grow", "rss"): "ok"}, done.text
     peaks = [point["recordings"][0]["peaks"]["rss"] for scaled in done.scaled.values() for point in scaled["points"]]
     assert len(peaks) == 3

@@ -83,7 +83,7 @@ def sent_twice(hub: LoopbackHub, first: int) -> list[str]:
 def test_killed_at_any_point(api: HfApi, hub: LoopbackHub, folder: Path, dataset: Dataset, temporary: Path) -> None:
     command = [sys.executable, str(KILLED), str(folder), "user/killed", str(SHARDS), "7", "20"]
     first = len(hub.requests())
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env={**os.environ})
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, env={**os.environ})
     killed = [line.split()[0] for line in done.stdout.splitlines()]
     assert len(killed) == 20, done.stderr
     # One workplace each, with one file at most, and only if it was there at that moment.
@@ -171,7 +171,7 @@ def test_the_warning_of_a_killed_upload(folder: Path, tmp_path: Path) -> None:
     warned = {}
     for how in ("end", "kill"):
         command = [sys.executable, str(program), str(folder), how]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == (0 if how == "end" else -9), done.stderr
         warned[how] = re.findall(r"There appear to be (\d+) leaked semaphore", done.stderr)
     assert warned["end"] == []

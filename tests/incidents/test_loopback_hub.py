@@ -275,9 +275,9 @@ def test_it_ends_with_the_one_who_started_it() -> None:
         "    print(psutil.Process().children()[0].pid, hub.url, flush=True)\n"
         "    os._exit(1)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
     pid, url = done.stdout.split()
-    psutil.wait_procs([psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=20)
+    psutil.wait_procs([psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=600)
     assert not psutil.pid_exists(int(pid))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=5)

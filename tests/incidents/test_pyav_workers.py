@@ -50,11 +50,11 @@ if __name__ == "__main__":
 def train(project: Project, *arguments: str) -> str:
     script = project.write("training.py", TRAINING)
     command = [sys.executable, "-W", "ignore", str(script), *arguments]
-    return subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=True, timeout=300).stdout
+    return subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=True, timeout=600).stdout
 
 
 def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
-    done = shell("repro", INCIDENT.name, folder=tmp_path, limit=400)
+    done = shell("repro", INCIDENT.name, folder=tmp_path, limit=900)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     assert "leaky arm: 4 of 4 as it must be" in said

@@ -23,7 +23,7 @@ LEAN = "-p pytest_leakcheck.plugin -p leakcheck_incidents.simulated -p xdist -n 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("rollout_executor"))
-    return project.run("--pyargs", INCIDENT.tests, limit=400, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=LEAN)
+    return project.run("--pyargs", INCIDENT.tests, limit=900, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_ADDOPTS=LEAN)
 
 
 def points(ran: Outcome, test: str, resource: str = "gauge:in_flight") -> dict[int, float]:

@@ -93,7 +93,7 @@ UNCHANGED = "unchanged"
 
 
 def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
-    done = shell("repro", INCIDENT.name, "--arm", "all", folder=tmp_path, limit=600)
+    done = shell("repro", INCIDENT.name, "--arm", "all", folder=tmp_path, limit=900)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     assert "leaky arm: 2 of 2 as it must be" in said

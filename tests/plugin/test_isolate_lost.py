@@ -128,12 +128,12 @@ def test_a_session_that_is_ended_takes_the_child_with_it(project: Project, numbe
     session = subprocess.Popen(
         command, cwd=project.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (pids.exists() and pids.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     session.send_signal(number)
-    text, _ = session.communicate(timeout=60)
+    text, _ = session.communicate(timeout=600)
     child, grandchild = map(int, pids.read_text().split())
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in text

@@ -83,7 +83,7 @@ def test_what_is_no_report_says_so(data: object, said: str) -> None:
 
 def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest_leakcheck.cli", "report", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_the_command(project: Project) -> None:

@@ -39,7 +39,7 @@ def exit_statuses(
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return dict(zip(table, json.loads(done.stdout.splitlines()[-1]), strict=True))

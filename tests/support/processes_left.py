@@ -11,7 +11,7 @@ import psutil
 def left_over(folder: Path) -> list[int]:
     """Those of the processes noted in the folder's file ``pids`` that still run, after a moment for the system to bury them."""
     pids = [int(word) for word in (folder / "pids").read_text().split()]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and any(map(_runs, pids)):
         time.sleep(0.01)
     return [pid for pid in pids if _runs(pid)]

@@ -82,7 +82,7 @@ class Project:
         leakcheck: bool = True,
         python: str = sys.executable,
         cache: bool = False,
-        limit: float = 120,
+        limit: float = 600,
         **environment: str,
     ) -> Outcome:
         """Run pytest for at most `limit` seconds; with `leakcheck`, measuring, and with a JSON report.

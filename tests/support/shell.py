@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 
-def shell(*arguments: str, folder: Path, limit: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run ``pytest-leakcheck`` with these arguments, for so many seconds at most. What it writes goes to the folder."""
+def shell(*arguments: str, folder: Path, limit: float = 600) -> subprocess.CompletedProcess[str]:
+    """Run ``pytest-leakcheck`` with these arguments, for at most `limit` seconds. What it writes goes to the folder."""
     command = [sys.executable, "-m", "pytest_leakcheck.cli", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=limit)

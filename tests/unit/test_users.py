@@ -46,7 +46,7 @@ def stranger(folder: Path, how: str) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 600
         while Path(f"/proc/{pid}/fd").exists() and time.monotonic() < deadline:
             time.sleep(0.001)
 

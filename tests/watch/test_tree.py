@@ -92,7 +92,7 @@ def tree(puppet: Puppet) -> Iterator[Tree]:
 
 def until(read: Callable[[], Sample], right: Callable[[Sample], bool]) -> Sample:
     """Sample until it is so: a new process is found once its search has been saved up."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 600
     while not right(sample := read()):
         assert time.monotonic() < deadline, sample
     return sample
