@@ -259,12 +259,17 @@ class Repetition:
         elif verdict is not None and verdict.outcome == "inconclusive" and panel.above_start(name) > 0:
             context = replace(context, explained=self._suspicion.explain(panel, name).text)
             verdict = judge(panel.series(name), budget, context)
-        if verdict is None:
-            return None
+        return self._witnessed(panel, budget, verdict, final=final) if verdict is not None else None
+
+    def _witnessed(self, panel: Panel, budget: Budget, verdict: Verdict, *, final: bool) -> Verdict | None:
+        """The verdict with what a second source knows: who made an entry, what the driver of a device counts."""
+        name = budget.resource
         if name in panel.folders:
             panel.set_aside_used(name)
             return account_for_makers(verdict, budget, panel.folders[name], final=final)
-        return attest(verdict, device, final=final) if device is not None else verdict
+        if name == "vram" and panel.device is not None:
+            return attest(verdict, panel.device, final=final)
+        return verdict
 
     def _explained(self, panel: Panel, budget: Budget, context: Context, verdict: Verdict) -> Context | None:
         """What else is known of growth: an innocent explanation of all of it or of a part. None where the series begins again."""
