@@ -297,13 +297,17 @@ class _AtEachCall:
 
 
 class _Entries:
-    """How many entries a folder has: listed only when something has changed."""
+    """How many entries a folder has gained: listed only when something has changed.
+
+    What was there before does not count, so another process that removes its files hides none of the test's.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._changes: Changes = follow([path])
         self._lock = threading.Lock()
-        self._count = self._list()
+        self._before = frozenset(os.listdir(path))  # noqa: PTH208 - as below
+        self._count = 0
 
     def read(self) -> int:
         # Threads look at their calls side by side: one of them is enough.
@@ -316,7 +320,8 @@ class _Entries:
         return self._count
 
     def _list(self) -> int:
-        return len(os.listdir(self._path))  # noqa: PTH208 - at every change: a Path would make an object for each
+        # At every change: a Path would make an object for each.
+        return sum(name not in self._before for name in os.listdir(self._path))  # noqa: PTH208
 
     def close(self) -> None:
         self._changes.close()
