@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from processes_left import left_over
+from processes_left import SHM, left_over, shared_memory_left
 from projects import Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
@@ -52,14 +52,13 @@ ENGINES = {
 def executor(project: Project, engine: str, *, leaky: bool) -> Outcome:
     text = EXECUTOR.format(engine=engine, **ENGINES[engine]).replace("\n    ", "\n")
     project.write("test_it.py", f"LEAKY = {leaky}\n" + text)
-    before = set(Path("/dev/shm").iterdir())
+    before = {one.name for one in Path(SHM).iterdir()}
     temporary = project.folder / "tmp"
     temporary.mkdir(exist_ok=True)
     ran = project.run(TMPDIR=str(temporary))
-    # Others may come and go there, such as the cases of the corpus; of torch's and Python's own, none is left.
-    left = [one.name for one in set(Path("/dev/shm").iterdir()) - before if "leakcheck-" not in one.name]
-    left += [one.name for one in temporary.iterdir()]
-    assert not [name for name in left if name.startswith(("torch", "psm", "gloo", "sem.", "leakcheck"))]
+    assert not shared_memory_left(before, ("torch", "psm", "gloo", "sem.mp", "leakcheck_"))
+    kinds = ("torch", "psm", "gloo", "sem.", "leakcheck")
+    assert not [one.name for one in temporary.iterdir() if one.name.startswith(kinds)]
     return ran
 
 

@@ -1,11 +1,16 @@
-"""Whether processes that were started are gone."""
+"""Whether processes that were started are gone, and what they had in shared memory."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import psutil
+
+from pytest_leakcheck.probes.users import used_by_others
+
+SHM = "/dev/shm"
 
 
 def left_over(folder: Path) -> list[int]:
@@ -15,6 +20,24 @@ def left_over(folder: Path) -> list[int]:
     while time.monotonic() < deadline and any(map(_runs, pids)):
         time.sleep(0.01)
     return [pid for pid in pids if _runs(pid)]
+
+
+def shared_memory_left(before: Collection[str], beginnings: tuple[str, ...]) -> list[str]:
+    """New entries of these kinds that no process uses, and nobody removes.
+
+    The folder is the machine's. What another test has there is in use, or is removed when that test ends.
+    """
+    deadline = time.monotonic() + 60
+    while left := _unused(before, beginnings):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.1)
+    return left
+
+
+def _unused(before: Collection[str], beginnings: tuple[str, ...]) -> list[str]:
+    new = {one.name for one in Path(SHM).iterdir() if one.name.startswith(beginnings)}.difference(before)
+    return sorted(new - used_by_others(SHM, new)) if new else []
 
 
 def _runs(pid: int) -> bool:
