@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from processes_left import SHM, left_over, shared_memory_left
+from processes_left import left_over, never_removed
 from projects import Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
@@ -20,9 +20,11 @@ REPORTED = 10
 # Each rank holds what it may; 64 are allowed in all, and no fewer than are lost by rounding down.
 EXECUTOR = """
     import os
+    import threading
     import pytest
 
     CAP = 64
+    MEETINGS = {{}}
 
     @pytest.mark.scaling_budget(
         "world_size", [1, 2, 4], engine={engine!r},
@@ -38,8 +40,10 @@ EXECUTOR = """
         {leave}
 """
 MEMORY = '{"total": "<= 64 MiB + 8 MiB * world_size", "per_rank": "<= 80 MiB"}'
+# Until all ranks have what they hold.
+MEET = "MEETINGS.setdefault(world_size, threading.Barrier(world_size)).wait()"
 ENGINES = {
-    "thread": {"memory": '"<= 72 MiB"', "join": "", "leave": "import time; time.sleep(0.3)"},
+    "thread": {"memory": '"<= 72 MiB"', "join": "", "leave": MEET},
     "process": {"memory": MEMORY, "join": "", "leave": ""},
     "gloo": {
         "memory": MEMORY,
@@ -56,9 +60,10 @@ def executor(project: Project, engine: str, *, leaky: bool) -> Outcome:
     temporary = project.folder / "tmp"
     temporary.mkdir(exist_ok=True)
     ran = project.run(TMPDIR=str(temporary))
-    assert not shared_memory_left(before, ("torch", "psm", "gloo", "sem.mp", "leakcheck_"))
-    kinds = ("torch", "psm", "gloo", "sem.", "leakcheck")
-    assert not [one.name for one in temporary.iterdir() if one.name.startswith(kinds)]
+    of_libraries = ("torch", "psm", "gloo", "sem.")
+    came = {one for one in set(Path("/dev/shm").iterdir()) - before if one.name.startswith(of_libraries)}
+    assert not never_removed(came)
+    assert not [one.name for one in temporary.iterdir() if one.name.startswith((*of_libraries, "leakcheck"))]
     return ran
 
 

@@ -1,9 +1,9 @@
-"""Whether processes that were started are gone, and what they had in shared memory."""
+"""Whether processes that were started are gone, and what they have made."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -45,3 +45,12 @@ def _runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def never_removed(paths: Iterable[Path]) -> list[Path]:
+    """Those that stay. Others' files come and go in a folder that all share; what an ended process has left never goes."""
+    deadline, left = time.monotonic() + 300, list(paths)
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = [path for path in left if path.exists()]
+    return left

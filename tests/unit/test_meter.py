@@ -54,7 +54,7 @@ def test_threads_files_and_shared_memory() -> None:
         for thread in threads:
             thread.start()
         folders = [tempfile.mkdtemp(prefix="leakcheck-meter-") for _ in range(2)]
-        segment = Path("/dev/shm/leakcheck-meter")
+        segment = Path(f"/dev/shm/leakcheck-meter-{os.getpid()}")
         segment.write_bytes(b"x")
         segment.unlink()
         for folder in folders:
