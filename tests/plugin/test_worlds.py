@@ -56,7 +56,7 @@ ENGINES = {
 def executor(project: Project, engine: str, *, leaky: bool) -> Outcome:
     text = EXECUTOR.format(engine=engine, **ENGINES[engine]).replace("\n    ", "\n")
     project.write("test_it.py", f"LEAKY = {leaky}\n" + text)
-    before = {one.name for one in Path(SHM).iterdir()}
+    before = set(Path("/dev/shm").iterdir())
     temporary = project.folder / "tmp"
     temporary.mkdir(exist_ok=True)
     ran = project.run(TMPDIR=str(temporary))

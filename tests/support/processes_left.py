@@ -8,10 +8,6 @@ from pathlib import Path
 
 import psutil
 
-from pytest_leakcheck.probes.users import used_by_others
-
-SHM = "/dev/shm"
-
 
 def left_over(folder: Path) -> list[int]:
     """Those of the processes noted in the folder's file ``pids`` that still run, after a moment for the system to bury them."""
@@ -20,24 +16,6 @@ def left_over(folder: Path) -> list[int]:
     while time.monotonic() < deadline and any(map(_runs, pids)):
         time.sleep(0.01)
     return [pid for pid in pids if _runs(pid)]
-
-
-def shared_memory_left(before: Collection[str], beginnings: tuple[str, ...]) -> list[str]:
-    """New entries of these kinds that no process uses, and nobody removes.
-
-    The folder is the machine's. What another test has there is in use, or is removed when that test ends.
-    """
-    deadline = time.monotonic() + 60
-    while left := _unused(before, beginnings):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.1)
-    return left
-
-
-def _unused(before: Collection[str], beginnings: tuple[str, ...]) -> list[str]:
-    new = {one.name for one in Path(SHM).iterdir() if one.name.startswith(beginnings)}.difference(before)
-    return sorted(new - used_by_others(SHM, new)) if new else []
 
 
 def _runs(pid: int) -> bool:
