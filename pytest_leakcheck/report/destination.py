@@ -112,7 +112,8 @@ def _replace(target: Path, content: bytes, earlier: os.stat_result | None) -> No
         with os.fdopen(descriptor, "wb") as file:
             if earlier is not None:
                 _keep_owner(descriptor, earlier)
-            os.fchmod(descriptor, 0o666 & ~_umask() if earlier is None else _mode_to_keep(descriptor, earlier))
+            # By name: Windows has it so alone.
+            Path(name).chmod(0o666 & ~_umask() if earlier is None else _mode_to_keep(descriptor, earlier))
             file.write(content)
         Path(name).replace(target)
     except BaseException:
@@ -121,6 +122,8 @@ def _replace(target: Path, content: bytes, earlier: os.stat_result | None) -> No
 
 
 def _keep_owner(descriptor: int, earlier: os.stat_result) -> None:
+    if not hasattr(os, "fchown"):
+        return
     with contextlib.suppress(OSError):
         os.fchown(descriptor, earlier.st_uid, earlier.st_gid)
 
