@@ -26,7 +26,8 @@ _EVENT: Final = struct.Struct("=IBBHQii")
 # struct fanotify_event_info_fid: type, padding, length, file system; then the handle: its length, its type.
 _INFO: Final = struct.Struct("=BBHii")
 _HANDLE: Final = struct.Struct("=Ii")
-_BUFFER: Final = 1 << 16
+# Small, since what is read is memory of the process that is measured.
+_BUFFER: Final = 1 << 13
 _KIND: Final = "anon_inode:[fanotify]"
 
 
@@ -77,6 +78,11 @@ class Children:
         except ChildProcessError:
             return _ended() != self._before
         return True
+
+
+def is_here(process: int) -> bool:
+    """Whether a maker is this process, or one below it that is alive."""
+    return process == os.getpid() or process in descendants(os.getpid())
 
 
 def is_stranger(process: int, children: Children) -> bool:

@@ -23,7 +23,7 @@ from typing import Final
 
 from pytest_leakcheck.probes.audit import MadeHere
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.fanotify import Children, Makers, is_stranger
+from pytest_leakcheck.probes.fanotify import Children, Makers, is_here, is_stranger
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.probes.users import used_by_others, used_here
 
@@ -279,7 +279,7 @@ class Folder:
             return False
         if is_stranger(makers[name], self._children):
             return True
-        if makers[name] == os.getpid():
+        if is_here(makers[name]):
             self._native[name] = None
         return False
 

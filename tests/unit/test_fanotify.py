@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.probes import fanotify
-from pytest_leakcheck.probes.fanotify import Children, Makers, is_stranger
+from pytest_leakcheck.probes.fanotify import Children, Makers, is_here, is_stranger
 from pytest_leakcheck.probes.folders import Folder
 
 
@@ -91,7 +91,11 @@ def test_a_live_process_elsewhere_is_a_stranger_beside_children_too() -> None:
         assert children.any()
         assert is_stranger(1, children)
         assert not is_stranger(child.pid, children)
+        assert is_here(child.pid)
+        assert is_here(os.getpid())
         assert not is_stranger(0, children)
+        assert not is_here(0)
+        assert not is_here(1)
         child.kill()
 
 
