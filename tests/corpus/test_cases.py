@@ -30,7 +30,7 @@ def growth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, floa
         "TMPDIR": str(tmp_path_factory.mktemp("measured")),
     }
     done = subprocess.run(
-        [sys.executable, "-m", "cases.measured"], env=environment, capture_output=True, check=True, timeout=120
+        [sys.executable, "-m", "cases.measured"], env=environment, capture_output=True, check=True, timeout=600
     )
     measured: dict[str, dict[str, float]] = json.loads(done.stdout)
     assert done.stderr == b""

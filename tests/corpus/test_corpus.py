@@ -62,7 +62,7 @@ def run(project: Project, name: str) -> Outcome:
     temporary = project.folder / "tmp"
     temporary.mkdir()
     cases = str(ROOT / "tests")
-    measured = partial(project.run, "--tb=no", *arguments, limit=600, PYTHONPATH=cases, TMPDIR=str(temporary))
+    measured = partial(project.run, "--tb=no", *arguments, limit=1800, PYTHONPATH=cases, TMPDIR=str(temporary))
     if name != "foreign":
         return measured()
     script = project.write("foreign.py", FOREIGN)

@@ -53,7 +53,7 @@ def test_a_fit(tmp_path: Path, arm: str, said: str, steps: int) -> None:
     script = tmp_path / "fit.py"
     script.write_text(FIT, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, script, arm], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, script, arm], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.returncode == (1 if arm == "failing" else 0), done.stderr
     fd = next(line for line in done.stderr.splitlines() if line.startswith("  fd "))

@@ -263,7 +263,12 @@ def test_wrong_use(tmp_path: Path, arguments: list[str], status: int, said: str)
 def test_a_training_that_watches_itself(training: Path, tmp_path: Path) -> None:
     for arm, growth in (("leaky", "+2.00 per step"), ("fixed", "no growth seen; would have caught ≥ ")):
         done = subprocess.run(
-            [sys.executable, training, arm, "200"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, training, arm, "200"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=600,
         )
         fd = next(line for line in done.stderr.splitlines() if line.startswith("  fd "))
         assert growth in fd, done.stderr
