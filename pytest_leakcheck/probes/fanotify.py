@@ -77,7 +77,7 @@ class Children:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return _ended() != self._before
-        return True
+        return _ended() != self._before or not _are_only_trackers(os.getpid())
 
 
 def is_here(process: int) -> bool:
@@ -127,6 +127,23 @@ def _is_queue(descriptor: int) -> bool:
         return os.readlink(f"/proc/self/fd/{descriptor}") == _KIND
     except OSError:
         return False
+
+
+def _are_only_trackers(process: int) -> bool:
+    """Whether its only child is the one that `multiprocessing` starts to remove shared memory; that makes nothing."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    tracker = getattr(getattr(module, "_resource_tracker", None), "_pid", None)
+    try:
+        tasks = os.listdir(f"/proc/{process}/task")
+        alive = {int(pid) for task in tasks for pid in _children_of(f"/proc/{process}/task/{task}/children")}
+    except OSError:
+        return False
+    return alive <= {tracker}
+
+
+def _children_of(path: str) -> list[bytes]:
+    with open(path, "rb") as file:
+        return file.read().split()
 
 
 def _ended() -> int:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,19 @@ def test_a_child_that_has_ended_is_remembered() -> None:
     assert children.any()
     assert not is_stranger(0, children)
     assert not Children().any()
+
+
+def test_the_tracker_of_shared_memory_makes_nothing() -> None:
+    segment = SharedMemory(create=True, size=1)
+    segment.close()
+    segment.unlink()
+    children = Children()
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    assert not children.any()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert children.any()
+        child.kill()
+    assert children.any()
 
 
 def test_a_live_process_elsewhere_is_a_stranger_beside_children_too() -> None:
