@@ -124,8 +124,11 @@ class Suspicion:
         """How much of the growth per iteration the entries account for; 0 where that is too little to matter.
 
         Handles are counted, so what goes beyond them is a leak. What an entry takes of memory is an estimate: it explains
-        all of the growth from half of it on, and below that nothing.
+        all of the growth from half of it on, and below that nothing. Where an entry may hold any amount, so many of them
+        explain as many rises.
         """
+        if filling.retained == inf and 2 * filling.entries < panel.rises(name):
+            return 0.0
         rate = filling.retained / panel.n
         if find_resource(name).unit == "bytes" or name == "block":
             return inf if 2 * filling.retained >= panel.above_start(name) else 0.0

@@ -35,11 +35,13 @@ class Filling:
     Attributes:
         text: The one that holds most of it, as ``lru_cache of load: 128 of 256``.
         retained: How much of the resource the entries hold that came since the start, in its unit.
+        entries: How many these are.
         full: It has reached its bound and takes in no more.
     """
 
     text: str
     retained: float
+    entries: int
     full: bool
 
 
@@ -109,13 +111,14 @@ class BoundedOwners:
             filling = _gained(start, resource, identities)
             if filling is not None:
                 (of_new if start.made_since else found).append(filling)
-        found += sorted(of_new, key=lambda one: -one.retained)[:1]
+        found += sorted(of_new, key=lambda one: (-one.retained, -one.entries))[:1]
         found += [filling] if (filling := self._views_of_pandas(resource)) else []
         if not found:
             return None
         total = sum(one.retained for one in found)
         of_full = sum(one.retained for one in found if one.full)
-        return Filling(max(found, key=lambda one: one.retained).text, total, of_full >= _MOST * total)
+        largest = max(found, key=lambda one: (one.retained, one.entries))
+        return Filling(largest.text, total, sum(one.entries for one in found), of_full >= _MOST * total)
 
     def _views_of_pandas(self, resource: str) -> Filling | None:
         """pandas keeps a weak reference for each view of a table, and clears out the dead ones from 500 on, or later."""
@@ -124,7 +127,7 @@ class BoundedOwners:
             return None
         fullest = max((views for views, _then in self._views), key=lambda views: len(views.referenced_blocks))
         text = f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
-        return Filling(text, gained, full=False)
+        return Filling(text, gained, gained, full=False)
 
     def _remember(self, objects: Sequence[Any], *, new: bool) -> None:
         known = {id(owner) for start in self._start if (owner := start.owner()) is not None}
@@ -151,7 +154,7 @@ def _gained(start: _Start, resource: str, identities: Collection[Hashable]) -> F
         holds = inf if resource in _OF_MEMORY else 0
     else:
         holds = retained(resource, _newest(owner, filled, gained), identities) + _overhead(owner, resource, gained)
-    return Filling(f"{name}: {filled} of {bound}", holds, filled >= bound) if holds else None
+    return Filling(f"{name}: {filled} of {bound}", holds, gained, filled >= bound) if holds else None
 
 
 def _newest(owner: Any, filled: int, gained: int) -> list[object]:

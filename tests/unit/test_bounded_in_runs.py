@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 import re
+import sqlite3
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -127,6 +128,27 @@ def test_a_leak_beside_a_log_is_found_at_its_own_rate(log: str, leak: str) -> No
     assert (verdict.resource, verdict.outcome) == (resource, "leak")
     assert verdict.slope == pytest.approx(rate, rel=0.05)
     assert red(write) is None
+
+
+def test_caches_that_multiply_explain_nothing() -> None:
+    """Each connection has a cache of its own, of statements that are written in C and may hold any amount."""
+    opened: list[sqlite3.Connection] = []
+
+    def open_one() -> None:
+        opened.append(sqlite3.connect(":memory:"))
+        opened[-1].execute("create table frames (number)")
+
+    verdict = red(open_one)
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome) == ("heap", "leak")
+
+    def open_and_close() -> None:
+        open_one()
+        opened.pop().close()
+
+    assert red(open_and_close) is None
+    for connection in opened:
+        connection.close()
 
 
 @pytest.fixture
