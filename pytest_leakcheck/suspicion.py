@@ -29,6 +29,8 @@ from pytest_leakcheck.units import format_amount
 _RESTARTS: Final = 2
 # Caches after which the series begins again because they have become full.
 _FILLED: Final = 8
+# Share of the growth below which a cache has nothing to do with it: each executor that is kept has one thread of its own.
+_LEAST_EXPLAINED: Final = 0.1
 _WITH_HANDLES: Final = frozenset({"fd", "thread", "process", "task"})
 # Seconds of one rest, and of all in one measurement.
 _SHORTEST: Final = 0.02
@@ -132,7 +134,7 @@ class Suspicion:
         rate = filling.retained / panel.n
         if find_resource(name).unit == "bytes" or name == "block":
             return inf if 2 * filling.retained >= panel.above_start(name) else 0.0
-        return rate
+        return rate if filling.retained >= _LEAST_EXPLAINED * panel.above_start(name) else 0.0
 
     def _new_handles(self, panel: Panel, name: str) -> frozenset[Hashable]:
         """The descriptors, threads, files and the like that are there now and were not at the start."""

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
@@ -37,7 +38,13 @@ _DEEP: Final = 7
 
 
 def _libc() -> ctypes.PyDLL:
-    libc = ctypes.PyDLL(None)
+    return _load(ctypes.PyDLL)
+
+
+@cache
+def _load(kind: type[ctypes.PyDLL]) -> ctypes.PyDLL:
+    # Once: a library and its functions refer to each other, and such a cycle was reported as the test's.
+    libc = kind(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
     libc.free.restype = None

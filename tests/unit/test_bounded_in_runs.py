@@ -11,6 +11,7 @@ import sqlite3
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -149,6 +150,20 @@ def test_caches_that_multiply_explain_nothing() -> None:
     assert red(open_and_close) is None
     for connection in opened:
         connection.close()
+
+
+def test_executors_that_are_kept_are_a_leak_at_the_whole_rate() -> None:
+    pools: list[ThreadPoolExecutor] = []
+
+    def work() -> None:
+        pools.append(ThreadPoolExecutor(2))
+        pools[-1].submit(abs, -1).result()
+
+    verdict = red(work)
+    for pool in pools:
+        pool.shutdown()
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome, verdict.slope) == ("thread", "leak", 1.0)
 
 
 @pytest.fixture
