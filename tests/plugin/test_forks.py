@@ -38,7 +38,7 @@ def test_a_test_that_forks(project: Project, isolate: tuple[str, ...]) -> None:
         "test_it.py",
         _COUNTED
         + """
-    pytestmark = [pytest.mark.fd_budget(0), pytest.mark.leakcheck(iterations=13, warmup=1)]
+    pytestmark = [pytest.mark.fd_budget(0), pytest.mark.leakcheck(iterations=13, warmup=1, resources=["fd"])]
 
     @pytest.fixture
     def undone():
