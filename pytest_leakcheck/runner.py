@@ -281,7 +281,7 @@ class Repetition:
             in_part = replace(context, explained_rate=explanation.rate)
             rest = judge(panel.series(name), budget, in_part)
             if _is_growth(rest):
-                return in_part
+                return replace(in_part, explained=self._suspicion.explain_otherwise(panel, name))
         if _is_growth(verdict) and explanation.full and not self._out_of_time and self._suspicion.restart_when_full():
             # What stands above the start by now still counts for a level.
             for one in self._plan.budgets:

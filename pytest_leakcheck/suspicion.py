@@ -114,9 +114,13 @@ class Suspicion:
         if filling is not None and (rate := self._explained_rate(filling, panel, name)):
             state = "has just become full" if filling.full else "still filling"
             return Explanation(f"bounded cache {state}: {filling.text}", rate, filling.full)
+        return Explanation(self.explain_otherwise(panel, name))
+
+    def explain_otherwise(self, panel: Panel, name: str) -> str:
+        """What explains the growth where no cache whose bound can be read explains all of it; empty if nothing does."""
         if cached := self._cached(panel, name):
-            return Explanation(f"bounded cache still filling: {cached}")
-        return Explanation(self._traced(panel, name) or self._kept_for_threads(panel, name))
+            return f"bounded cache still filling: {cached}"
+        return self._traced(panel, name) or self._kept_for_threads(panel, name)
 
     def bounded_owners(self) -> frozenset[int]:
         """Identities of all caches with a bound: one that fills beside a leak is not what holds it."""

@@ -81,7 +81,7 @@ class BoundedOwners:
             gc.freeze()
 
     def restart(self) -> None:
-        """The series begins anew: only what comes from now on can explain growth."""
+        """The series begins again: only what comes from now on can explain growth."""
         for start in self._start:
             owner = start.owner()
             start.filled, start.made_since = (_fill(owner) or (0, 0, ""))[0], False
