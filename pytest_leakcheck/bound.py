@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.formula import LONGEST, Node, Number, parse_formula, shown
+from pytest_leakcheck.formula import LONGEST, Formula, constant, parse_formula, shown
 from pytest_leakcheck.formula import BoundError as BoundError
 from pytest_leakcheck.units import LARGEST, AmountError, Unit, parse_rate
 
@@ -45,7 +45,7 @@ class SlopeBound:
 class FormulaBound:
     """A bound at each size, in the unit of the resource."""
 
-    node: Node
+    formula: Formula
     text: str
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class FormulaBound:
 
     def at(self, size: int) -> float:
         """The bound at a size of 1 or more."""
-        return self.node.at(size)
+        return self.formula.at(size)
 
 
 Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
@@ -72,7 +72,7 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
         BoundError: Anything else.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
-        return FormulaBound(Number(value), str(value) if lower else f"<= {value}")
+        return FormulaBound(constant(value), str(value) if lower else f"<= {value}")
     if not isinstance(value, str):
         raise BoundError(f"{shown(value)} is no bound: {_valid(axis, unit, lower=lower)}")
     if len(value) > LONGEST:

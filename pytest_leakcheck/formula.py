@@ -1,27 +1,32 @@
-"""A formula of a budget over an axis, such as ``max(64, world_size)``: text in, a small tree of values out.
+"""Parse a formula of a budget over an axis, such as ``max(64, world_size)`` or ``1.5 MiB * shards + 64 MiB``.
 
-It is read by a grammar of its own and never evaluated as Python: numbers, sizes, the name of the axis, and
-
-    sum      =  product {("+" | "-") product}
-    product  =  factor {("*" | "//") factor}
-    factor   =  NUMBER [UNIT] | AXIS | "(" sum ")" | ("max" | "min") "(" sum {"," sum} ")"
-
-It is short by rule, so that none takes long to read, or has a value too large for a float.
+Sizes with a unit become plain numbers, Python's own parser reads the rest, and every node must be on a short list:
+numbers, the name of the axis, ``+ - * //``, ``max()`` and ``min()``. The text is never evaluated as Python.
 """
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
 
-from pytest_leakcheck.units import LARGEST, AmountError, Unit, parse_rate
+from pytest_leakcheck.units import LARGEST, Unit, parse_rate
 
 LONGEST: Final = 200
 # Sixteen numbers of less than 2**63 multiply to less than the largest float.
-_MOST_OPERANDS: Final = 16
-_DEEPEST: Final = 16
-_TOKEN: Final = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)|([^\W\d]\w*)|(//|[-+*(),]))")
+_MAX_OPERANDS: Final = 16
+# A number with what is directly behind it, unless it is part of a name.
+_AMOUNT: Final = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)[ \t]*([^\W\d_]\w*)?", re.ASCII)
+_OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_FUNCTIONS: Final[dict[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min}
 
 
 class BoundError(ValueError):
@@ -29,64 +34,74 @@ class BoundError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
-    value: float
+class Formula:
+    """A parsed formula.
 
-    def at(self, size: int) -> float:  # noqa: ARG002 - the same at every size
-        return self.value
+    Attributes:
+        text: The formula with every size as a number of bytes; two formulas with the same text are equal.
+    """
 
+    text: str
+    _tree: ast.expr = field(compare=False, repr=False)
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    def at(self, size: int) -> float:
-        return size
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    sign: Literal["+", "-", "*", "//"]
-    left: Node
-    right: Node
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a single number, the same at every size."""
+        return isinstance(self._tree, ast.Constant)
 
     def at(self, size: int) -> float:
-        left, right = self.left.at(size), self.right.at(size)
-        if self.sign == "+":
-            return left + right
-        if self.sign == "-":
-            return left - right
-        return left * right if self.sign == "*" else left // right
+        """Return its value at a size of 1 or more."""
+        return _evaluate(self._tree, size)
 
 
-@dataclass(frozen=True, slots=True)
-class Extreme:
-    name: Literal["max", "min"]
-    parts: tuple[Node, ...]
-
-    def at(self, size: int) -> float:
-        values = [part.at(size) for part in self.parts]
-        return max(values) if self.name == "max" else min(values)
-
-
-Node: TypeAlias = Number | Axis | Operation | Extreme
-
-
-def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Node:
-    """Read a formula.
+def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
+    """Parse a formula.
 
     Args:
         text: The formula alone.
         axis: The only name that it may use.
-        unit: Of the resource; sizes with a unit are for bytes only.
+        unit: Unit of the resource; sizes with a unit are for bytes only.
         whole: The bound as it was written, for messages.
 
     Raises:
-        BoundError: It does not follow the grammar, is too long or too deep, or may divide by 0.
+        BoundError: It has something that is not on the list, is too long, or may divide by 0.
     """
-    return _Parser(whole, text, axis, unit).read()
+
+    def error(wrong: str) -> BoundError:
+        example = f"max(64, {axis})" if unit == "count" else f"1.5 MiB * {axis} + 64 MiB"
+        return BoundError(f"{shown(whole)} {wrong}; valid is, for example, {example!r}")
+
+    def number(match: re.Match[str]) -> str:
+        if match[2] and unit == "count":
+            raise error(f"has {match[0]!r}, and this resource is counted, in plain numbers")
+        try:
+            # Without a unit a number of bytes may have a fraction too: 1.5 times the axis.
+            value = float(match[1]) if "." in match[1] else int(match[1])
+            return repr(parse_rate(match[0] if match[2] else value, unit))
+        except ValueError as wrong:
+            raise error(f"has a number that cannot be read ({wrong})") from None
+
+    numbers = _AMOUNT.sub(number, text.strip())
+    try:
+        tree = ast.parse(numbers, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise error("cannot be parsed as a formula") from None
+    try:
+        operands = _count_operands(tree, axis)
+    except ValueError as wrong:
+        raise error(str(wrong)) from None
+    if operands > _MAX_OPERANDS:
+        raise error(f"has more than {_MAX_OPERANDS} numbers and names: write a shorter one")
+    return Formula(numbers, tree)
+
+
+def constant(value: int) -> Formula:
+    """Return the formula of a plain number."""
+    return Formula(str(value), ast.Constant(value))
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it, at a bounded length."""
+    """Return a value as a message quotes it, at a bounded length."""
     # A text is shown whole where it may be; what else was given may be of any size, or have no `repr`.
     if isinstance(value, str):
         return repr(value) if len(value) <= LONGEST else repr(value[:30] + "...")
@@ -95,121 +110,46 @@ def shown(value: object) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-class _Parser:
-    """Recursive descent over the tokens of one formula."""
+def _count_operands(node: ast.expr, axis: str) -> int:
+    """Count the numbers and names.
 
-    def __init__(self, whole: str, text: str, axis: str, unit: Unit) -> None:
-        self._whole = whole
-        self._axis = axis
-        self._unit = unit
-        self._tokens = self._split(text)
-        self._at = 0
-        self._depth = 0
-        self._operands = 0
-
-    def read(self) -> Node:
-        node = self._sum()
-        if self._token():
-            raise self._error(f"has {self._token()!r} where '+', '-', '*', '//' or the end belongs")
-        return node
-
-    def _split(self, text: str) -> list[tuple[str, float | None]]:
-        """The tokens, each with its value where it is a number, and an empty one for the end."""
-        tokens: list[tuple[str, float | None]] = []
-        at, text = 0, text.rstrip()
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise self._error(f"has {text[at:].lstrip()[0]!r}, which no formula has")
-            number, unit, name, sign = match.groups()
-            tokens.append((name or sign, None) if number is None else (match[0].strip(), self._value(number, unit)))
-            at = match.end()
-        return [*tokens, ("", None)]
-
-    def _value(self, number: str, unit: str) -> float:
-        if unit and self._unit == "count":
-            raise self._error(f"has '{number} {unit}', and this resource is counted, in plain numbers")
-        try:
-            if unit:
-                return parse_rate(f"{number} {unit}", "bytes")
-            # As bytes: of these a number may have a fraction too (1.5 times the axis), which an amount of things has not.
-            value = float(number) if "." in number else int(number)
-            return parse_rate(value, self._unit)
-        except (AmountError, ValueError) as error:
-            raise self._error(f"has a number that cannot be read ({error})") from None
-
-    def _sum(self) -> Node:
-        node = self._product()
-        while self._token() in ("+", "-"):
-            sign: Literal["+", "-"] = "+" if self._next() == "+" else "-"
-            node = Operation(sign, node, self._product())
-        return node
-
-    def _product(self) -> Node:
-        node = self._factor()
-        while self._token() in ("*", "//"):
-            if self._next() == "*":
-                node = Operation("*", node, self._factor())
-                continue
-            divisor = self._factor()
-            if not _is_positive(divisor):
-                raise self._error("divides by what may be 0 or less at some size: divide by a number or the axis")
-            node = Operation("//", node, divisor)
-        return node
-
-    def _factor(self) -> Node:
-        value = self._tokens[self._at][1]
-        word = self._next()
-        if word == "(":
-            return self._inside()[0]
-        if word in ("max", "min") and self._token() == "(":
-            self._next()
-            return Extreme("max" if word == "max" else "min", self._inside(several=True))
-        self._operands += 1
-        if self._operands > _MOST_OPERANDS:
-            raise self._error(f"has more than {_MOST_OPERANDS} numbers and names: write a shorter one")
-        if value is not None:
-            return Number(value)
-        if word == self._axis:
-            return Axis()
-        if word.isidentifier():
-            raise self._error(f"has the name {word!r}: the only name is the axis, {self._axis!r}")
-        seen = f"{word!r}" if word else "nothing"
-        raise self._error(f"has {seen} where a number or {self._axis!r} belongs")
-
-    def _inside(self, *, several: bool = False) -> tuple[Node, ...]:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            raise self._error(f"is nested more than {_DEEPEST} deep: write a flatter one")
-        parts = [self._sum()]
-        while several and self._token() == ",":
-            self._next()
-            parts.append(self._sum())
-        if self._next() != ")":
-            raise self._error("has an opening parenthesis that is not closed")
-        self._depth -= 1
-        return tuple(parts)
-
-    def _token(self) -> str:
-        return self._tokens[self._at][0]
-
-    def _next(self) -> str:
-        token = self._token()
-        # The end is met again and again by whoever asks for more.
-        self._at = min(self._at + 1, len(self._tokens) - 1)
-        return token
-
-    def _error(self, wrong: str) -> BoundError:
-        example = f"max(64, {self._axis})" if self._unit == "count" else f"1.5 MiB * {self._axis} + 64 MiB"
-        return BoundError(f"{shown(self._whole)} {wrong}; valid is, for example, {example!r}")
+    Raises:
+        ValueError: A node is not on the list, or may be a division by 0.
+    """
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and value <= LARGEST:
+            return 1
+        case ast.Name(id=name):
+            if name != axis:
+                raise ValueError(f"has the name {name!r}: the only name is the axis, {axis!r}")
+            return 1
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            if isinstance(op, ast.FloorDiv) and not _is_positive(right):
+                raise ValueError("divides by what may be 0 or less at some size: divide by a number or the axis")
+            return _count_operands(left, axis) + _count_operands(right, axis)
+        case ast.Call(func=ast.Name(id="max" | "min"), args=[_, *_] as parts, keywords=[]):
+            return sum(_count_operands(part, axis) for part in parts)
+    raise ValueError(f"has {ast.unparse(node)!r}: a formula has numbers, {axis!r}, + - * //, max() and min()")
 
 
-def _is_positive(node: Node) -> bool:
-    """Whether it is surely above 0 at every size of 1 or more."""
-    if isinstance(node, Number):
-        return node.value > 0
-    if isinstance(node, Operation):
-        return node.sign in ("+", "*") and _is_positive(node.left) and _is_positive(node.right)
-    if isinstance(node, Extreme):
-        return (any if node.name == "max" else all)(_is_positive(part) for part in node.parts)
-    return True
+def _is_positive(node: ast.expr) -> bool:
+    """Return whether it is surely above 0 at every size of 1 or more."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value > 0
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
+            return _is_positive(left) and _is_positive(right)
+        case ast.Call(func=ast.Name(id=name), args=parts):
+            return (any if name == "max" else all)(_is_positive(part) for part in parts)
+    return isinstance(node, ast.Name)
+
+
+def _evaluate(node: ast.expr, size: int) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_evaluate(left, size), _evaluate(right, size))
+        case ast.Call(func=ast.Name(id=name), args=parts):
+            return _FUNCTIONS[name](_evaluate(part, size) for part in parts)
+    return size

@@ -14,7 +14,6 @@ from itertools import pairwise
 from typing import Final
 
 from pytest_leakcheck.bound import Bound, FormulaBound, OrderBound, SlopeBound, singular
-from pytest_leakcheck.formula import Number
 from pytest_leakcheck.law import BORDER, CONSTANT, Law, fit_law, standstill, trend
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.units import Unit, format_amount
@@ -270,7 +269,7 @@ def _beyond(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
         if excess <= 0:
             continue
         # A limit that is a number says everything already.
-        source = "" if isinstance(bound.node, Number) else f" ({str(bound).strip().lstrip('<>= ')})"
+        source = "" if bound.formula.is_number else f" ({str(bound).strip().lstrip('<>= ')})"
         rule = f"at least {case.amount(limit)} wanted" if lower else f"at most {case.amount(limit)} allowed"
         seen = f"at {case.axis} {size}: {case.amount(peak)}, {rule}{source}"
         if excess > case.noise:
