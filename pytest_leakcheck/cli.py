@@ -20,7 +20,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from leakcheck_incidents.batch_size import commands as factors_command
     from pytest_leakcheck.page import command as report_command
     from pytest_leakcheck.repro import command as repro_command
     from pytest_leakcheck.watch import command as watch_command
@@ -29,7 +28,7 @@ def _run(arguments: Sequence[str]) -> int:
         prog="pytest-leakcheck", description="Leaks of real trainings, to see for yourself."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for command in (repro_command, watch_command, report_command, factors_command):
+    for command in (repro_command, watch_command, report_command):
         command.add_parser(commands)
     words, to_start = watch_command.split_command(arguments)
     given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))

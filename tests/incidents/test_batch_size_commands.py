@@ -1,4 +1,4 @@
-"""``pytest-leakcheck factors``: what it shows and changes, and how it says that it cannot."""
+"""``python -m leakcheck_incidents.batch_size``: what it shows and changes, and how it says that it cannot."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from leakcheck_incidents.batch_size.__main__ import main
 from leakcheck_incidents.batch_size.records import Entry
 from leakcheck_incidents.batch_size.runs import Run
 from leakcheck_incidents.batch_size.store import Store
-from pytest_leakcheck import cli
 
 LIGHT, HEAVY = "set_01_gat_student", "set_02_gat_knowledge_distillation"
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def factors(store: Store, *arguments: str) -> int:
-    return cli.main(["factors", "--store", str(store.path), *arguments])
+    return main(["--store", str(store.path), *arguments])
 
 
 def test_the_table(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_reset(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(store.read()) == {(LIGHT, "NVIDIA H200")}
     assert factors(store, "reset", HEAVY) == 2
     assert capsys.readouterr().err == (
-        f"pytest-leakcheck factors: reset {HEAVY}: no such configuration; {store.path} has {LIGHT}\n"
+        f"python -m leakcheck_incidents.batch_size: reset {HEAVY}: no such configuration; {store.path} has {LIGHT}\n"
     )
 
 
@@ -103,7 +103,7 @@ def test_import_makes_a_store(store: Store, tmp_path: Path) -> None:
     [
         (
             ["import", "FOLDER/none.json"],
-            "No such file or directory; give a file that `pytest-leakcheck factors export`",
+            "No such file or directory; give a file that `python -m leakcheck_incidents.batch_size export`",
         ),
         (["import", "FOLDER/foreign.json"], "no store of batch-size factors; give a file that"),
         (["export", "FOLDER/no/where.json"], "cannot be written: No such file or directory; give a file in a folder"),
@@ -138,12 +138,16 @@ def test_it_takes_neither_torch_nor_lightning_and_says_what_it_needs(store: Stor
     program = """
 import sys
 sys.modules.update(dict.fromkeys({blocked}))
-from pytest_leakcheck import cli
-sys.exit(cli.main(["factors", "--store", sys.argv[1], "show"]))
+from leakcheck_incidents.batch_size.__main__ import main
+sys.exit(main(["--store", sys.argv[1], "show"]))
 """
     for blocked, status, said in (
         (["torch", "lightning"], 0, "set_01_gat_student"),
-        (["filelock"], 3, "pytest-leakcheck factors: needs filelock: pip install 'pytest-leakcheck[batch]'"),
+        (
+            ["filelock"],
+            3,
+            "python -m leakcheck_incidents.batch_size: needs filelock: pip install 'pytest-leakcheck[batch]'",
+        ),
     ):
         command = [sys.executable, "-c", program.format(blocked=blocked), str(store.path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
