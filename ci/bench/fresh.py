@@ -33,7 +33,6 @@ class Row:
         seed: What its data and its hash seed come from.
         verdict: The worst of the test, one of `VERDICTS`; ``error`` is a process that hung, failed or said nothing.
         resources: The outcome for each resource that was judged.
-        floors: The smallest growth per iteration that would have shown, for each resource that was ``ok``.
         iterations: The most that a verdict rests on.
         seconds: Wall time of the whole process, imports included.
         remarks: What was said of each resource that was not ``ok``, with its readings; of an error the last lines.
@@ -43,7 +42,6 @@ class Row:
     seed: int
     verdict: str
     resources: Mapping[str, str]
-    floors: Mapping[str, float]
     iterations: int
     seconds: float
     remarks: Sequence[Said]
@@ -56,13 +54,12 @@ class Row:
         return cls(**{name: data[name] for name in cls.__dataclass_fields__})
 
 
-def run(workload: str, seed: int, *, leak: str = "") -> Row:
+def run(workload: str, seed: int) -> Row:
     """Judge a workload once, with the plugin as it is by default.
 
     Args:
         workload: A name in `workloads.find_workloads`.
         seed: Any number from 0 on.
-        leak: What to plant, as `planting.with_leak` reads it.
 
     Returns:
         What was said.
@@ -73,21 +70,21 @@ def run(workload: str, seed: int, *, leak: str = "") -> Row:
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (folder / "tmp").mkdir()
         # Temporary files of its own: it must not matter what else the machine, or the process beside it, writes to /tmp.
-        ended = _pytest(folder, _environment(workload, seed, leak) | {"TMPDIR": str(folder / "tmp")})
+        ended = _pytest(folder, _environment(workload, seed) | {"TMPDIR": str(folder / "tmp")})
         seconds = round(time.perf_counter() - began, 3)
         report = _read(folder / "report.json")
         if ended is None or ended not in (0, 1) or not report:
             what = "nothing within the time" if ended is None else f"exit {ended}"
             tail = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")[-2000:]
-            return Row(workload, seed, "error", {}, {}, 0, seconds, [{"reason": what, "output": tail}])
+            return Row(workload, seed, "error", {}, 0, seconds, [{"reason": what, "output": tail}])
     return _row(workload, seed, seconds, report)
 
 
-def _environment(workload: str, seed: int, leak: str) -> dict[str, str]:
+def _environment(workload: str, seed: int) -> dict[str, str]:
     # CI would turn yellow red, and whatever begins so is somebody's own setting.
     others = ("PYTEST", "PYTHON", "CENSUS", "CI", "BUILD_NUMBER")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(others)}
-    named = {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed), "CENSUS_LEAK": leak}
+    named = {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed)}
     return clean | named | {"PYTHONHASHSEED": str(seed % 2**32)}
 
 
@@ -145,6 +142,5 @@ def _row(workload: str, seed: int, seconds: float, report: Said) -> Row:
         for one in findings
         if one["verdict"] not in ("ok", "unavailable")
     ]
-    floors = {one["resource"]: one["floor"] for one in findings if one["floor"] is not None}
     iterations = max(one["iterations"] for one in findings)
-    return Row(workload, seed, verdict, outcomes, floors, iterations, seconds, remarks)
+    return Row(workload, seed, verdict, outcomes, iterations, seconds, remarks)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from planting import with_leak
 from workloads import find_workloads
 
 WORKLOAD = find_workloads()[os.environ["CENSUS_WORKLOAD"]]
 # In the working directory, which is made for this process and goes with it.
-STEP = with_leak(WORKLOAD.step(int(os.environ["CENSUS_SEED"]), Path.cwd()), os.environ.get("CENSUS_LEAK", ""))
+STEP = WORKLOAD.step(int(os.environ["CENSUS_SEED"]), Path.cwd())
 
 pytestmark = [pytest.mark.leakcheck]
 if WORKLOAD.heap:
