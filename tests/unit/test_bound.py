@@ -171,7 +171,7 @@ FORMULA = "valid is, for example, 'max(64, shards)'"
             "count",
             f"'<= {'+'.join('1' * 17)}' has more than 16 numbers and names: write a shorter one; {FORMULA}",
         ),
-        ("<= shards if 3 else 2", "count", f"'<= shards if 3 else 2' has 'shards if 3 else 2': {LIST}; {FORMULA}"),
+        ("<= shards or shards", "count", f"'<= shards or shards' has 'shards or shards': {LIST}; {FORMULA}"),
         ("<= max(*shards)", "count", f"'<= max(*shards)' has '*shards': {LIST}; {FORMULA}"),
         ("<= max()", "count", f"'<= max()' has 'max()': {LIST}; {FORMULA}"),
         ("<= True", "count", f"'<= True' has 'True': {LIST}; {FORMULA}"),

@@ -57,7 +57,7 @@ def row(census: dict[str, Any], seed: int, verdict: str = "ok", workload: str = 
     if verdict == "error":
         remarks = [{"reason": "exit 2", "output": ""}]
     resources = {"fd": "ok", "heap": outcome} if outcome else {}
-    return census["Row"](workload, seed, verdict, resources, {"fd": 0.1}, 58, 1.5, remarks)
+    return census["Row"](workload, seed, verdict, resources, 58, 1.5, remarks)
 
 
 def test_a_file_is_gone_on_from(census: dict[str, Any], tmp_path: Path) -> None:
