@@ -48,9 +48,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--ceiling", metavar="LIMITS", default="", help="run into a limit of its own: fd=256, rss=1GiB")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON, and all else to stderr")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the page and the picture there (leakcheck-repro)"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the page there (leakcheck-repro)")
     parser.add_argument("--no-open", action="store_true", help="do not show the page in a browser")
     parser.set_defaults(run=run)
 
@@ -182,16 +180,16 @@ def _tell(incident: Incident, results: Sequence[ArmResult], diff: str, file: Tex
 
 
 def _draw(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
-    """The page and the picture; None where they cannot be made, which is said."""
+    """Write the page and return its path; print why and return None if it cannot be made."""
     if missing := missing_for_page():
-        print(f"no page and no picture: {missing}", file=file)
+        print(f"no page: {missing}", file=file)
         return None
     from pytest_leakcheck.page.render import write_page
     from pytest_leakcheck.repro.picture import page_of_arms
 
-    written = write_page(page_of_arms(incident, results, diff), folder, incident.name)
-    print(written.html, *([written.png] if written.png else []), sep="\n", file=file)
-    return written.html
+    html = write_page(page_of_arms(incident, results, diff), folder, incident.name)
+    print(html, file=file)
+    return html
 
 
 def _status(results: Sequence[ArmResult], *, alone: bool) -> int:
