@@ -36,10 +36,10 @@ class Options:
     """How an arm is run.
 
     Attributes:
-        iterations: So many, where given.
+        iterations: Of each test; None for as many as needed.
         ceiling: As of ``--leakcheck-ceiling``; empty for none.
-        width: Columns of what it writes.
-        colour: Whether that is coloured.
+        width: Columns of its output.
+        colour: Whether the output is coloured.
     """
 
     iterations: int | None = None
@@ -49,11 +49,11 @@ class Options:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it is run in another way than the catalogue's figures were found."""
+        """Whether the catalogue's figures do not apply to such a run."""
         return self.iterations is not None or bool(self.ceiling)
 
     def arguments(self) -> list[str]:
-        """For pytest."""
+        """Return them as pytest arguments."""
         given = [f"--leakcheck-iterations={self.iterations}"] if self.iterations is not None else []
         given += [f"--leakcheck-ceiling={self.ceiling}"] if self.ceiling else []
         return [*given, f"--color={'yes' if self.colour else 'no'}"]
@@ -61,13 +61,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of an arm.
+    """The result of an arm.
 
     Attributes:
         arm: Its name.
         status: The exit status of pytest.
-        report: As ``--leakcheck-json`` wrote it; without findings where it did not come to that.
-        interrupted: It was ended before all was done.
+        report: What ``--leakcheck-json`` wrote; empty if it wrote none.
+        interrupted: It was ended early.
     """
 
     arm: str
@@ -83,16 +83,16 @@ class Run:
 def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Show) -> tuple[Run, ...]:
     """Run the arms side by side, each in an empty folder, so that no configuration of the user's plays a part.
 
-    They have nothing in common: each has processes, a Hub and a device of its own, and nothing that is counted depends on
-    how fast it runs. So as many run at a time as there are cores. An interrupt (Ctrl-C) ends them and all that they have
-    started; what they came to until then is returned, also of those that were still to come, which is nothing.
+    They share nothing: each has its own processes, Hub and device, and no counter depends on how fast it runs. So as many
+    run at a time as there are cores. An interrupt (Ctrl-C) ends them and everything they have started, and returns what
+    they found until then; arms that had not started get an empty `Run`.
 
     Args:
         incident: What to run.
         arms: Which tests of it.
         options: How.
         show: Called with each arm's output in the order of `arms`: that of the first while it runs, that of the next once
-            the first has ended. What an arm that was interrupted before its first report wrote at last is left out.
+            the first has ended.
     """
     cores = os.cpu_count() or 1
     with contextlib.ExitStack() as ending, _soft_limits(incident.limits):
@@ -114,7 +114,7 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Sh
             for one in started:
                 _end(one.process)
         runs = [one.run(interrupted=one.arm in interrupted) for one in started]
-        # Before its first report, an interrupted arm writes nothing but the place where the interpreter was.
+        # An interrupted arm without a report ends in a traceback of pytest or of the interpreter.
         _show([one for one, run in zip(started, runs, strict=True) if run.report or not run.interrupted], show)
         return (*runs, *(Run(arm, -signal.SIGINT, interrupted=True) for arm in waiting))
 
@@ -170,7 +170,7 @@ def _started(incident: Incident, arm: str, options: Options) -> Iterator[_Starte
 
 
 def command_of(incident: Incident, arm: str, options: Options, report: Path) -> list[str]:
-    """What runs an arm and writes its report there."""
+    """Return the command that runs an arm and writes its report."""
     command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={report}"]
     command += ["-v", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
     for plugin in (*_PLUGINS, *incident.plugins):
@@ -179,7 +179,7 @@ def command_of(incident: Incident, arm: str, options: Options, report: Path) -> 
 
 
 def _tests_of(incident: Incident, arm: str) -> str:
-    """For ``pytest -k``: those of this arm in which something must be found."""
+    """Return the ``pytest -k`` expression of the tests with expectations in this arm."""
     tests = dict.fromkeys(one.test for one in incident.arms[arm])
     return f"{arm} and ({' or '.join(tests)})"
 
