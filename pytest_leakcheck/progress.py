@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.rows import Rows
 from pytest_leakcheck.verdict import Verdict
@@ -32,9 +32,6 @@ class Progress:
     most: int
     levels: Mapping[str, int]
     verdicts: Mapping[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 Follower: TypeAlias = Callable[[Progress], None]

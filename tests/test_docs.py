@@ -133,5 +133,5 @@ def test_each_incident_has_a_section_with_its_picture_and_a_readme() -> None:
     text = (ROOT / "docs" / "incidents.md").read_text(encoding="utf-8")
     for incident in INCIDENTS.values():
         assert f"```sh\npytest-leakcheck repro {incident.name}\n```\n" in text
-        assert f"](incidents/{incident.name}.png)" in text
+        assert f"](incidents/{incident.name}.svg)" in text
         assert f"](../fixtures/leakcheck_incidents/{incident.name}/README.md)" in text

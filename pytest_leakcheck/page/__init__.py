@@ -1,1 +1,1 @@
-"""Values in, one self-contained HTML page and its picture out. Needs the extra ``report``: jinja2 and matplotlib."""
+"""Render values as one self-contained HTML page. Needs jinja2, of the extra ``report``."""

@@ -1,4 +1,4 @@
-"""``pytest-leakcheck report FILE``: the page and the picture of a report of findings, or of a watch's ledger."""
+"""``pytest-leakcheck report FILE``: write the page of a report of findings, or of a watch's ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pytest_leakcheck.exits import CANNOT, WRONG_USE
 if TYPE_CHECKING:
     from pytest_leakcheck.page.values import Page
 
-_NEEDS: Final = ("jinja2", "matplotlib")
 # A ledger's first line says so; what pytest wrote begins otherwise, on a line of its own.
 _LEDGER: Final = '"watch":'
 
@@ -25,7 +24,7 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="make a page of a watch's ledger, or of what --leakcheck-json wrote",
-        description="Writes FILE.html, which fetches nothing, and FILE.png.",
+        description="Writes FILE.html, which fetches nothing.",
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="watch-PID.jsonl, or the file of --leakcheck-json")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write there (the folder of FILE)")
@@ -41,21 +40,19 @@ def run(given: argparse.Namespace) -> int:
     from pytest_leakcheck.page.render import write_page
 
     try:
-        page = _read(given.file)
-        written = write_page(page, given.out or given.file.parent, given.file.stem)
+        html = write_page(_read(given.file), given.out or given.file.parent, given.file.stem)
     except (OSError, ValueError) as error:
         print(f"pytest-leakcheck report: {given.file}: {error}", file=sys.stderr)
         return WRONG_USE
-    print(written.html, *([written.png] if written.png else []), sep="\n")
+    print(html)
     if not given.no_open and sys.stdout.isatty():
-        webbrowser.open(written.html.resolve().as_uri())
+        webbrowser.open(html.resolve().as_uri())
     return 0
 
 
 def missing_for_page() -> str:
-    """What a page needs and is not there, with the command that installs it; empty where nothing is missing."""
-    names = [name for name in _NEEDS if find_spec(name) is None]
-    return f"needs {' and '.join(names)}: pip install 'pytest-leakcheck[report]'" if names else ""
+    """Name the missing package and the command that installs it; return an empty text if nothing is missing."""
+    return "" if find_spec("jinja2") else "needs jinja2: pip install 'pytest-leakcheck[report]'"
 
 
 def _read(path: Path) -> Page:

@@ -1,198 +1,229 @@
-"""Charts to pictures by matplotlib: SVG that takes its colours from the page around it, and one PNG of all.
-
-Only the parts without global state are used (`Figure`, no ``pyplot``), so a caller's own plots are not touched.
-"""
+"""Lay out charts as SVG coordinates and texts; ``chart.svg.jinja`` draws them, and the page's style colours them."""
 
 from __future__ import annotations
 
-import io
 import math
-import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final, TypeAlias
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-from pytest_leakcheck.page.values import Chart, Curve
+from pytest_leakcheck.page.values import XY, Chart, Curve, Tone
 from pytest_leakcheck.units import Unit, format_amount
 
-# Inches. At 72 units of SVG per inch a text of 9 units is as large on a phone's 360 pixels as in the page around it.
-_WIDTH: Final = 4.8
-_HEIGHT: Final = 2.7
-_FONT: Final = 9
-# Fewer points are marked one by one.
-_SINGLE: Final = 40
-# A limit is drawn where the highest point is at least this share of it: else the curve would be a line at the bottom.
-_NEAR: Final = 0.2
-_STEPS: Final = (1, 2, 5, 10)
-_LONGEST: Final = 40
-# Above a picture, in a type that is a little larger.
-_LONGEST_TITLE: Final = 76
-# A counter that stands still is shown as a level, and not as the noise of its rounding.
-_LEAST_SPAN: Final = 4
-# In SVG each colour is one that nobody would choose, to be replaced by a variable of the page's style.
-_STAND_INS: Final = {
-    "ink": "#010203",
-    "faint": "#010204",
-    "good": "#010205",
-    "bad": "#010206",
-    "unsure": "#010207",
-    "plain": "#010208",
-}
-_ON_WHITE: Final = {
-    "ink": "#24292f",
-    "faint": "#8c959f",
-    "good": "#1a7f37",
-    "bad": "#cf222e",
-    "unsure": "#9a6700",
-    "plain": "#0969da",
-}
-_ABOVE: Final = 0.14
-_ID: Final = re.compile(r'(\bid="|href="#|url\(#)')
+# In units of the view box. On a phone 360 pixels wide, a text of 10 units is about as large as the captions around it.
+WIDTH: Final = 340
+HEIGHT: Final = 190
+_TOP: Final = 18
+_BOTTOM: Final = HEIGHT - 34
+_RIGHT: Final = WIDTH - 8
+# Width of a letter at 10 units, on the generous side: no browser tells the template how wide its font is.
+_LETTER: Final = 6.2
+_LINE_HEIGHT: Final = 12
+# Series with at most this many points get a marker on each.
+_MAX_MARKERS: Final = 40
+# The limit is drawn if the highest point reaches this share of it; otherwise the curve would be a line at the bottom.
+_NEAR_LIMIT: Final = 0.2
+_MAX_INTERVALS: Final = 5
+_X_MARGIN: Final = 0.03
+# Leaves space above the highest curve for its name.
+_Y_MARGIN: Final = 0.14
+# A count that varies by less is shown as a level, and not as noise that fills the picture.
+_MIN_COUNT_SPAN: Final = 4
+_BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+Range: TypeAlias = tuple[float, float]
 
 
-def draw_svg(chart: Chart, prefix: str) -> str:
-    """The element ``<svg>`` of one chart, to be put into a page.
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text at a place; `kind` is its CSS class."""
 
-    Args:
-        chart: What to draw.
-        prefix: Of all its ids, so that several pictures of one page do not share any; a letter first.
+    kind: str
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A curve as SVG paths.
+
+    Attributes:
+        tone: CSS class that selects the colour.
+        path: The polyline.
+        markers: A round dot per point; empty for long series.
+        fitted: The fitted line; empty without one.
     """
-    with _style():
-        figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
-        _draw(figure.add_subplot(), chart, _STAND_INS)
-        file = io.StringIO()
-        figure.savefig(
-            file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        )
-    text = file.getvalue()
-    for name, colour in _STAND_INS.items():
-        text = text.replace(colour, f"var(--{name})")
-    # What stands before the element is for files of their own. The size is the page's matter; the proportions stay.
-    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text[text.index("<svg") :], count=1)
-    text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r"(?s)<metadata>.*?</metadata>", "", text)
-    text = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font: \1 system-ui, sans-serif", text)
-    return _ID.sub(rf"\1{prefix}-", text)
+
+    tone: Tone
+    path: str
+    markers: str
+    fitted: str
 
 
-def draw_png(charts: Sequence[Chart]) -> bytes:
-    """All charts below each other on white, at 144 dots per inch.
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A chart as SVG paths and labels, in a view box of `WIDTH` by `HEIGHT`."""
 
-    Raises:
-        ValueError: There are none.
-    """
-    if not charts:
-        raise ValueError("a picture of no charts")
-    with _style():
-        figure = Figure(figsize=(_WIDTH * 1.4, _HEIGHT * 1.4 * len(charts)), layout="constrained")
-        for place, chart in enumerate(charts, start=1):
-            axes = figure.add_subplot(len(charts), 1, place)
-            _draw(axes, chart, _ON_WHITE)
-            axes.set_title(
-                _plain(chart.title, _LONGEST_TITLE), loc="left", pad=14, color=_ON_WHITE["ink"], parse_math=False
-            )
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=144, metadata={"Software": None})
-    return file.getvalue()
+    grid: str
+    axes: str
+    limit: str
+    marks: str
+    lines: tuple[Line, ...]
+    labels: tuple[Label, ...]
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    # From matplotlib 3.11 on its keys have a type of their own.
-    settings: Any = {
-        # As text the letters are few, can be searched and read aloud, and are drawn by the browser's own font.
-        "svg.fonttype": "none",
-        # Else the ids are other ones each time, and so is the file.
-        "svg.hashsalt": "leakcheck",
-        "font.size": _FONT,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "text.parse_math": False,
-        "text.usetex": False,
-    }
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        # A letter that its own font does not have is drawn as a box in the PNG, and as itself by a browser.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        yield
+class _Scale:
+    """Map x and y of a chart to the view box."""
+
+    def __init__(self, left: float, x: Range, y: Range) -> None:
+        self.left = left
+        self._per_x = (_RIGHT - left) / (x[1] - x[0])
+        self._per_y = (_TOP - _BOTTOM) / (y[1] - y[0])
+        self._x0 = left - x[0] * self._per_x
+        self._y0 = _BOTTOM - y[0] * self._per_y
+
+    def x(self, value: float) -> float:
+        return round(self._x0 + value * self._per_x, 1)
+
+    def y(self, value: float) -> float:
+        return round(self._y0 + value * self._per_y, 1)
+
+    def path(self, points: Iterable[XY]) -> str:
+        """Return a polyline. Pages have hundreds of thousands of points, so this does its own arithmetic."""
+        x0, per_x, y0, per_y = self._x0, self._per_x, self._y0, self._per_y
+        return "M" + "L".join([f"{x0 + x * per_x:.1f} {y0 + y * per_y:.1f}" for x, y in points])
 
 
-def _draw(axes: Axes, chart: Chart, colours: Mapping[str, str]) -> None:
-    ink, faint = colours["ink"], colours["faint"]
-    # Room above the highest curve for its name.
-    axes.margins(y=_ABOVE)
-    for curve in chart.curves:
-        _draw_curve(axes, curve, colours)
-    highest = max(y for curve in chart.curves for _x, y in curve.points)
-    if chart.limit is not None and highest >= _NEAR * chart.limit:
-        axes.axhline(chart.limit, color=colours["bad"], linestyle=(0, (4, 3)), linewidth=1)
-        at = (0.0, chart.limit)
-        where = axes.get_yaxis_transform()
-        text = f"limit {format_amount(chart.limit, chart.unit)}"
-        axes.annotate(text, at, xycoords=where, xytext=(3, 2), textcoords="offset points", color=colours["bad"])
-    for number, mark in enumerate(chart.marks, start=1):
-        axes.axvline(mark.x, color=faint, linestyle=(0, (1, 2)), linewidth=1)
-        at = (mark.x, 1)
-        axes.annotate(f"{number}", at, xycoords=axes.get_xaxis_transform(), ha="center", va="bottom", color=ink)
-    lowest = min(y for curve in chart.curves for _x, y in curve.points)
-    if chart.unit == "count" and highest - lowest < _LEAST_SPAN:
-        axes.set_ylim(max(-0.2, lowest - _LEAST_SPAN / 2), highest + _LEAST_SPAN / 2)
-    elif highest == lowest == 0:
-        axes.set_ylim(0, 1024)
-    axes.set_xlabel(_plain(chart.axis), color=ink, parse_math=False)
-    whole = all(x == int(x) for curve in chart.curves for x, _y in curve.points)
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=whole))
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=_STEPS) if chart.unit == "count" else _Binary(5, steps=_STEPS))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _at: _tick(value, chart.unit)))
-    axes.tick_params(colors=ink, length=3)
-    axes.grid(axis="y", color=faint, alpha=0.25, linewidth=0.6)
-    for spine in axes.spines.values():
-        spine.set_color(faint)
+def lay_out(chart: Chart) -> Picture:
+    """Compute all paths and labels of one chart."""
+    xs = [x for curve in chart.curves for x, _y in curve.points]
+    ys = [y for curve in chart.curves for _x, y in curve.points]
+    limit = chart.limit if chart.limit is not None and max(ys) >= _NEAR_LIMIT * chart.limit else None
+    ys += [y for curve in chart.curves for _x, y in curve.line or ()]
+    fitted = [x for curve in chart.curves for x, _y in curve.line or ()]
+    x_range = _x_range([*xs, *fitted, *(mark.x for mark in chart.marks)])
+    y_range = _y_range(ys if limit is None else [*ys, limit], chart.unit)
+    y_ticks = list(_byte_ticks(y_range) if chart.unit == "bytes" else _ticks(y_range, whole=True))
+    left = round(10 + _LETTER * max((len(text) for _y, text in y_ticks), default=0), 1)
+    scale = _Scale(left, x_range, y_range)
+    rows = [(scale.y(value), text) for value, text in y_ticks]
+    columns = [(scale.x(value), text) for value, text in _ticks(x_range, whole=all(x == int(x) for x in xs))]
+    marks = [scale.x(mark.x) for mark in chart.marks]
+    labels = [Label("y", left - 5, y + 3.5, text) for y, text in rows]
+    labels += [Label("x", x, _BOTTOM + 14, text) for x, text in columns]
+    labels.append(Label("x", (left + _RIGHT) / 2, HEIGHT - 5, fit(chart.axis, _RIGHT - left)))
+    labels += [Label("x", x, _TOP - 5, str(number)) for number, x in enumerate(marks, start=1)]
+    beside = (
+        [Label("limit bad", left + 4, scale.y(limit) - 4, f"limit {format_amount(limit, chart.unit)}")] if limit else []
+    )
+    return Picture(
+        grid="".join(f"M{left} {y}H{_RIGHT}" for y, _text in rows),
+        axes=f"M{left} {_TOP}V{_BOTTOM}H{_RIGHT}" + "".join(f"M{x} {_BOTTOM}v3" for x, _text in columns),
+        limit=f"M{left} {scale.y(limit)}H{_RIGHT}" if limit else "",
+        marks="".join(f"M{x} {_TOP}V{_BOTTOM}" for x in marks),
+        lines=tuple(_line(curve, scale) for curve in chart.curves),
+        labels=(*labels, *beside, *_names(chart.curves, scale, beside)),
+    )
 
 
-def _draw_curve(axes: Axes, curve: Curve, colours: Mapping[str, str]) -> None:
-    colour = colours[curve.tone]
-    xs, ys = [x for x, _y in curve.points], [y for _x, y in curve.points]
-    single = "o" if len(curve.points) <= _SINGLE else ""
-    axes.plot(xs, ys, color=colour, linewidth=1.4, marker=single, markersize=2.6)
-    if curve.line is not None:
-        (x0, y0), (x1, y1) = curve.line
-        axes.plot([x0, x1], [y0, y1], color=colours["ink"], linewidth=0.9, linestyle=(0, (5, 2)))
-    if curve.name:
-        # At its end, so that no legend has to be matched with colours that not everybody can tell apart.
-        name = axes.annotate(
-            _plain(curve.name),
-            curve.points[-1],
-            xytext=(0, 5),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            color=colour,
-            parse_math=False,
-        )
-        # A long one must not push the picture aside.
-        name.set_in_layout(False)
-
-
-def _tick(value: float, unit: Unit) -> str:
-    return f"{value:,.10g}" if unit == "count" else format_amount(value, "bytes")
-
-
-class _Binary(MaxNLocator):
-    """Ticks at round numbers of a unit of 1,024."""
-
-    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
-        widest = max(abs(vmin), abs(vmax), 1)
-        unit = 1024 ** int(math.log(widest, 1024))
-        return [float(tick) * unit for tick in super().tick_values(vmin / unit, vmax / unit)]
-
-
-def _plain(text: str, longest: int = _LONGEST) -> str:
-    """What XML and fonts can show of it, and a picture has room for."""
+def fit(text: str, width: float) -> str:
+    """Replace what XML cannot hold, and shorten the text to a width in units of the view box."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+    if _width(shown) <= width:
+        return shown
+    while shown and _width(shown) + _LETTER > width:
+        shown = shown[:-1]
+    return f"{shown}…"
+
+
+def _width(text: str) -> float:
+    wide = 0 if text.isascii() else sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return _LETTER * (len(text) + wide)
+
+
+def _line(curve: Curve, scale: _Scale) -> Line:
+    path = scale.path(_thinned(curve.points))
+    # A line of no length with round ends is a dot.
+    markers = f"{path.replace('L', 'h0M')}h0" if len(curve.points) <= _MAX_MARKERS else ""
+    return Line(curve.tone, path, markers, scale.path(curve.line) if curve.line else "")
+
+
+def _names(curves: Sequence[Curve], scale: _Scale, others: Sequence[Label]) -> Iterator[Label]:
+    """Place each curve's name at its end: no legend whose colours a reader would have to tell apart."""
+    taken = [label.y for label in others]
+    for curve in curves:
+        if not curve.name:
+            continue
+        name = fit(curve.name, _RIGHT - scale.left)
+        x, y = curve.points[-1]
+        x, y = max(scale.x(x), scale.left + _width(name)), scale.y(y)
+        # Above the curve; if another label is there, below it.
+        rows = (y - 6, *(y + _LINE_HEIGHT * (row + 0.1) for row in range(1, len(curves) + 1)))
+        y = next(row for row in rows if all(abs(row - other) >= _LINE_HEIGHT for other in taken) or row == rows[-1])
+        taken.append(y)
+        yield Label(f"name {curve.tone}", round(x, 1), round(y, 1), name)
+
+
+def _thinned(points: Sequence[XY]) -> Sequence[XY]:
+    """Keep the lowest and the highest of many neighbouring points: the picture stays the same."""
+    each = len(points) // WIDTH
+    if each < 4:
+        return points
+    kept = [points[0]]
+    for start in range(0, len(points), each):
+        some = sorted(points[start : start + each], key=itemgetter(1))
+        kept += sorted({some[0], some[-1]})
+    return [*kept, points[-1]]
+
+
+def _x_range(xs: Sequence[float]) -> Range:
+    low, high = min(xs), max(xs)
+    if low == high:
+        return low - 1, high + 1
+    margin = _X_MARGIN * (high - low)
+    return low - margin, high + margin
+
+
+def _y_range(ys: Sequence[float], unit: Unit) -> Range:
+    low, high = min(ys), max(ys)
+    span = high - low
+    if unit == "count" and span < _MIN_COUNT_SPAN:
+        return max(-0.2, low - _MIN_COUNT_SPAN / 2), high + _MIN_COUNT_SPAN / 2
+    if span == 0:
+        return (0, 1024) if high == 0 else (high - 0.05 * abs(high), high + 0.05 * abs(high))
+    return low - _Y_MARGIN * span, high + _Y_MARGIN * span
+
+
+def _ticks(of: Range, *, whole: bool) -> Iterator[tuple[float, str]]:
+    step = _round_step((of[1] - of[0]) / _MAX_INTERVALS)
+    for value in _multiples(of, max(1, step) if whole else step):
+        yield value, f"{value:,.10g}"
+
+
+def _byte_ticks(of: Range) -> Iterator[tuple[float, str]]:
+    """Yield multiples of a round number of binary units: of the largest unit that needs at most two decimals."""
+    widest, power = max(map(abs, of)), len(_BYTE_UNITS) - 1
+    while power and 1024**power > widest:
+        power -= 1
+    raw = (of[1] - of[0]) / _MAX_INTERVALS
+    while power and raw < 0.01 * 1024**power:
+        power -= 1
+    unit, name = 1024**power, _BYTE_UNITS[power]
+    step = max(_round_step(raw / unit), 0 if power else 1)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    for value in _multiples(of, step * unit):
+        yield value, f"{value / unit:,.{decimals}f} {name}" if value else "0"
+
+
+def _round_step(raw: float) -> float:
+    """Round up to 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))
+
+
+def _multiples(of: Range, step: float) -> Iterator[float]:
+    for count in range(math.ceil(of[0] / step), math.floor(of[1] / step) + 1):
+        yield count * step

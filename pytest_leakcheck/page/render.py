@@ -1,19 +1,19 @@
-"""A `Page` to the text of one HTML file that fetches nothing, and both files to a folder."""
+"""Render a `Page` as one HTML file that fetches nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pytest_leakcheck.page.picture import draw_png, draw_svg
+from pytest_leakcheck.page.picture import HEIGHT, WIDTH, fit, lay_out
 from pytest_leakcheck.page.values import Chart, Page
 
-_TEMPLATE: Final = "page.html.jinja"
+# Height of a title above a chart, in units of the view box.
+_TITLE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,40 +24,38 @@ class _Line:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Where a page was written; ``png`` is None where it has no picture."""
-
-    html: Path
-    png: Path | None
-
-
 def render(page: Page) -> str:
-    """The HTML. All text of the page is escaped; only the pictures, which matplotlib has escaped, go in as they are."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files("pytest_leakcheck.page").joinpath(_TEMPLATE).read_text(encoding="utf-8"))
-    prefixes = {id(chart): f"p{number}" for number, chart in enumerate(page.pictures)}
-
-    def picture(chart: Chart) -> Markup:
-        return Markup(draw_svg(chart, prefixes[id(chart)]))  # noqa: S704 - made by matplotlib, which escapes texts
-
-    return template.render(page=page, picture=picture, diff=_diff_lines(page.diff or ""))
+    """Render the HTML. Jinja escapes every text, also those in pictures."""
+    diff = _diff_lines(page.diff or "")
+    return _render("page.html.jinja", page=page, lay_out=lay_out, width=WIDTH, height=HEIGHT, diff=diff)
 
 
-def write_page(page: Page, folder: Path, name: str) -> Written:
-    """Write NAME.html and, where there are charts, NAME.png.
+def render_svg(charts: Sequence[Chart]) -> str:
+    """Render charts below each other, with their titles, as one SVG file of its own."""
+    pictures = [(fit(chart.title, WIDTH - 16), lay_out(chart)) for chart in charts]
+    height = len(charts) * (HEIGHT + _TITLE)
+    return _render("charts.svg.jinja", pictures=pictures, width=WIDTH, height=height, title_height=_TITLE)
+
+
+def write_page(page: Page, folder: Path, name: str) -> Path:
+    """Write NAME.html, and return its path.
 
     Raises:
         OSError: The folder cannot be made or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    html, png = folder / f"{name}.html", folder / f"{name}.png"
-    # A file's name may hold bytes that are no UTF-8.
+    html = folder / f"{name}.html"
+    # A file's name may hold bytes that are not UTF-8.
     html.write_text(render(page), encoding="utf-8", errors="backslashreplace")
-    if not page.pictures:
-        return Written(html, None)
-    png.write_bytes(draw_png(page.pictures))
-    return Written(html, png)
+    return html
+
+
+def _render(template: str, **values: Any) -> str:
+    loader = PackageLoader("pytest_leakcheck.page", "")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader
+    )
+    return environment.get_template(template).render(values)
 
 
 def _diff_lines(text: str) -> list[_Line]:

@@ -1,4 +1,4 @@
-"""What a page shows, as values. Whoever has something to show makes these; nothing here knows where figures come from."""
+"""View model of the HTML page, independent of where the data comes from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from pytest_leakcheck.units import Unit
 
-# How it came out: as it should, not as it should, not known, or no matter of right and wrong.
+# The result: as it should be, not as it should be, unknown, or neither right nor wrong.
 Tone: TypeAlias = Literal["good", "bad", "unsure", "plain"]
 XY: TypeAlias = tuple[float, float]
 
@@ -17,10 +17,10 @@ class Curve:
     """One series of a chart.
 
     Attributes:
-        name: Written at its end; may be empty where a chart has one curve.
+        name: Written at its end; may be empty if it is the only curve.
         points: x in the unit of the chart's axis, y in the unit of the chart; in the order of x.
         tone: Its colour.
-        line: Two ends of a straight line that was fitted to it; None where there is none.
+        line: The ends of the fitted line; None without one.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of interest: drawn as a numbered upright line, and told below the picture.
+    """A point of interest: a numbered vertical line, explained below the picture.
 
     Attributes:
         x: In the unit of the chart's axis.
@@ -51,8 +51,8 @@ class Chart:
         unit: Of y.
         axis: What x counts, such as ``iteration`` or ``seconds``.
         curves: At least one, each with at least one point.
-        words: What it says, in a sentence: read aloud in its place, and printed below.
-        limit: Where the process dies, in the unit of y. It is drawn where the curves come near it.
+        words: Its message in a sentence: the text for screen readers, and printed below.
+        limit: Where the process dies, in the unit of y; drawn if a curve comes near it.
         marks: Points of interest, in the order of x.
     """
 
@@ -67,13 +67,13 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One run that is told: an arm of an incident, a test, or what was watched.
+    """One run: an arm of an incident, a test, or a watched process tree.
 
     Attributes:
         name: Its heading.
         tone: How it came out.
         verdicts: A line each.
-        culprit: The cause, as the terminal report prints it: its lines are kept. Empty where there is none.
+        culprit: The cause as in the terminal report, line breaks kept; empty without one.
         charts: Its own pictures.
     """
 
@@ -92,9 +92,9 @@ class Page:
         title: Its heading.
         summary: Paragraphs below it.
         arms: What was run, in order.
-        charts: Pictures that several arms have in common, above them.
-        diff: A unified diff, as text; None where there is none.
-        partial: It was interrupted, so that something is missing; said at the top.
+        charts: Pictures shared by several arms, shown above them.
+        diff: A unified diff; None without one.
+        partial: It was interrupted, so something is missing; the page says so at the top.
     """
 
     title: str

@@ -1,7 +1,8 @@
-"""The arms of an incident: each its tests in a pytest of its own, followed until all end or are interrupted."""
+"""Run the arms of an incident, each in its own pytest, and stream their output in order."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -10,27 +11,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO, TypeAlias
-
-from pytest_leakcheck.repro import FEED
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
 _REPORT: Final = "report.json"
-# Between two looks at what the arm tells, in seconds; as often as it tells it.
-_LOOK: Final = 0.1
+# Seconds between two reads of an arm's output.
+_POLL: Final = 0.1
 # After an interrupt: what pytest gets to end its fixtures and write its report.
 _LEAVE: Final = 10.0
 
-_PLUGINS: Final = ("pytest_leakcheck.plugin", "leakcheck_incidents.material", "pytest_leakcheck.repro.feed")
+_PLUGINS: Final = ("pytest_leakcheck.plugin", "leakcheck_incidents.material")
 
-# What the arm tells, as `feed` writes it.
-Event: TypeAlias = Mapping[str, Any]
-Follower: TypeAlias = Callable[[Sequence[Event]], None]
+# Called with an arm and the next part of its output.
+Show: TypeAlias = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +36,10 @@ class Options:
     """How an arm is run.
 
     Attributes:
-        iterations: So many, where given.
+        iterations: Of each test; None for as many as needed.
         ceiling: As of ``--leakcheck-ceiling``; empty for none.
-        width: Columns of what it writes.
-        colour: Whether that is coloured.
+        width: Columns of its output.
+        colour: Whether the output is coloured.
     """
 
     iterations: int | None = None
@@ -51,11 +49,11 @@ class Options:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it is run in another way than the catalogue's figures were found."""
+        """Whether the catalogue's figures do not apply to such a run."""
         return self.iterations is not None or bool(self.ceiling)
 
     def arguments(self) -> list[str]:
-        """For pytest."""
+        """Return them as pytest arguments."""
         given = [f"--leakcheck-iterations={self.iterations}"] if self.iterations is not None else []
         given += [f"--leakcheck-ceiling={self.ceiling}"] if self.ceiling else []
         return [*given, f"--color={'yes' if self.colour else 'no'}"]
@@ -63,19 +61,17 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What became of an arm.
+    """The result of an arm.
 
     Attributes:
         arm: Its name.
         status: The exit status of pytest.
-        said: What it wrote.
-        report: As ``--leakcheck-json`` wrote it; without findings where it did not come to that.
-        interrupted: It was ended before all was done.
+        report: What ``--leakcheck-json`` wrote; empty if it wrote none.
+        interrupted: It was ended early.
     """
 
     arm: str
     status: int
-    said: str
     report: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -84,18 +80,19 @@ class Run:
         return list(self.report.get("findings", ()))
 
 
-def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower: Follower) -> tuple[Run, ...]:
-    """Run them side by side, each in an empty folder, so that no configuration of the user's plays a part.
+def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Show) -> tuple[Run, ...]:
+    """Run the arms side by side, each in an empty folder, so that no configuration of the user's plays a part.
 
-    They have nothing in common: each has processes, a Hub and a device of its own, and nothing that is counted depends on
-    how fast it runs. So as many run at a time as there are cores. An interrupt (Ctrl-C) ends them and all that they have
-    started; what they came to until then is returned, also of those that were still to come, which is nothing.
+    They share nothing: each has its own processes, Hub and device, and no counter depends on how fast it runs. So as many
+    run at a time as there are cores. An interrupt (Ctrl-C) ends them and everything they have started, and returns what
+    they found until then; arms that had not started get an empty `Run`.
 
     Args:
         incident: What to run.
         arms: Which tests of it.
         options: How.
-        follower: Called some ten times a second with what the arms have told since.
+        show: Called with each arm's output in the order of `arms`: that of the first while it runs, that of the next once
+            the first has ended.
     """
     cores = os.cpu_count() or 1
     with contextlib.ExitStack() as ending, _soft_limits(incident.limits):
@@ -108,17 +105,18 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower
                 with _interrupt_later():
                     started += [ending.enter_context(_started(incident, arm, options)) for arm in waiting[:free]]
                     del waiting[:free]
-                follower([event for one in started for event in next(one.told)])
-                time.sleep(_LOOK)
+                _show(started, show)
+                time.sleep(_POLL)
         except KeyboardInterrupt:
             interrupted = {one.arm for one in started if one.runs}
             _interrupt([one.process for one in started])
         finally:
             for one in started:
                 _end(one.process)
-        follower([event for one in started for event in next(one.told)])
         runs = [one.run(interrupted=one.arm in interrupted) for one in started]
-        return (*runs, *(Run(arm, -signal.SIGINT, "", interrupted=True) for arm in waiting))
+        # An interrupted arm without a report ends in a traceback of pytest or of the interpreter.
+        _show([one for one, run in zip(started, runs, strict=True) if run.report or not run.interrupted], show)
+        return (*runs, *(Run(arm, -signal.SIGINT, interrupted=True) for arm in waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +127,15 @@ class _Started:
         arm: Its name.
         folder: Where it runs, and writes its report.
         process: Its pytest.
-        said: What that writes.
-        told: Each time, what `feed` has written since.
+        output: The file that it writes to, opened for reading.
+        decoder: Of the output, which may be read up to the middle of a character.
     """
 
     arm: str
     folder: Path
     process: subprocess.Popen[bytes]
-    said: BinaryIO
-    told: Iterator[list[Event]]
+    output: BinaryIO
+    decoder: codecs.IncrementalDecoder
 
     @property
     def runs(self) -> bool:
@@ -145,10 +143,8 @@ class _Started:
         return self.process.poll() is None
 
     def run(self, *, interrupted: bool) -> Run:
-        """What became of it, once it has ended."""
-        self.said.seek(0)
-        text = self.said.read().decode(errors="replace")
-        return Run(self.arm, self.process.returncode, text, _report(self.folder / _REPORT), interrupted)
+        """Return what became of it, once it has ended."""
+        return Run(self.arm, self.process.returncode, _report(self.folder / _REPORT), interrupted)
 
 
 @contextlib.contextmanager
@@ -157,18 +153,16 @@ def _started(incident: Incident, arm: str, options: Options) -> Iterator[_Starte
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         command = command_of(incident, arm, options, folder / _REPORT)
-        feed = folder / "feed"
-        feed.touch()
         # What else is installed for pytest is not part of the incident.
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
-        environment = {**os.environ, **alone, FEED: str(feed), "COLUMNS": str(options.width)}
-        with (folder / "said").open("w+b") as said, feed.open(encoding="utf-8") as lines:
+        environment = {**os.environ, **alone, "COLUMNS": str(options.width)}
+        with (folder / "output").open("wb") as written, (folder / "output").open("rb") as output:
             # In a group of its own: an interrupt is passed on once, by us, and all that it starts can be ended with it.
             process = subprocess.Popen(  # noqa: S603 - the command is made of the catalogue's words and checked options
-                command, cwd=folder, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+                command, cwd=folder, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                yield _Started(arm, folder, process, said, _events(lines))
+                yield _Started(arm, folder, process, output, codecs.getincrementaldecoder("utf-8")("replace"))
             finally:
                 # Only where another one could not be started.
                 if process.returncode is None:
@@ -176,26 +170,27 @@ def _started(incident: Incident, arm: str, options: Options) -> Iterator[_Starte
 
 
 def command_of(incident: Incident, arm: str, options: Options, report: Path) -> list[str]:
-    """What runs an arm and writes its report there."""
+    """Return the command that runs an arm and writes its report."""
     command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={report}"]
-    command += ["-q", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
+    command += ["-v", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
     for plugin in (*_PLUGINS, *incident.plugins):
         command += ["-p", plugin]
     return [*command, "-k", _tests_of(incident, arm), "--pyargs", incident.tests]
 
 
 def _tests_of(incident: Incident, arm: str) -> str:
-    """For ``pytest -k``: those of this arm in which something must be found."""
+    """Return the ``pytest -k`` expression of the tests with expectations in this arm."""
     tests = dict.fromkeys(one.test for one in incident.arms[arm])
     return f"{arm} and ({' or '.join(tests)})"
 
 
-def _events(file: TextIO) -> Iterator[list[Event]]:
-    """Each time, what was written since the last: whole lines."""
-    rest = ""
-    while True:
-        *lines, rest = (rest + file.read()).split("\n")
-        yield [json.loads(line) for line in lines]
+def _show(arms: Sequence[_Started], show: Show) -> None:
+    """Show new output up to the first arm that still runs: output of two arms must not mix."""
+    for one in arms:
+        runs = one.runs
+        show(one.arm, one.decoder.decode(one.output.read()))
+        if runs:
+            return
 
 
 def _report(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``pytest-leakcheck repro``: lists the incidents, or runs one, tells what it came to, and draws it."""
+"""``pytest-leakcheck repro``: list the incidents, or run one, check the result and chart it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import argparse
 import json
 import sys
 import webbrowser
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pytest_leakcheck.exits import CANNOT, INTERRUPTED, WRONG_USE
 from pytest_leakcheck.page.command import missing_for_page
-from pytest_leakcheck.repro.arm import Follower, Options, Run, run_arms
+from pytest_leakcheck.repro.arm import Options, Run, run_arms
 from pytest_leakcheck.repro.difference import difference
-from pytest_leakcheck.repro.live import follow_in_lines, follow_in_table
 from pytest_leakcheck.repro.outcome import ArmResult, check_arm, is_red
 
 if TYPE_CHECKING:
@@ -38,7 +34,7 @@ class WrongUse(ValueError):
 
 def add_parser(commands: Any) -> None:
     """Register ``repro`` with the parsers of the shell command."""
-    parser = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm, then the mended one")
+    parser = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm and the fixed one")
     parser.add_argument("incident", nargs="?", metavar="INCIDENT", help="its name; left out, all are listed")
     parser.add_argument(
         "--arm", metavar="ARM", help="leaky, fixed or another of its arms, which exits as pytest does; or all of them"
@@ -48,9 +44,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--ceiling", metavar="LIMITS", default="", help="run into a limit of its own: fd=256, rss=1GiB")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON, and all else to stderr")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the page and the picture there (leakcheck-repro)"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the page there (leakcheck-repro)")
     parser.add_argument("--no-open", action="store_true", help="do not show the page in a browser")
     parser.set_defaults(run=run)
 
@@ -80,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
     file = sys.stderr if given.json else sys.stdout
     results = [check_arm(incident, one, changed=options.is_changed) for one in _run(incident, arms, options, file)]
     diff = difference(incident)
-    _tell(incident, results, diff, file)
+    _tell(results, diff, file)
     written = _draw(incident, results, diff, folder, file)
     if given.json:
         print(json.dumps({"incident": incident.name, "arms": [one.to_json() for one in results]}, indent=2))
@@ -142,37 +136,23 @@ def _state(incident: Incident) -> str:
 
 
 def _run(incident: Incident, arms: Sequence[str], options: Options, file: TextIO) -> tuple[Run, ...]:
-    title = f"{incident.name}, {' and '.join(arms)} arm{'s' if len(arms) > 1 else ''}"
-    with _follower(file, title, partial(_watched, incident)) as follower:
-        return run_arms(incident, arms, options, follower)
+    shown: set[str] = set()
+
+    def show(arm: str, text: str) -> None:
+        if arm not in shown:
+            shown.add(arm)
+            colour = "red" if is_red(incident, arm) else "green"
+            print(f"\n=== {incident.name}, {arm} arm: must come out {colour} ===\n", file=file)
+        print(text, end="", file=file, flush=True)
+
+    return run_arms(incident, arms, options, show)
 
 
-def _watched(incident: Incident, test: str) -> str:
-    """What a test is watched for, while it runs: what it is expected to be told of first."""
-    all_of = [one for expected in incident.arms.values() for one in expected]
-    return next((one.resource for one in all_of if one.test in test), "fd")
-
-
-def _follower(file: TextIO, title: str, watched: Callable[[str], str]) -> AbstractContextManager[Follower]:
-    if not file.isatty() or find_spec("rich") is None:
-        return follow_in_lines(file, watched)
-    from rich.console import Console
-
-    return follow_in_table(Console(file=file), title, watched)
-
-
-def _tell(incident: Incident, results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
-    """What pytest said of each arm; of several, what they came to, and the lesson."""
-    for result in results:
-        run = result.run
-        if len(results) > 1:
-            colour = "red" if is_red(incident, run.arm) else "green"
-            print(f"\n=== {incident.name}, {run.arm} arm: must come out {colour} ===\n", file=file)
-        if run.report or not run.interrupted:
-            # Of an interrupted start there is nothing but where the interpreter was.
-            print(run.said, file=file)
+def _tell(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
+    """Print what several arms came to, and the difference of the two files; of one arm, pytest has said it all."""
     if len(results) == 1:
         return
+    print(file=file)
     for result in results:
         print(*(f"  {check.text}" for check in result.checks), sep="\n", file=file)
         cut = " (partial: interrupted)" if result.run.interrupted else ""
@@ -182,16 +162,16 @@ def _tell(incident: Incident, results: Sequence[ArmResult], diff: str, file: Tex
 
 
 def _draw(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
-    """The page and the picture; None where they cannot be made, which is said."""
+    """Write the page and return its path; print why and return None if it cannot be made."""
     if missing := missing_for_page():
-        print(f"no page and no picture: {missing}", file=file)
+        print(f"no page: {missing}", file=file)
         return None
     from pytest_leakcheck.page.render import write_page
     from pytest_leakcheck.repro.picture import page_of_arms
 
-    written = write_page(page_of_arms(incident, results, diff), folder, incident.name)
-    print(written.html, *([written.png] if written.png else []), sep="\n", file=file)
-    return written.html
+    html = write_page(page_of_arms(incident, results, diff), folder, incident.name)
+    print(html, file=file)
+    return html
 
 
 def _status(results: Sequence[ArmResult], *, alone: bool) -> int:

@@ -1,4 +1,4 @@
-"""The lesson of an incident: what its mended implementation changes in the leaky one."""
+"""Diff an incident's leaky and fixed implementations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAKY: Final = "leaky.py"
 
 
 def difference(incident: Incident) -> str:
-    """A unified diff of its two files, in UTF-8; empty where it has none of its own."""
+    """Return a unified diff of its two files; empty if it has none of its own."""
     folder = files(f"leakcheck_incidents.{incident.code}")
     leaky, fixed = (folder.joinpath(name) for name in (_LEAKY, _FIXED))
     if not leaky.is_file() or not fixed.is_file():

@@ -1,4 +1,4 @@
-"""The runs of an incident's arms as a `Page`: for each leak one chart, with the mended arm's curve beside it."""
+"""Turn the runs of an incident's arms into a `Page`: a chart per leak, with the fixed arm's curve beside it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pytest_leakcheck.resources import find_resource
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
-_MENDED = "fixed"
+_FIXED = "fixed"
 
 
 def page_of_arms(incident: Incident, results: Sequence[ArmResult], diff: str) -> Page:
-    """The whole page.
+    """Make the whole page.
 
     Args:
         incident: What was run.
@@ -50,8 +50,8 @@ def _arm(incident: Incident, result: ArmResult) -> Arm:
 
 
 def _charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
-    """Of each leak that was found, and where no arm must leak, of what was judged."""
-    mended = next((one for one in results if one.run.arm == _MENDED), None)
+    """Yield a chart per leak that was found; if no arm must leak, per resource that was judged."""
+    fixed = next((one for one in results if one.run.arm == _FIXED), None)
     drawn: set[tuple[str, str]] = set()
     for result in results:
         for check in result.checks:
@@ -61,18 +61,18 @@ def _charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
             key = (found["test"], found["resource"])
             if key not in drawn:
                 drawn.add(key)
-                yield from _chart(found, result, mended if mended is not result else None)
+                yield from _chart(found, result, fixed if fixed is not result else None)
 
 
-def _chart(found: Mapping[str, Any], result: ArmResult, mended: ArmResult | None) -> Iterator[Chart]:
+def _chart(found: Mapping[str, Any], result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
     resource = find_resource(found["resource"])
     released = is_of_collector(found)
     curves = [_curve(found, result, released=released)]
-    if mended is not None:
-        # Variants of the leaky arm have one mended arm in common.
-        begins = f"{found['test'].partition('[')[0]}[{mended.run.arm}"
-        same = found["test"].replace(f"[{result.run.arm}", f"[{mended.run.arm}")
-        other = [one for one in mended.run.findings if one["resource"] == found["resource"]]
+    if fixed is not None:
+        # Variants of the leaky arm share one fixed arm.
+        begins = f"{found['test'].partition('[')[0]}[{fixed.run.arm}"
+        same = found["test"].replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
+        other = [one for one in fixed.run.findings if one["resource"] == found["resource"]]
         # Where a test of another name is the only one about it over sizes, it is that one.
         alone = other if found["points"] and len(other) == 1 and other[0]["points"] else []
         other = (
@@ -80,7 +80,7 @@ def _chart(found: Mapping[str, Any], result: ArmResult, mended: ArmResult | None
             or [one for one in other if one["test"].startswith(begins)]
             or alone
         )
-        curves += [_curve(one, mended, released=released) for one in other[:1]]
+        curves += [_curve(one, fixed, released=released) for one in other[:1]]
     there = tuple(curve for curve in curves if curve is not None)
     if curves[0] is None:
         # It ended before there was anything to draw.

@@ -4,12 +4,13 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from pages import NASTY, full_page
-from pytest_leakcheck.page.picture import draw_png, draw_svg
-from pytest_leakcheck.page.render import render, write_page
+from pages import full_page
+from pytest_leakcheck.page.picture import WIDTH, Line, fit, lay_out
+from pytest_leakcheck.page.render import render, render_svg, write_page
 from pytest_leakcheck.page.values import Arm, Chart, Curve, Page
 
 
@@ -55,20 +56,11 @@ def test_nothing_is_referred_to_outside(text: str) -> None:
     assert "@import" not in text
 
 
-def test_ids_are_unique_and_referred_to(text: str) -> None:
-    read = Reader(text)
-    ids = read.values("id")
-    assert len(ids) == len(set(ids))
-    used = {one[1:] for one in read.values("xlink:href") + read.values("href") if one.startswith("#")}
-    used |= set(re.findall(r"url\(#([^)]+)\)", text))
-    assert used
-    assert used <= set(ids)
-
-
-def test_colours_of_a_picture_are_the_page_s(text: str) -> None:
-    (svg, *_rest) = re.findall(r"(?s)<svg.*?</svg>", text)
-    assert {"var(--ink)", "var(--bad)", "var(--good)"} <= set(re.findall(r"var\(--\w+\)", svg))
-    assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == set()
+def test_pictures_share_no_ids_and_take_their_colours_from_the_page(text: str) -> None:
+    (shared, _own) = re.findall(r"(?s)<svg.*?</svg>", text)
+    assert Reader(text).values("id") == []
+    assert {"curve bad", "curve good", "limit bad", "fitted"} <= set(Reader(shared).values("class"))
+    assert not {"style", "fill", "stroke", "color"} & {name for name, _value in Reader(shared).attributes}
 
 
 def test_what_a_page_has_and_has_not() -> None:
@@ -88,42 +80,87 @@ def test_a_diff_is_told_line_by_line() -> None:
     ]
 
 
+def texts(chart: Chart) -> list[str]:
+    return [label.text for label in lay_out(chart).labels]
+
+
 def test_limit_is_drawn_where_the_curve_comes_near() -> None:
     chart = Chart("fd", "count", "iteration", (Curve("", ((0.0, 1.0), (1.0, 30.0))),), limit=100)
-    assert "limit 100" in draw_svg(chart, "a")
-    assert "limit" not in draw_svg(replace(chart, limit=1000), "a")
+    assert "limit 100" in texts(chart)
+    assert lay_out(chart).limit
+    assert "limit" not in " ".join(texts(replace(chart, limit=1000)))
+    assert not lay_out(replace(chart, limit=1000)).limit
 
 
-def test_a_counter_that_stands_still_is_a_level() -> None:
-    """Ticks at fractions of a descriptor would tell of a noise that there is not."""
-    svg = draw_svg(Chart("fd", "count", "iteration", (Curve("", ((0.0, 7.0), (9.0, 7.0))),)), "a")
-    ticks = {one.strip() for one in re.findall(r"<text[^>]*>([^<]+)</text>", svg)}
-    assert {"6", "7", "8"} & ticks
-    assert not [one for one in ticks if "." in one]
+@pytest.mark.parametrize("level", [0.0, 7.0])
+def test_a_counter_that_stands_still_is_a_level(level: float) -> None:
+    """Ticks at fractions of a descriptor would show noise that does not exist."""
+    chart = Chart("fd", "count", "iteration", (Curve("", ((0.0, level), (9.0, level))),))
+    ticks = [label.text for label in lay_out(chart).labels if label.kind == "y"]
+    assert {f"{level:.0f}", f"{level + 1:.0f}"} < set(ticks)
+    assert all(one.isdecimal() for one in ticks)
 
 
-def test_bytes_have_ticks_of_their_units() -> None:
-    svg = draw_svg(Chart("heap", "bytes", "second", (Curve("", ((0.0, 0.0), (9.0, 5.0 * 2**20))),)), "a")
-    assert {"2.0 MiB", "4.0 MiB"} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", svg))
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 5 * 2**20, ["0", "2 MiB", "4 MiB"]),
+        (0, 700, ["0", "200 B", "400 B", "600 B"]),
+        (2**30, 3 * 2**30, ["1 GiB", "2 GiB", "3 GiB"]),
+        # A small growth of a large heap: neighbouring ticks must not read the same.
+        (40 * 2**20, 40 * 2**20 + 2**14, ["40,960 KiB", "40,965 KiB", "40,970 KiB", "40,975 KiB"]),
+        (40 * 2**20, 40 * 2**20, ["38 MiB", "39 MiB", "40 MiB", "41 MiB", "42 MiB"]),
+        (0, 0, ["0", "0.2 KiB", "0.4 KiB", "0.6 KiB", "0.8 KiB", "1.0 KiB"]),
+    ],
+)
+def test_bytes_have_round_ticks_in_binary_units(low: float, high: float, ticks: list[str]) -> None:
+    chart = Chart("heap", "bytes", "second", (Curve("", ((0.0, low), (9.0, high))),))
+    assert [label.text for label in lay_out(chart).labels if label.kind == "y"] == ticks
 
 
-def test_a_picture_is_the_same_each_time() -> None:
-    chart = full_page().charts[0]
-    assert draw_svg(chart, "a") == draw_svg(chart, "a")
+def test_short_series_have_markers_and_long_ones_stay_short() -> None:
+    def line_of(points: int) -> Line:
+        curve = Curve("", tuple((float(x), float(x % 7)) for x in range(points)))
+        return lay_out(Chart("fd", "count", "iteration", (curve,))).lines[0]
+
+    assert line_of(40).markers.count("h0") == 40
+    assert line_of(41).markers == ""
+    assert line_of(1000).path.count("L") == 999
+    assert line_of(100_000).path.count("L") < 3 * WIDTH
 
 
-def test_the_png_is_one_of_all_charts(tmp_path: Path) -> None:
-    written = write_page(full_page(), tmp_path / "new" / "folder", "it")
-    assert written.png is not None
-    assert written.png.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    tall, short = written.png.read_bytes(), draw_png(full_page().charts)
-    height = [int.from_bytes(one[20:24], "big") for one in (tall, short)]
-    assert height[0] == 2 * height[1]
-    with pytest.raises(ValueError, match="no charts"):
-        draw_png([])
+def test_names_stand_at_the_ends_of_their_curves_and_do_not_overlap() -> None:
+    ends = (Curve("leaky", ((0.0, 0.0), (9.0, 100.0)), "bad"), Curve("fixed", ((0.0, 0.0), (9.0, 97.0)), "good"))
+    picture = lay_out(Chart("fd", "count", "iteration", ends))
+    leaky, fixed = (label for label in picture.labels if label.kind.startswith("name"))
+    assert (leaky.text, leaky.kind, fixed.text, fixed.kind) == ("leaky", "name bad", "fixed", "name good")
+    assert fixed.y - leaky.y >= 12
 
 
-def test_a_page_without_charts_has_no_png(tmp_path: Path) -> None:
-    written = write_page(Page("None", arms=(Arm(NASTY),)), tmp_path, "it")
-    assert written.png is None
-    assert [one.name for one in tmp_path.iterdir()] == ["it.html"]
+def test_long_names_are_shortened_to_the_picture() -> None:
+    picture = lay_out(Chart("fd", "count", "axis " * 50, (Curve("name " * 50, ((0.0, 1.0), (1.0, 2.0))),)))
+    long = [label.text for label in picture.labels if label.text.endswith("…")]
+    assert len(long) == 2
+    assert all(len(one) < WIDTH / 6 for one in long)
+    assert fit("\x00a\nb", 100) == " a b"
+    # They are twice as wide.
+    assert len(fit("漢" * 50, 100)) < len(fit("x" * 50, 100)) < 17
+
+
+def test_a_picture_file_is_xml_with_a_title_per_chart() -> None:
+    charts = full_page().pictures
+    root = ET.fromstring(render_svg(charts))
+    found = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "title"]
+    assert len(found) == len(charts) == 2
+    assert found[1] == charts[1].title
+
+
+def test_a_page_of_500_tests_has_all_their_charts() -> None:
+    arm = Arm("test", "good", ("fd ok",), "", full_page().charts)
+    assert render(Page("Many", arms=(arm,) * 500)).count("</svg>") == 500
+
+
+def test_one_file_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert write_page(full_page(), folder, "it") == folder / "it.html"
+    assert [one.name for one in folder.iterdir()] == ["it.html"]

@@ -28,7 +28,7 @@ frame.addEventListener("load", () => {
     text: colour("figure svg text", "fill"), letters: colour("figure svg text", "fontSize"),
     scale: inside.querySelector("figure svg").getBoundingClientRect().width
       / inside.querySelector("figure svg").viewBox.baseVal.width,
-    curve: colour("figure svg path[style*='--bad']", "stroke"),
+    curve: colour("figure svg path.curve.bad", "stroke"),
   });
 });
 </script>"""

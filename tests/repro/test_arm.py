@@ -1,10 +1,11 @@
-"""The command of an arm: what it loads, and what it is told; and an interrupt at the worst moment."""
+"""Run arms: their command, their output in order, and an interrupt at the worst moment."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
+from pytest_leakcheck.repro import arm as module
 from pytest_leakcheck.repro.arm import Options, command_of, run_arms
 
 
@@ -37,6 +39,41 @@ def test_options_are_passed_on() -> None:
     assert {"--leakcheck-iterations=50", "--leakcheck-ceiling=fd=256", "--color=yes"} <= set(command)
 
 
+# The leaky arm ends once its first half has been shown; the fixed arm has ended by then where both run at a time.
+HALVES = """
+import pathlib, sys, time
+arm, seen = sys.argv[1], pathlib.Path(sys.argv[2])
+print(f"{arm} begins \u00e9\u2014", flush=True)
+while arm == "leaky" and not seen.exists():
+    time.sleep(0.01)
+print(f"{arm} ends", flush=True)
+"""
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_output_is_shown_while_an_arm_runs_and_arm_after_arm(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cores: int
+) -> None:
+    seen = tmp_path / "seen"
+    shown: list[tuple[str, str]] = []
+
+    def show(arm: str, text: str) -> None:
+        shown.append((arm, text))
+        if "begins" in "".join(text for _arm, text in shown):
+            seen.touch()
+
+    def command(_incident: object, arm: str, *_more: object) -> list[str]:
+        return [sys.executable, "-X", "utf8", "-c", HALVES, arm, str(seen)]
+
+    monkeypatch.setattr(module, "command_of", command)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    runs = run_arms(INCIDENTS["pyav_loader"], ("leaky", "fixed"), Options(), show)
+    assert [(run.arm, run.status, run.report) for run in runs] == [("leaky", 0, {}), ("fixed", 0, {})]
+    text = "".join(text for _arm, text in shown)
+    assert text == "leaky begins é—\nleaky ends\nfixed begins é—\nfixed ends\n"
+    assert all(arm in text for arm, text in shown if text)
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_an_interrupt_just_as_an_arm_is_started_ends_it_and_makes_all_arms_partial(
     monkeypatch: pytest.MonkeyPatch, cores: int
@@ -55,7 +92,7 @@ def test_an_interrupt_just_as_an_arm_is_started_ends_it_and_makes_all_arms_parti
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     try:
-        runs = run_arms(INCIDENTS["pyav_loader"], ("leaky", "fixed"), Options(), lambda _events: None)
+        runs = run_arms(INCIDENTS["pyav_loader"], ("leaky", "fixed"), Options(), lambda _arm, _text: None)
     finally:
         signal.signal(signal.SIGINT, before)
     assert [(run.arm, run.interrupted) for run in runs] == [("leaky", True), ("fixed", True)]

@@ -15,10 +15,10 @@ LAYERS = (
     {"cli"},
     # What a shell and a page need; no part of the plugin, which may import none of it.
     {"watch.command", "repro.command"},
-    {"repro.live", "repro.picture"},
-    {"repro.course", "repro.outcome"},
+    {"repro.picture"},
+    {"repro.outcome"},
     {"repro.arm"},
-    {"repro.difference", "repro.feed", "page.command"},
+    {"repro.difference", "page.command"},
     {"repro", "exits"},
     {"watch.told"},
     {"watch.table", "watch.training"},
@@ -162,7 +162,7 @@ LAYERS = (
     {"resources"},
     {"units"},
 )
-KNOW_PYTEST = next(layer for layer in LAYERS if "plugin" in layer) - {"measurement"} | {"repro.feed"}
+KNOW_PYTEST = next(layer for layer in LAYERS if "plugin" in layer) - {"measurement"}
 BESIDE = ("watch", "page", "repro")
 HEIGHT = {module: -depth for depth, layer in enumerate(LAYERS) for module in layer}
 

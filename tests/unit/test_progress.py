@@ -55,7 +55,6 @@ def test_growth_is_told_and_what_was_decided_and_that_it_is_being_named(told: li
     levels = [one.levels["object"] for one in told if one.state == "measuring"]
     assert levels == list(range(levels[0], levels[0] + len(levels)))
     assert (told[-1].state, told[-1].verdicts["object"]) == ("naming", "leak")
-    assert set(told[-1].to_json()) == {"state", "iteration", "most", "levels", "verdicts"}
 
 
 def test_it_is_told_so_often_and_no_more(told: list[Progress], monkeypatch: pytest.MonkeyPatch) -> None:

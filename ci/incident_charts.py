@@ -1,0 +1,36 @@
+"""Write the charts of docs/incidents.md: run both arms of each incident, and chart what was measured.
+
+Usage: python ci/incident_charts.py [INCIDENT ...]        (writes docs/incidents/INCIDENT.svg; all incidents take minutes)
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from leakcheck_incidents.catalog import INCIDENTS
+from pytest_leakcheck.page.render import render_svg
+from pytest_leakcheck.repro.arm import Options, run_arms
+from pytest_leakcheck.repro.command import BOTH
+from pytest_leakcheck.repro.outcome import check_arm
+from pytest_leakcheck.repro.picture import page_of_arms
+
+DOCS: Final = Path(__file__).parents[1] / "docs" / "incidents"
+
+
+def main() -> None:
+    """Write the file of each incident whose arms come out as expected."""
+    DOCS.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or INCIDENTS:
+        incident = INCIDENTS[name]
+        runs = run_arms(incident, BOTH, Options(), lambda _arm, text: print(text, end="", flush=True))
+        results = [check_arm(incident, run, changed=False) for run in runs]
+        if not all(result.is_as_it_must for result in results):
+            sys.exit(f"{name}: {[check.text for result in results for check in result.checks if not check.right]}")
+        charts = page_of_arms(incident, results, "").pictures
+        (DOCS / f"{name}.svg").write_text(render_svg(charts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
