@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.ratchet import growth
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import RESOURCES, find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
@@ -150,7 +150,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     """
     verdicts = result.verdicts
     if not verdicts:
-        names = [budget.resource for budget in result.plan.budgets] or ["fd"]
+        names = [budget.resource for budget in result.plan.budgets] or [*RESOURCES]
         missed = "a verdict" if result.recording.series else "the first reading"
         reason = f"stopped after {result.recording.seconds:.1f} s, before {missed}"
         verdicts = (Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time"),)
