@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.resources import RESIDENT, Kind
 from pytest_leakcheck.series import Recording
@@ -137,17 +136,3 @@ class Scaled:
             return True
         read = (EXACT in recording.environment for point in self.points for recording in point.recordings)
         return all(read) and not any(point.children for point in self.points)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; `from_json` gives it back equal."""
-        points = [{**asdict(one), "recordings": [own.to_json() for own in one.recordings]} for one in self.points]
-        return {"axis": self.axis, "engine": self.engine, "points": points}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Scaled:
-        points: Sequence[Mapping[str, Any]] = data["points"]
-        return cls(
-            data["axis"],
-            data["engine"],
-            tuple(Point(**{**one, "recordings": tuple(map(Recording.from_json, one["recordings"]))}) for one in points),
-        )
