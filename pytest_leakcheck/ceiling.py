@@ -17,12 +17,12 @@ from typing import Final, Literal, TypeAlias
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.cgroup import MemoryGroup
 from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import RESOURCES, find_resource
 from pytest_leakcheck.units import AmountError, format_amount, parse_amount
 
 Means: TypeAlias = Literal["rlimit", "cgroup"]
 
-LIMITED: Final = ("fd", "rss", "vram")
+LIMITED: Final = tuple(sorted(name for name, resource in RESOURCES.items() if resource.ceiling))
 MEANS: Final = ("rlimit", "cgroup")
 _EXAMPLE: Final = 'fd=256, rss="1 GiB", vram="2 GiB"'
 # A limit on descriptors below this leaves no room for pytest itself.
@@ -70,8 +70,8 @@ def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) ->
             read[name] = parse_amount(value, find_resource(name).unit)
         except AmountError as error:
             raise CeilingError(f"{name}: {error}") from None
-        if name == "fd" and read[name] < _LEAST_FDS:
-            raise CeilingError(f"fd={value!r} leaves no room for pytest itself: at least {_LEAST_FDS}")
+        if find_resource(name).exhausts == "descriptors" and read[name] < _LEAST_FDS:
+            raise CeilingError(f"{name}={value!r} leaves no room for pytest itself: at least {_LEAST_FDS}")
     return Ceiling(read, "cgroup" if by == "cgroup" else "rlimit")
 
 
@@ -121,21 +121,21 @@ class Imposed:
 
     def impose(self) -> None:
         """Limit what is this process's own; devices are limited when they are known."""
-        sizes = self._ceiling.sizes
-        if "fd" in sizes:
-            self._impose("fd", lambda: _limit("RLIMIT_NOFILE", sizes["fd"]))
-        if "rss" in sizes:
-            self._try("rss", self._limit_memory, sizes["rss"])
+        for name, size in sorted(self._ceiling.sizes.items()):
+            if find_resource(name).exhausts == "descriptors":
+                self._impose(name, partial(_limit, "RLIMIT_NOFILE", size))
+            elif find_resource(name).exhausts == "memory":
+                self._try(name, partial(self._limit_memory, name), size)
 
     def impose_on(self, device: Vram | None) -> None:
         """Limit the memory of devices, where a ceiling of it is wanted."""
-        size = self._ceiling.sizes.get("vram")
-        if size is None:
-            return
-        if device is None:
-            self.missing["vram"] = "there is no device to set a ceiling for"
-        else:
-            self._impose("vram", partial(device.limit, size))
+        for name, size in self._ceiling.sizes.items():
+            if find_resource(name).exhausts != "device":
+                continue
+            if device is None:
+                self.missing[name] = "there is no device to set a ceiling for"
+            else:
+                self._impose(name, partial(device.limit, size))
 
     def lift(self) -> None:
         """Take them away, for a while or for good."""
@@ -158,7 +158,7 @@ class Imposed:
         except (Unavailable, OSError, ValueError) as error:
             self.missing[name] = f"its ceiling cannot be set: {error}"
 
-    def _limit_memory(self, size: int) -> None:
+    def _limit_memory(self, name: str, size: int) -> None:
         if self._ceiling.means == "cgroup":
             group = MemoryGroup.make(size)
             self.group = group.path
@@ -174,7 +174,7 @@ class Imposed:
             )
         # What is mapped and not resident (libraries, reserved ranges) is not what the ceiling is about.
         room = mapped - resident + size
-        self._impose("rss", lambda: _limit("RLIMIT_AS", room))
+        self._impose(name, partial(_limit, "RLIMIT_AS", room))
 
 
 def _limit(name: str, size: int) -> Callable[[], None]:

@@ -21,6 +21,7 @@ import pytest
 from pytest_leakcheck import fresh
 from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.child import Task
+from pytest_leakcheck.decoding import decode
 from pytest_leakcheck.points import Sizing
 from pytest_leakcheck.protocol import ARGUMENTS
 from pytest_leakcheck.series import Recording
@@ -224,13 +225,13 @@ def warn(item: pytest.Item, told: dict[str, Any]) -> None:
 
 def culprits_of(answer: Answer) -> list[Culprit]:
     """Of the first rank that has any: they all run the same body."""
-    found = ([Culprit.from_json(value) for kind, value in told if kind == "culprit"] for told in answer.told)
+    found = ([decode(Culprit, value) for kind, value in told if kind == "culprit"] for told in answer.told)
     return next(filter(None, found), [])
 
 
 def recording_of(told: Sequence[tuple[str, Any]]) -> Recording | None:
     """The first that a process has sent."""
-    return next((Recording.from_json(value) for kind, value in told if kind == "recording"), None)
+    return next((decode(Recording, value) for kind, value in told if kind == "recording"), None)
 
 
 def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:

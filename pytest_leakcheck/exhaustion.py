@@ -8,33 +8,23 @@ from collections.abc import Iterator
 from typing import Final
 
 from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import Exhausts, exhausting, find_resource
 from pytest_leakcheck.series import Series
 from pytest_leakcheck.units import format_rate
 from pytest_leakcheck.verdict import Verdict
 
-MEMORY: Final = ("rss", "heap", "mmap", "arrow", "block", "object")
-_CAUSES: Final = {
-    "fd": ("fd",),
-    "memory": MEMORY,
-    "thread": ("thread", "process"),
-    "device": ("vram",),
-}
-_BY_NUMBER: Final = {
-    errno.EMFILE: "fd",
-    errno.ENFILE: "fd",
+_BY_NUMBER: Final[dict[int, Exhausts]] = {
+    errno.EMFILE: "descriptors",
+    errno.ENFILE: "descriptors",
     errno.ENOMEM: "memory",
 }
 # Of what a library or a worker process says in words of its own; the first that fits. Devices first: they say memory too.
-_BY_WORDS: Final = tuple(
-    (re.compile(pattern), what)
-    for pattern, what in (
-        (r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhausted", "device"),
-        # What torch says where descriptors for shared tensors ran out between processes.
-        (r"Too many open files|\[Errno 2[34]\]|received 0 items of ancdata", "fd"),
-        (r"MemoryError|Cannot allocate memory|\[Errno 12\]|not enough memory", "memory"),
-        (r"can't start new thread", "thread"),
-    )
+_BY_WORDS: Final[tuple[tuple[re.Pattern[str], Exhausts], ...]] = (
+    (re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhausted"), "device"),
+    # What torch says where descriptors for shared tensors ran out between processes.
+    (re.compile(r"Too many open files|\[Errno 2[34]\]|received 0 items of ancdata"), "descriptors"),
+    (re.compile(r"MemoryError|Cannot allocate memory|\[Errno 12\]|not enough memory"), "memory"),
+    (re.compile(r"can't start new thread"), "threads"),
 )
 # TensorFlow's, which is no RuntimeError as those of torch and JAX are.
 _OF_TENSORFLOW: Final = "ResourceExhaustedError"
@@ -47,14 +37,14 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
     """
     for cause in causes(error):
         if isinstance(cause, MemoryError):
-            return _CAUSES["memory"]
+            return exhausting("memory")
         if isinstance(cause, OSError) and cause.errno in _BY_NUMBER:
-            return _CAUSES[_BY_NUMBER[cause.errno]]
+            return exhausting(_BY_NUMBER[cause.errno])
         if isinstance(cause, (OSError, RuntimeError)) or type(cause).__name__ == _OF_TENSORFLOW:
             said = f"{type(cause).__name__}: {cause}"
             for pattern, what in _BY_WORDS:
                 if pattern.search(said):
-                    return _CAUSES[what]
+                    return exhausting(what)
     return ()
 
 

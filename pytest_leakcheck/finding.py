@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
 from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.law import Law
+from pytest_leakcheck.points import Scaled
 from pytest_leakcheck.ratchet import growth
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import RESOURCES, find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.series import Recording
 from pytest_leakcheck.verdict import Verdict
-
-if TYPE_CHECKING:
-    from pytest_leakcheck.attribution.culprit import Culprit
-    from pytest_leakcheck.law import Law
-    from pytest_leakcheck.points import Scaled
 
 Colour: TypeAlias = Literal["green", "yellow", "red"]
 
@@ -77,8 +75,6 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """Equal for the same cause in any test on any machine (`culprit.fingerprint`)."""
-        from pytest_leakcheck.attribution.culprit import fingerprint
-
         return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
 
     @property
@@ -93,47 +89,6 @@ class Finding:
         worst = self.verdict.adding(f"then {reason}")
         verdicts = tuple(worst if verdict == self.verdict else verdict for verdict in self.verdicts)
         return replace(self, verdict=worst, verdicts=verdicts)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; `from_json` gives the finding back equal."""
-        data = asdict(self)
-        data["recording"] = self.recording.to_json()
-        data["scaled"] = self.scaled and self.scaled.to_json()
-        return data
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Finding:
-        return cls(
-            test=data["test"],
-            colour=data["colour"],
-            verdict=Verdict.from_json(data["verdict"]),
-            verdicts=tuple(map(Verdict.from_json, data["verdicts"])),
-            colours=tuple(data["colours"]),
-            budgets=dict(data["budgets"]),
-            seen=tuple(Seen(**one) for one in data["seen"]),
-            held={name: tuple(Held(**one) for one in group) for name, group in data["held"].items()},
-            recording=Recording.from_json(data["recording"]),
-            reasons=dict(data["reasons"]),
-            culprit=data["culprit"] and _culprit(data["culprit"]),
-            third_party=data["third_party"],
-            **_over_sizes(data["scaled"], data["laws"]),
-        )
-
-
-def _culprit(data: Mapping[str, Any]) -> Culprit:
-    from pytest_leakcheck.attribution.culprit import Culprit
-
-    return Culprit.from_json(data)
-
-
-def _over_sizes(scaled: Mapping[str, Any] | None, laws: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
-    if scaled is None:
-        return {}
-    # Loaded only here: most tests are not run over an axis.
-    from pytest_leakcheck.law import Law
-    from pytest_leakcheck.points import Scaled
-
-    return {"scaled": Scaled.from_json(scaled), "laws": tuple(one and Law.from_json(one) for one in laws)}
 
 
 def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", blame: tuple[str, ...] = ()) -> Finding:
@@ -150,7 +105,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     """
     verdicts = result.verdicts
     if not verdicts:
-        names = [budget.resource for budget in result.plan.budgets] or ["fd"]
+        names = [budget.resource for budget in result.plan.budgets] or [*RESOURCES]
         missed = "a verdict" if result.recording.series else "the first reading"
         reason = f"stopped after {result.recording.seconds:.1f} s, before {missed}"
         verdicts = (Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time"),)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pytest_leakcheck.runner import Repetition
 
 Level = int | str | None
-
-_OF_A_BLOCK: Final = ("fd", "thread", "process", "shm", "disk")
 
 
 class Leakcheck(Protocol):
@@ -199,7 +197,8 @@ class _Measuring:
     def budget(self, **levels: Level) -> Iterator[None]:
         from pytest_leakcheck.once import measure_block
 
-        wanted = read_levels(levels) if levels else tuple(map(Budget, _OF_A_BLOCK))
+        of_block = (name for name, resource in RESOURCES.items() if resource.of_block)
+        wanted = read_levels(levels) if levels else tuple(map(Budget, of_block))
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
         with measure_block(self._node.nodeid, budgets, self._gauges) as finished:
             yield

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.attribution.identity import live_children
 from pytest_leakcheck.ceiling import Ceiling, Imposed
-from pytest_leakcheck.exhaustion import MEMORY, causes, exhausted_by, first_line
+from pytest_leakcheck.exhaustion import causes, exhausted_by, first_line
 from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import exhausting, find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.units import format_amount
 from pytest_leakcheck.verdict import Verdict
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 # With fewer left than this a worker can do nothing any more.
 _NEAR: Final = 4
-# What grows towards the ceiling of each.
-_TOWARDS: Final = {"fd": ("fd",), "rss": MEMORY, "vram": ("vram",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +107,11 @@ class Headroom:
         if self.failure is not None:
             return False
         gone, said, child = exhausted_by(error), first_line(error), ""
-        reached = next((name for name in self._ceiling.sizes if not set(gone).isdisjoint(_TOWARDS[name])), None)
-        if reached is None and (child := self._child_at_limit()):
+        reached = next((name for name in self._ceiling.sizes if not set(gone).isdisjoint(_towards(name))), None)
+        of_each = next((name for name in self._ceiling.sizes if find_resource(name).exhausts == "descriptors"), None)
+        if reached is None and of_each is not None and (child := _child_at_limit(self._ceiling.sizes[of_each])):
             # What a parent sees of that may be anything: its connection to the worker breaks off.
-            reached, said = "fd", f"{said}, while {child}"
+            reached, said = of_each, f"{said}, while {child}"
         if reached is None:
             return False
         self.failure = Failure(reached, self._iterations + 1, said, failed_at(error), in_child=bool(child))
@@ -127,20 +126,8 @@ class Headroom:
     def grown_towards(self, error: BaseException) -> tuple[str, ...]:
         """The resources of which one may have run out, by what failed."""
         if self.failure is not None and self.failure.in_child:
-            return _TOWARDS[self.failure.resource]
+            return _towards(self.failure.resource)
         return exhausted_by(error)
-
-    def _child_at_limit(self) -> str:
-        """A child that has as many descriptors as it may have, in words; empty where there is none."""
-        size = self._ceiling.sizes.get("fd")
-        if size is None or not sys.platform.startswith("linux"):
-            return ""
-        for pid, command in live_children().items():
-            with contextlib.suppress(OSError):
-                held = Path(f"/proc/{pid}/fd").stat().st_size
-                if held >= size - _NEAR:
-                    return f"child {command} had {held} descriptors open"
-        return ""
 
     def end(self) -> None:
         """Lift it in any case."""
@@ -176,9 +163,8 @@ class Headroom:
         return verdict.adding(end)
 
     def _is_the_cause(self, verdict: Verdict) -> bool:
-        return (
-            self.failure is not None and verdict.outcome in RED and verdict.resource in _TOWARDS[self.failure.resource]
-        )
+        failure = self.failure
+        return failure is not None and verdict.outcome in RED and verdict.resource in _towards(failure.resource)
 
     def _without_growth(self, result: Result) -> Verdict:
         assert self.failure is not None
@@ -209,11 +195,28 @@ class Headroom:
 
     def _ceiling_of(self, resource: str) -> str | None:
         """The one that a resource grows towards."""
-        return next((name for name in self._ceiling.sizes if resource in _TOWARDS[name]), None)
+        return next((name for name in self._ceiling.sizes if resource in _towards(name)), None)
 
     def _shown(self, name: str) -> str:
         resource, size = find_resource(name), self._ceiling.sizes[name]
         return f"{size:,} {resource.plural}" if resource.unit == "count" else format_amount(size, resource.unit)
+
+
+def _towards(ceiling: str) -> tuple[str, ...]:
+    """List the resources that grow towards the ceiling of one."""
+    return exhausting(find_resource(ceiling).exhausts)
+
+
+def _child_at_limit(size: int) -> str:
+    """Describe a child that has as many descriptors as it may have; empty where there is none."""
+    if not sys.platform.startswith("linux"):
+        return ""
+    for pid, command in live_children().items():
+        with contextlib.suppress(OSError):
+            held = Path(f"/proc/{pid}/fd").stat().st_size
+            if held >= size - _NEAR:
+                return f"child {command} had {held} descriptors open"
+    return ""
 
 
 def failed_at(error: BaseException) -> Site | None:

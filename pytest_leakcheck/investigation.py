@@ -43,14 +43,9 @@ from pytest_leakcheck.attribution.tensors import tensor_kinds
 from pytest_leakcheck.attribution.things import pieces_of, things_of
 from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.ratchet import middle
-from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
+from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.verdict import Verdict
 
-# Memory that Python's allocators may have handed out.
-_OF_PYTHON: Final = frozenset({"object", "block", "heap", "rss"})
-_OF_BYTES: Final = frozenset({"heap", "rss"})
-# What comes in pieces of some size: how many of them is another number than how much.
-_IN_PIECES: Final = _OF_PYTHON | {"vram"}
 # Iterations that the line which keeps it takes to find.
 _TO_WATCH: Final = 6
 # What comes in fewer iterations than this is looked for at its own rate.
@@ -85,6 +80,7 @@ class Investigation:
         self._panel = panel
         self._bounded = bounded
         self._verdict = verdict
+        self._resource = find_resource(verdict.resource)
         self._schedule = Schedule(plain_seconds, deadline, self._collect)
         self._culprit = Culprit(verdict.resource)
         self._made = Made()
@@ -146,7 +142,7 @@ class Investigation:
         plugin_files()
         earlier = newcomers()
         gc.unfreeze()
-        before = Census(values=self._verdict.resource in _OF_BYTES)
+        before = Census(values=self._resource.in_python_bytes)
         gc.freeze()
         made = yield from self._find_site()
         self._made = made
@@ -161,38 +157,38 @@ class Investigation:
             self._why["site"] = self._made.why
 
     def _wants_native(self, made: Made) -> bool:
-        return not made.path and self._verdict.resource in _OF_BYTES
+        return not made.path and self._resource.in_python_bytes
 
     def _find_site(self) -> Generator[None, None, Made]:
         panel, name, slope = self._panel, self._verdict.resource, self._verdict.slope
         read = panel.counter(name)
         things = things_of(name, read, panel.folders[name].path if name in panel.folders else "")
-        if name == "vram" and panel.device is not None:
-            things = pieces_of(panel.device)
+        device = panel.device_for(name)
+        if device is not None:
+            things = pieces_of(device)
         if things is not None:
             made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
             count = (lambda: len(things.list_now())) if name in panel.folders else things.count
             return (yield from find_line(made, count, slope, self._schedule))
-        made = Made()
-        if name in _OF_PYTHON:
-            made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=name in _OF_BYTES)
+        made, of_heap = Made(), self._resource.in_python_bytes
+        if self._resource.in_python:
+            made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap)
         if not made.path:
-            of_heap = name in _OF_BYTES
             made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap)
             made = yield from find_line(made, read, slope, self._schedule, of_heap=of_heap)
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
-        name, slope = self._verdict.resource, self._verdict.slope
+        slope = self._verdict.slope
         came, later = gc.get_objects(), newcomers()
         gc.unfreeze()
         try:
             sought = self._sought(made)
             ours = {id(came), id(sought), *_of_the_search(), *self._bounded}
             holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
-            if name in _OF_PYTHON:
+            if self._resource.in_python:
                 self.kinds = kinds_of(came, self._schedule.used, _EACH * min(1.0, self._rate))
-            elif name == "vram":
+            elif self._resource.exhausts == "device":
                 self.kinds = tensor_kinds(came, self._schedule.used, _EACH * min(1.0, self._rate))
             if holders.is_cycle:
                 ours |= {id(one) for one in came if is_ours(one)}
@@ -203,7 +199,7 @@ class Investigation:
             # What came is let go of before it is frozen, and is not kept by this search.
             del came
             gc.freeze()
-        if not holders.owners and name == "thread":
+        if not holders.owners and self._resource.handles == "threads":
             self._why["owner"] = "the interpreter holds a thread until it ends"
         elif not holders.owners:
             self._why["owner"] = holders.reason.removeprefix("not resolved: ")
@@ -216,15 +212,14 @@ class Investigation:
             yield from self._find_keeper(container)
 
     def _sought(self, made: Made) -> Sought:
-        name, slope = self._verdict.resource, self._verdict.slope
+        slope, made_of = self._verdict.slope, self._resource.made_of
         iterations = max(1, self._schedule.used)
-        if name.startswith(GAUGE_PREFIX):
-            # What a counter of the user's own counts may be anything.
+        if made_of == "anything":
             return Sought(iterations, slope, in_python=True)
-        if find_resource(name).scarce and name != "vram":
+        if made_of == "handles":
             return Sought(iterations, slope, identities=made.identities)
         rate = self._rate if self._rate < _EACH else None
-        if name == "object":
+        if made_of == "objects":
             return Sought(iterations, rate, in_python=True)
         return Sought(iterations, rate, made.size or slope, in_python=made.size is not None)
 
@@ -232,7 +227,8 @@ class Investigation:
     def _rate(self) -> float:
         """In which part of the iterations it grows, at most 1: it comes in pieces of the size of a common rise."""
         slope = self._verdict.slope
-        if self._verdict.resource not in _IN_PIECES:
+        if not self._resource.in_python and self._resource.exhausts != "device":
+            # It does not come in pieces of some size, or is counted in them.
             return slope
         readings = self._panel.series(self._verdict.resource).readings
         rises = [after - before for before, after in pairwise(readings) if after > before]

@@ -10,6 +10,7 @@ from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.markers import ceiling_of, effort_of
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.protocol import PLAN
+from pytest_leakcheck.resources import RESOURCES
 from pytest_leakcheck.settings import Settings
 
 
@@ -40,4 +41,4 @@ class IsolatingProtocol:
         ceiling, effort = ceiling_of(item.iter_markers(), self._settings), effort_of(self._settings)
         if ceiling.sizes:
             effort = replace(effort, isolate=True)
-        return Plan(item.nodeid, (Budget("fd"),), effort, ceiling=ceiling)
+        return Plan(item.nodeid, (Budget(next(iter(RESOURCES))),), effort, ceiling=ceiling)

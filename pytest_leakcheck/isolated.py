@@ -15,6 +15,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck import fresh
+from pytest_leakcheck.decoding import decode
 from pytest_leakcheck.errand import START_UP, report_of, send, tear_down, warn
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
@@ -101,7 +102,7 @@ def _under(plan: Plan) -> str:
 
 def _lost(plan: Plan, ended: fresh.Ended, told: Sequence[tuple[str, Any]], settings: Settings) -> Finding:
     """The finding on a test whose process ended without a verdict; red in any case."""
-    known = next((Finding.from_json(value) for kind, value in told if kind == "so far"), None)
+    known = next((decode(Finding, value) for kind, value in told if kind == "so far"), None)
     if known is not None:
         return known.ended_by(f"{ended.reason}{_under(plan)}")
     kinds = {kind for kind, _value in told}

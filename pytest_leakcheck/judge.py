@@ -171,7 +171,7 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
 
 def _examine(series: Series, budget: Budget, context: Context) -> _Case:
     resource = find_resource(series.resource)
-    quiet = context.quiet_heap and series.resource == "heap"
+    quiet = context.quiet_heap and resource.thread_caches
     x = series.readings
     late = x[len(x) // 2 :]
     wander = max(top - value for top, value in zip(accumulate(late, max), late, strict=True))
@@ -224,7 +224,7 @@ def _growing(case: _Case) -> Verdict | None:
 
 
 def _has_held(case: _Case) -> bool:
-    quiet = case.context.quiet_heap and case.series.resource == "heap"
+    quiet = case.context.quiet_heap and case.resource.thread_caches
     steady = quiet and is_steady(case.series.readings)
     if case.n < case.horizon:
         return steady and case.n >= _QUIET_HORIZON
@@ -232,7 +232,7 @@ def _has_held(case: _Case) -> bool:
 
 
 def _kept_by_allocator(case: _Case) -> bool:
-    return case.series.resource == "rss" and case.context.exact_flat
+    return bool(case.resource.exact_counter) and case.context.exact_flat
 
 
 def _extrapolated(case: _Case, over: int, level: int) -> Verdict:

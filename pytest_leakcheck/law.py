@@ -18,10 +18,10 @@ filled by the smaller sizes. A share of the peak is no measure: it would hide an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
-from typing import Any, Final
+from typing import Final
 
 CONSTANT: Final = "O(1)"
 # What lies between is drawn to the nearest; an exponent of 0 is the logarithm.
@@ -59,16 +59,6 @@ class Law:
     growth: int
     resolution: int
     settles: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Law:
-        """Read what `to_json` wrote, after any trip through a JSON encoder."""
-        exponents, (low, high) = data["exponents"], data["slopes"]
-        pair = None if exponents is None else (exponents[0], exponents[1])
-        return cls(**{**data, "exponents": pair, "slopes": (low, high)})
 
 
 def fit_law(sizes: Sequence[int], peaks: Sequence[int], *, resolution: int, noise: int) -> Law:

@@ -26,11 +26,10 @@ from pytest_leakcheck.probes.changes import Changes, follow
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import watched_folders
 from pytest_leakcheck.probes.peak import PeakRss
-from pytest_leakcheck.probes.processes import Tree, process_tree
-from pytest_leakcheck.resources import GAUGE_PREFIX
+from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
+from pytest_leakcheck.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.series import Phase, Series
 
-_TREE: Final = ("fd", "thread", "process")
 # Events may cost four times this, in seconds, before the deep ones are left out.
 _PLAIN: Final = 1.0
 # Where it is looked into what memory is made of, the run is slower by itself, since allocations are followed: so many
@@ -63,13 +62,13 @@ class Meter:
         self._closing: list[Callable[[], None]] = []
         self._gauges: dict[str, Callable[[], int]] = {}
         self._phases: dict[str, Phase] = {}
-        self._rss = self._open_rss() if "rss" in names else None
+        self._rss = self._open_rss() if RESIDENT in names else None
         self._open_tree(names)
         self._open_instruments(names)
         self._open_folders(names)
-        self._composition = Composition("rss", naming) if naming else None
+        self._composition = Composition(RESIDENT, naming) if naming else None
         self._paths: dict[str, tuple[Site, ...]] = {}
-        self._peaks = dict.fromkeys([*self._reads, *(["rss"] if self._rss else [])], 0)
+        self._peaks = dict.fromkeys([*self._reads, *([RESIDENT] if self._rss else [])], 0)
         # Numbers in place: an int kept per event would be memory of ours in the peak.
         self._starts = array("q", bytes(8 * len(self._reads)))
         self._tops = array("q", bytes(8 * len(self._reads)))
@@ -90,23 +89,23 @@ class Meter:
         try:
             mark.open()
         except Unavailable as error:
-            self.unavailable["rss"] = str(error)
+            self.unavailable[RESIDENT] = str(error)
             return None
         self._closing.append(mark.close)
         return mark
 
     def _open_tree(self, names: set[str]) -> None:
-        if names.isdisjoint(_TREE):
+        if names.isdisjoint(TREE):
             return
         tree: Tree = process_tree()
         tree.open()
         self._closing.append(tree.close)
-        reads = [lambda at=at: tree.read()[at] for at in range(len(_TREE))]
-        self._reads |= {name: read for name, read in zip(_TREE, reads, strict=True) if name in names}
+        reads = [lambda at=at: tree.read()[at] for at in range(len(TREE))]
+        self._reads |= {name: read for name, read in zip(TREE, reads, strict=True) if name in names}
 
     def _open_instruments(self, names: set[str]) -> None:
         instruments: list[Instrument]
-        instruments, missing = open_instruments((names & CATALOG.keys()) - {"rss"})
+        instruments, missing = open_instruments((names & CATALOG.keys()) - {RESIDENT})
         self.unavailable |= {name: str(why) for name, why in missing.items()}
         for instrument in instruments:
             self._reads[instrument.resource] = instrument.read
@@ -151,18 +150,18 @@ class Meter:
         if self._tracer.interrupted:
             # What was counted at calls is no peak then. The kernel's mark still is one.
             why = f"the test was not followed to its end: {self._tracer.interrupted}"
-            self._distrust(*(name for name in self._peaks if name != "rss"), why=why)
+            self._distrust(*(name for name in self._peaks if name != RESIDENT), why=why)
             self.exact = False
         now = [read() for read in self._reads.values()]
         if self._device is not None and self._device.lost:
-            self._distrust("vram", why=f"the device was lost: {self._device.lost}")
-        kinds = {"vram": self._device.kind} if self._device is not None else {}
+            self._distrust(self._device.resource, why=f"the device was lost: {self._device.lost}")
+        kinds = {self._device.resource: self._device.kind} if self._device is not None else {}
         series = tuple(
             Series(name, (start, last), kind=kinds.get(name, "measured"))
             for name, start, last in zip(self._reads, self._starts, now, strict=True)
         )
         if self._rss is not None:
-            series += (Series("rss", (self._rss_start, self._rss.reset())),)
+            series += (Series(RESIDENT, (self._rss_start, self._rss.reset())),)
         for close in self._closing:
             close()
         return series, dict(self._peaks), tuple(self._phases.values())
@@ -225,7 +224,7 @@ class Meter:
             with self._raising:
                 if mark - self._rss_top > _COARSE:
                     self._rss_top, self.exact = mark, False
-                found["rss"] = self._rss_top - self._rss_start
+                found[RESIDENT] = self._rss_top - self._rss_start
                 self._rss_top = now
         for name, peak in found.items():
             self._reach(name, peak)
@@ -233,7 +232,7 @@ class Meter:
 
     def _mark_of(self, name: str) -> int:
         """What a device has kept as its highest since this was last asked; nothing is hidden from that."""
-        if name != "vram" or self._device is None:
+        if self._device is None or name != self._device.resource:
             return 0
         highest = self._device.peak() or 0
         self._device.reset_peak()

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
-from pytest_leakcheck.probes import PACED, NotInUse, Unavailable, open_instruments
+from pytest_leakcheck.probes import NotInUse, Unavailable, open_instruments
 from pytest_leakcheck.probes.changes import Changes, follow
 from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.pace import Pace
-from pytest_leakcheck.probes.processes import Tree, process_tree
+from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
-from pytest_leakcheck.settling import IN_VAIN, TREE, Settling
-
-# What can be read at any moment of an iteration.
-CHEAP: Final = frozenset({*TREE, "task", "heap", "arrow", "mmap", "vram"})
+from pytest_leakcheck.settling import IN_VAIN, Settling
 
 
 class Panel(Settling):
@@ -89,14 +85,15 @@ class Panel(Settling):
         self._due = array("q", (0,))
         for instrument in self._instruments:
             name, own = instrument.resource, array("q", (0,))
+            resource = find_resource(name)
             column = self._columns[name] = self._column()
             self._reads[name] = instrument.read
-            if name in ("object", "block", "heap"):
+            if resource.includes_harness:
                 self._own[name] = own
             if isinstance(instrument, Vram):
                 self._kinds[name], self._released[name] = instrument.kind, self._column()
-            if name in PACED:
-                self._paced.append(Pace(instrument.read, column, own, find_resource(name).tolerance))
+            if resource.paced:
+                self._paced.append(Pace(instrument.read, column, own, resource.tolerance))
             else:
                 self._quick.append((instrument.read, column, own))
         for name in self.folders:
@@ -148,6 +145,15 @@ class Panel(Settling):
         """Why resources cannot be read, those left out that nothing here uses."""
         return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
 
+    def device_for(self, resource: str) -> Vram | None:
+        """Return the accelerators, where it is their memory that the resource counts."""
+        return self.device if self.device is not None and self.device.resource == resource else None
+
+    @property
+    def children(self) -> int:
+        """How many child processes there were in the last row."""
+        return self._processes[self.n]
+
     def counter(self, resource: str) -> Callable[[], int]:
         """A reading of one counter that is cheap enough to be asked for at each call; other threads' too."""
         if resource in TREE:
@@ -177,7 +183,7 @@ class Panel(Settling):
         if not self.watch.enabled:
             return 0
         found = self.watch.thaw()
-        if resource == "object":
+        if find_resource(resource).made_of == "objects":
             # Unfrozen, they cannot be told from the program's own: what is garbage is counted as it goes.
             return found
         return self.level(resource) - self._read_one(resource)
@@ -277,7 +283,7 @@ class Panel(Settling):
             if row:
                 self._released[name][row - 1] = earlier + max(0, first - last)
         if self.device is not None and row:
-            self._released["vram"][row - 1] = of_device + max(0, on_device - self.device.read())
+            self._released[self.device.resource][row - 1] = of_device + max(0, on_device - self.device.read())
 
     def _read_collected(self, resource: str) -> int:
         # A collection also empties the interpreter's own lists of spare objects, whose blocks count.

@@ -12,7 +12,7 @@ from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.children import ChildrenPeak
 from pytest_leakcheck.errand import START_UP, Answer, culprits_of, recording_of, send
 from pytest_leakcheck.points import Point, Sizing
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import RESIDENT, find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.scaling import RESOLUTION
 from pytest_leakcheck.settings import Settings
@@ -39,7 +39,7 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
     red = next((one for one in verdicts if one.outcome in RED), None)
     culprit: Culprit | None = None
     if red is not None and point is not None:
-        if red.resource == "rss" and point.near_peak > 0:
+        if red.resource == RESIDENT and point.near_peak > 0:
             answer = send(item, patience, Sizing("", 0, resources, naming=point.near_peak))
         culprit = next((one for one in culprits_of(answer) if one.resource == red.resource), None)
     return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)

@@ -8,7 +8,7 @@ from typing import Final
 
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.ceiling import Ceiling
-from pytest_leakcheck.resources import RESOURCES
+from pytest_leakcheck.resources import CHILDREN, RESOURCES
 
 # A look of `ratchet.looks`. A leak of memory is called at the look past the horizon of 200; what is still undecided there
 # is given the time to stand still again (a cache of 256 entries, for half of all iterations).
@@ -102,6 +102,6 @@ def plan_test(
         for name in ceiling.sizes:
             by_resource.setdefault(name, Budget(name))
     # Children first: their descriptors and threads count too, and would otherwise be blamed in their place.
-    order = ("process", *RESOURCES)
+    order = (CHILDREN, *RESOURCES)
     judged = tuple(by_resource.pop(name) for name in order if name in by_resource)
     return Plan(test, judged, effort, ceiling=ceiling or Ceiling())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.resources import Kind
+from pytest_leakcheck.resources import RESIDENT, Kind
 from pytest_leakcheck.series import Recording
 
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
@@ -73,12 +72,12 @@ class Point:
         """
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
-        return own + (self.children if resource == "rss" and figure != "per_rank" else 0)
+        return own + (self.children if resource == RESIDENT and figure != "per_rank" else 0)
 
     @property
     def near_peak(self) -> int:
         """Bytes of memory at which to look what the highest rank's own peak is made of."""
-        return round(_NEAR * self.peak("rss", "per_rank"))
+        return round(_NEAR * self.peak(RESIDENT, "per_rank"))
 
     def kind(self, resource: str) -> Kind:
         """How its figures came about, in each rank alike."""
@@ -128,26 +127,12 @@ class Scaled:
             quick: Of the points that took no more seconds than this; if none did, it is the smallest.
         """
         found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
-        twice = 2 * self.points[0].peak("rss", "total")
-        return next((point for point in found if point.peak("rss", "total") >= twice), found[-1])
+        twice = 2 * self.points[0].peak(RESIDENT, "total")
+        return next((point for point in found if point.peak(RESIDENT, "total") >= twice), found[-1])
 
     def is_exact(self, resource: str) -> bool:
         """Whether the peaks are known to a page, at every size."""
-        if resource != "rss":
+        if resource != RESIDENT:
             return True
         read = (EXACT in recording.environment for point in self.points for recording in point.recordings)
         return all(read) and not any(point.children for point in self.points)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; `from_json` gives it back equal."""
-        points = [{**asdict(one), "recordings": [own.to_json() for own in one.recordings]} for one in self.points]
-        return {"axis": self.axis, "engine": self.engine, "points": points}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Scaled:
-        points: Sequence[Mapping[str, Any]] = data["points"]
-        return cls(
-            data["axis"],
-            data["engine"],
-            tuple(Point(**{**one, "recordings": tuple(map(Recording.from_json, one["recordings"]))}) for one in points),
-        )

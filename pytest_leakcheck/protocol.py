@@ -16,6 +16,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck import replay
+from pytest_leakcheck.decoding import encode
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.forked import Origin
@@ -301,7 +302,7 @@ class _Telling:
         if self._child is None or (result := self._repetition.so_far()) is None:
             return
         finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
-        self._child.write("so far", finding.to_json())
+        self._child.write("so far", encode(finding))
         self._child = None
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from pytest_leakcheck.budget import Budget
 from pytest_leakcheck.probes.folders import Folder, SetAside
+from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.verdict import Verdict
 
 # An ``ok`` excludes a leak at random in every third iteration at 99 %, as thirteen quiet iterations do (`judge.SCARCE`).
@@ -66,7 +67,7 @@ def _describe(aside: SetAside) -> str:
 def _advice(folder: Folder) -> str:
     how = (
         "a TMPDIR of its own, or --leakcheck-isolate"
-        if folder.resource == "disk"
+        if find_resource(folder.resource).handles == "files"
         else "-n0, no other session beside it"
     )
     return _ADVICE.format(path=folder.path, how=how)

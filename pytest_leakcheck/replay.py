@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from pytest_leakcheck.decoding import encode
 from pytest_leakcheck.failure import LeakError
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report.block import block
@@ -125,7 +126,7 @@ def _judged(item: pytest.Item, report: pytest.TestReport, finding: Finding) -> p
 
 def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
     """Have a report carry what was found."""
-    report.leakcheck = [finding.to_json() for finding in findings]  # type: ignore[attr-defined]
+    report.leakcheck = encode(findings)  # type: ignore[attr-defined]
     # What the short summary, JUnit and annotations show of a failure; in CI pytest does not cut it to the line.
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):

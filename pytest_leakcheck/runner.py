@@ -21,25 +21,22 @@ from pytest_leakcheck.forked import Origin
 from pytest_leakcheck.gauges import Phases
 from pytest_leakcheck.headroom import Headroom
 from pytest_leakcheck.judge import Context, judge
-from pytest_leakcheck.panel import CHEAP, Panel
+from pytest_leakcheck.panel import Panel
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.limits import read_limits, room_for_descriptors
 from pytest_leakcheck.progress import Telling
 from pytest_leakcheck.provenance import account_for_makers
 from pytest_leakcheck.ratchet import growth, looks
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import RESOURCES, find_resource
 from pytest_leakcheck.result import RED, Result, describe_environment, missing_verdicts, nothing_judged
 from pytest_leakcheck.series import Recording, Stopped
-from pytest_leakcheck.settling import TREE
 from pytest_leakcheck.suspicion import Suspicion
 from pytest_leakcheck.verdict import Verdict
 
 if TYPE_CHECKING:
     from pytest_leakcheck.sequel import Sequel
 
-# Read in every repetition, judged or not: cheap, and worth a line beside a red ("seen, not judged").
-_WITNESSES: Final = ("object", "heap")
 # Of all the time of a test, so much more to name the culprit.
 _GRACE: Final = 0.1
 
@@ -193,13 +190,14 @@ class Repetition:
         self._limits = read_limits()
         self._quiet_heap = is_quiet()
         self._suspicion.watch(quiet_heap=self._quiet_heap)
-        wanted = {*_WITNESSES, *(budget.resource for budget in self._plan.budgets)}
+        witnesses = (name for name, resource in RESOURCES.items() if resource.witness)
+        wanted = {*witnesses, *(budget.resource for budget in self._plan.budgets)}
         # Those that the instruments keep open lie above a ceiling.
         with room_for_descriptors():
             self._panel = Panel(wanted, self._gauges, self._plan.effort.most + 2)
         device = self._panel.device
         if device is not None and device.capacity:
-            self._limits["vram"] = device.capacity
+            self._limits[device.resource] = device.capacity
         self._headroom.limit_device(device)
         self._limits |= self._headroom.limits()
 
@@ -215,7 +213,8 @@ class Repetition:
 
     def _open_phases(self, panel: Panel) -> None:
         # In a frame of its own: what is made on the way is gone when the start is read.
-        names = [budget.resource for budget in self._plan.budgets if budget.resource in CHEAP]
+        judged = (budget.resource for budget in self._plan.budgets)
+        names = [name for name in judged if find_resource(name).in_phases]
         self._phases.open({name: panel.counter(name) for name in names if panel.has(name)})
 
     def _look(self, panel: Panel, *, final: bool) -> bool:
@@ -238,7 +237,7 @@ class Repetition:
     def _judge(self, panel: Panel, budget: Budget, *, final: bool) -> Verdict | None:
         """The verdict on one resource, after innocent explanations and second witnesses; None where it is too early."""
         name = budget.resource
-        device = panel.device if name == "vram" else None
+        device = panel.device_for(name)
         if device is not None and device.lost:
             return device_lost(panel.series(name), budget, device.lost)
         self._suspicion.set_others_aside(panel, name)
@@ -267,9 +266,8 @@ class Repetition:
         if name in panel.folders:
             panel.set_aside_used(name)
             return account_for_makers(verdict, budget, panel.folders[name], final=final)
-        if name == "vram" and panel.device is not None:
-            return attest(verdict, panel.device, final=final)
-        return verdict
+        device = panel.device_for(name)
+        return attest(verdict, device, final=final) if device is not None else verdict
 
     def _explained(self, panel: Panel, budget: Budget, context: Context, verdict: Verdict) -> Context | None:
         """What else is known of growth: an innocent explanation of all of it or of a part. None where the series begins again."""
@@ -319,16 +317,13 @@ class Repetition:
         return self._sequel.begin()
 
     def _context(self, panel: Panel, name: str, final: bool) -> Context:
-        limit, effort = self._limits.get(name), self._plan.effort
-        exact_flat = False
-        if name == "rss" and panel.has("heap"):
-            heap = find_resource("heap")
-            exact_flat = growth(panel.series("heap").readings, heap.tolerance).state == "flat"
-        headroom = None if limit is None else max(0, limit - panel.level(name))
-        elsewhere = name in TREE and panel.level("process") > 0
-        if name == "fd" and elsewhere:
-            # The counter is the whole tree's, the limit that of each process alone.
-            headroom = None
+        limit, effort, resource = self._limits.get(name), self._plan.effort, find_resource(name)
+        exact_flat, exact = False, resource.exact_counter
+        if exact and panel.has(exact):
+            exact_flat = growth(panel.series(exact).readings, find_resource(exact).tolerance).state == "flat"
+        elsewhere = resource.of_tree and panel.children > 0
+        # With children the counter is the whole tree's, and the limit that of each process alone.
+        headroom = None if limit is None or elsewhere else max(0, limit - panel.level(name))
         return Context(
             final,
             effort.run_length,

@@ -29,7 +29,7 @@ from pytest_leakcheck.markers import SCALING, MarkError
 from pytest_leakcheck.points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.replay import attach
 from pytest_leakcheck.report.block import block
-from pytest_leakcheck.resources import GAUGE_PREFIX
+from pytest_leakcheck.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.result import RED, describe_environment
 from pytest_leakcheck.scaling import judge_points
 from pytest_leakcheck.series import Recording
@@ -122,7 +122,7 @@ class _Run:
             last = [report_of(self._item, value) for kind, value in answer.told[0] if kind == "report"]
         judged = [_judge(self._scaled(), aim) for aim in self._sweep.aims]
         finding = self._conclude(judged)
-        if finding.verdict.resource == "rss" and finding.verdict.outcome in RED:
+        if finding.verdict.resource == RESIDENT and finding.verdict.outcome in RED:
             # Where a counter is red as well, that is what is told, and it says more than what the memory is made of.
             self._culprits += self._look_into_memory()
             finding = self._conclude(judged)
@@ -132,17 +132,17 @@ class _Run:
         """Once more, at a size that shows it, to see what its peak is made of; if that takes too long, at the least one."""
         least, telling = self._points[0], self._scaled().telling(_QUICK)
         for point in (telling, least) if telling is not least else (least,):
-            if point.peak("rss", "per_rank") <= point.children:
-                return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
+            if point.peak(RESIDENT, "per_rank") <= point.children:
+                return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
             answer, _children = self._send(point.size, naming=point.near_peak)
             if not _lost(answer):
-                return [one for one in culprits_of(answer) if one.resource == "rss"]
-        return [Culprit("rss", unresolved=dict.fromkeys(("site", "owner"), _TOO_LONG))]
+                return [one for one in culprits_of(answer) if one.resource == RESIDENT]
+        return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), _TOO_LONG))]
 
     def _send(self, size: int, naming: int = 0) -> tuple[Answer, int]:
         sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
         children = ChildrenPeak()
-        watch = children.look if "rss" in sizing.resources and not sizing.of_processes else None
+        watch = children.look if RESIDENT in sizing.resources and not sizing.of_processes else None
         with _alone(self._item.config) if sizing.of_processes else nullcontext():
             answer = send(self._item, fresh.Patience(START_UP, self._settings.max_time), sizing, watch)
         return answer, children.peak

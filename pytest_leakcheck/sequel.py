@@ -10,6 +10,7 @@ from pytest_leakcheck.attribution.identity import Held, Identities, describe_tar
 from pytest_leakcheck.headroom import Headroom
 from pytest_leakcheck.investigation import Investigation
 from pytest_leakcheck.panel import Panel
+from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.verdict import Verdict
 
 
@@ -49,7 +50,7 @@ class Sequel:
         """
         self._panel, self._red, self._start, self._headroom, self._until = panel, red, start, headroom, until
         self.culprit: Culprit | None = None
-        if red.outcome == "unclosed" and red.resource == "fd":
+        if red.outcome == "unclosed" and find_resource(red.resource).handles == "fds":
             # What the collector gives back is gone by then: only in the next iterations can be seen what it is.
             panel.watch.name_released(True)
         headroom.suspend()
@@ -99,12 +100,14 @@ def survivors_of(panel: Panel, red: Verdict, start: Identities, now: Identities)
         start: What there was at first.
         now: What there is.
     """
-    held = survivors(start, now)
     # Libraries map memory too, and entries of a folder are others' as well: named only where they are the finding.
-    if red.resource != "mmap":
-        del held["mmap"]
+    held = {
+        name: kinds
+        for name, kinds in survivors(start, now).items()
+        if name == red.resource or not find_resource(name).is_memory
+    }
     if red.resource in panel.folders:
         held[red.resource] = group(panel.folders[red.resource].kinds())
     if panel.watch.released_names:
-        held["fd"] = group(describe_target(name) for name in panel.watch.released_names.elements())
+        held[red.resource] = group(describe_target(name) for name in panel.watch.released_names.elements())
     return held

@@ -6,19 +6,13 @@ A recording made in another process (an xdist worker, a fresh child) is judged a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
 
 from pytest_leakcheck.resources import Kind
 
-SCHEMA: Final = 1
-
 Collector: TypeAlias = Literal["on", "off"]
 Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
-
-
-class RecordingError(ValueError):
-    """A JSON value that is no recording of this schema; the message names the part that is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +71,8 @@ class Recording:
         phases: The same for its parts, in the order in which they first ended.
     """
 
+    SCHEMA: ClassVar[int] = 1
+
     test: str
     series: tuple[Series, ...]
     warmup: int = 0
@@ -97,43 +93,3 @@ class Recording:
     def find(self, resource: str) -> Series | None:
         """The series of a resource, or None where it was not read."""
         return next((series for series in self.series if series.resource == resource), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """The recording as plain JSON types; `from_json` gives it back equal."""
-        return {"schema": SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, data: object) -> Recording:
-        """Read what `to_json` wrote, after any trip through a JSON encoder.
-
-        Raises:
-            RecordingError: Not an object, of another schema, or a part is missing or of the wrong type.
-        """
-        if not isinstance(data, dict):
-            raise RecordingError(f"a recording is a JSON object, not {type(data).__name__}")
-        if data.get("schema") != SCHEMA:
-            raise RecordingError(f"schema {data.get('schema')!r} is not {SCHEMA}: written by another version")
-        try:
-            return cls(
-                test=str(data["test"]),
-                series=tuple(
-                    Series(
-                        str(one["resource"]),
-                        tuple(map(int, one["readings"])),
-                        tuple(map(int, one["released"])),
-                        one["kind"],
-                    )
-                    for one in data["series"]
-                ),
-                warmup=int(data["warmup"]),
-                seconds=float(data["seconds"]),
-                collector=data["collector"],
-                stopped=data["stopped"],
-                limits={str(key): int(value) for key, value in data["limits"].items()},
-                unavailable=dict(data["unavailable"]),
-                environment=dict(data["environment"]),
-                peaks={str(key): int(value) for key, value in data["peaks"].items()},
-                phases=tuple(Phase(**one) for one in data["phases"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RecordingError(f"not a recording: {type(error).__name__}: {error}") from error

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import pytest
 
 from pytest_leakcheck import xdist
+from pytest_leakcheck.decoding import decode
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report import json as json_report
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
@@ -76,7 +77,7 @@ class SessionReport:
         if isinstance(report, pytest.SubtestReport):
             return
         for data in cast("list[dict[str, Any]]", getattr(report, "leakcheck", ())):
-            self._findings.append(Finding.from_json(data))
+            self._findings.append(decode(Finding, data))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(

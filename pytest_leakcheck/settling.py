@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.probes.processes import Tree
+from pytest_leakcheck.probes.processes import TREE, Tree
+from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.rows import Rows
 
-TREE: Final = ("fd", "thread", "process")
 # Threads, processes and tasks that end by themselves a little later (executors and resolvers take up to 2 s) are waited
 # for, only where something looks wrong. A descriptor or a file alone has hardly anybody who would see to it, so it gets
 # less; a descriptor in a process of one thread, without children, has nobody at all.
-_ENDS_BY_ITSELF: Final = frozenset({"thread", "process", "task"})
 _SETTLE: Final = 2.0
 _SETTLE_ALONE: Final = 0.25
 # `Thread.join` returns before the kernel has let go of the thread: looked at again so many times, after so many seconds
@@ -59,11 +58,13 @@ class Settling(Rows):
     def settle(self) -> bool:
         """Wait while a scarce counter stands above the start, and correct the last row. Returns whether any fell."""
         pause, waited, fell = 0.001, 0.0, False
-        scarce = [*TREE, *self.folders, *(name for name in self._reads if name in _ENDS_BY_ITSELF)]
+        scarce = [*TREE, *self.folders, *(name for name in self._reads if find_resource(name).ends_by_itself)]
         while not self._waited_in_vain:
-            standing = [name for name in scarce if self.above_start(name) > 0]
-            patience = _SETTLE if fell or not _ENDS_BY_ITSELF.isdisjoint(standing) else _SETTLE_ALONE
-            if not standing or waited >= patience or (standing == ["fd"] and self._is_alone()):
+            standing = [find_resource(name) for name in scarce if self.above_start(name) > 0]
+            may_end = any(one.ends_by_itself for one in standing)
+            patience = _SETTLE if fell or may_end else _SETTLE_ALONE
+            own = not may_end and all(one.of_tree for one in standing)
+            if not standing or waited >= patience or (own and self._is_alone()):
                 break
             self._sleep(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
@@ -80,7 +81,8 @@ class Settling(Rows):
         self._joins_in_vain += 1
         tree = self._tree.read()
         for _ in range(_LOOKS):
-            if tree[TREE.index("thread")] <= threads:
+            _fds, running, _processes = tree
+            if running <= threads:
                 self._joins_in_vain = 0
                 break
             time.sleep(_MOMENT)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from pytest_leakcheck.decoding import encode
 from pytest_leakcheck.fixture import Inert
 from pytest_leakcheck.forked import Origin
 from pytest_leakcheck.fresh import Board
@@ -70,9 +71,9 @@ class SizedProtocol:
             peaks=peaks,
             phases=phases,
         )
-        self._write("recording", recording.to_json())
+        self._write("recording", encode(recording))
         for culprit in meter.culprits():
-            self._write("culprit", culprit.to_json())
+            self._write("culprit", encode(culprit))
         return result
 
 

@@ -31,7 +31,6 @@ _RESTARTS: Final = 2
 _FILLED: Final = 8
 # Share of the growth below which a cache has nothing to do with it: each executor that is kept has one thread of its own.
 _LEAST_EXPLAINED: Final = 0.1
-_WITH_HANDLES: Final = frozenset({"fd", "thread", "process", "task"})
 # Seconds of one rest, and of all in one measurement.
 _SHORTEST: Final = 0.02
 _LONGEST: Final = 1.0
@@ -46,11 +45,6 @@ _GARBAGE: Final = 12
 # Where other threads did less of the work, in seconds of CPU, their caches do not matter; those of 16 hold no more.
 _AT_WORK: Final = 0.05
 _OF_THREADS: Final = 4 << 20
-# What coverage.py keeps of a thread at most: 620 to 670 bytes were measured with coverage 7.
-_OF_A_TRACER: Final = {"heap": 1024, "object": 8, "block": 16}
-# What a thread may hold more of while it waits than it did at the start: its locals, and what it waits for. tqdm's monitor,
-# which looks around every 10 seconds, holds 2 to 6 more afterwards.
-_OF_A_WAITING_THREAD: Final = {"object": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +95,7 @@ class Suspicion:
 
     def slack(self, name: str) -> int:
         """By how much a level may be exceeded since Python's other threads, those that ran at the start, are elsewhere now."""
-        return self._others * _OF_A_WAITING_THREAD.get(name, 0)
+        return self._others * find_resource(name).per_waiting_thread
 
     def start(self, identities: Identities) -> None:
         """The series begins: which descriptors, threads and the like there are, and how full owners are."""
@@ -136,7 +130,7 @@ class Suspicion:
         if filling.retained == inf and 2 * filling.entries < panel.rises(name):
             return 0.0
         rate = filling.retained / panel.n
-        if find_resource(name).unit == "bytes" or name == "block":
+        if find_resource(name).made_of in ("memory", "blocks"):
             return inf if 2 * filling.retained >= panel.above_start(name) else 0.0
         return rate if filling.retained >= _LEAST_EXPLAINED * panel.above_start(name) else 0.0
 
@@ -144,7 +138,7 @@ class Suspicion:
         """The descriptors, threads, files and the like that are there now and were not at the start."""
         if name in panel.folders:
             return frozenset(panel.folders[name].names())
-        if name not in _WITH_HANDLES:
+        if find_resource(name).made_of != "handles":
             return frozenset()
         return new_handles(self._identities, take_identities(), name)
 
@@ -158,7 +152,7 @@ class Suspicion:
 
     def begins_anew(self, panel: Panel, name: str) -> bool:
         """Whether it was an artefact of measuring: what ended late, or was frozen. Then the series must begin anew."""
-        if self.restarts - self._filled >= _RESTARTS or name.startswith("gauge:"):
+        if self.restarts - self._filled >= _RESTARTS or find_resource(name).of_test:
             return False
         stood = panel.above_start(name)
         settled = find_resource(name).scarce and panel.settle() and 2 * panel.above_start(name) <= stood
@@ -223,9 +217,10 @@ class Suspicion:
 
         Threads that this test has started work for it, so nothing is said then.
         """
-        if name.startswith("gauge:") or name in panel.folders or slope <= 0 or not self._elsewhere(panel):
+        resource = find_resource(name)
+        if resource.of_test or name in panel.folders or slope <= 0 or not self._elsewhere(panel):
             return ""
-        resource, pace = find_resource(name), slope / panel.seconds_per_iteration()
+        pace = slope / panel.seconds_per_iteration()
         seconds = self._seconds(_ARRIVALS * panel.seconds_per_iteration() / min(1.0, slope))
         if not seconds:
             return ""
@@ -247,7 +242,7 @@ class Suspicion:
     def _elsewhere(self, panel: Panel) -> bool:
         """Whether anything was at work before the test that could be at work now."""
         now = thread_ids()
-        return (len(now) > 1 or panel.level("process") > 0) and now <= self._threads
+        return (len(now) > 1 or panel.children > 0) and now <= self._threads
 
     def _kept_for_threads(self, panel: Panel, name: str) -> str:
         """Whether the allocator's caches of other threads may account for it: uneven growth of no more than they hold.
@@ -255,7 +250,7 @@ class Suspicion:
         glibc keeps up to 230 KB of freed blocks for each thread, in use by its count. Those of this thread are filled
         beforehand, those of others cannot be.
         """
-        if name != "heap" or self._quiet_heap or panel.above_start(name) > _OF_THREADS:
+        if not find_resource(name).thread_caches or self._quiet_heap or panel.above_start(name) > _OF_THREADS:
             return ""
         share, readings = panel.share_of_other_threads(), panel.series(name).readings
         if share < _AT_WORK or is_steady(readings):
@@ -268,7 +263,7 @@ class Suspicion:
     def _traced(self, panel: Panel, name: str) -> str:
         """Whether coverage.py's tracers account for the growth: no bound of theirs, but none of the test's doing."""
         gained = tracers_of_coverage() - self._tracers
-        if gained * _OF_A_TRACER.get(name, 0) < panel.above_start(name) or not gained:
+        if gained * find_resource(name).per_tracer < panel.above_start(name) or not gained:
             return ""
         return f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without it"
 

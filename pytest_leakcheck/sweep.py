@@ -123,7 +123,7 @@ def _check_figures(resource: str, figures: Mapping[str, Any], engine: str) -> No
         raise BoundError(f"{[*figures]!r} is not a choice of {', '.join(map(repr, _FIGURES))}")
     if "per_rank" in figures and not engine:
         raise BoundError("'per_rank' needs ranks: name an engine")
-    if "per_rank" in figures and engine == "thread" and not resource.startswith(GAUGE_PREFIX):
+    if "per_rank" in figures and engine == "thread" and not find_resource(resource).of_test:
         raise BoundError("'per_rank': threads share their process's memory and descriptors: hold the total to a bound")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from pytest_leakcheck.resources import Kind
 
@@ -45,10 +44,3 @@ class Verdict:
     def adding(self, text: str) -> Verdict:
         """The same with more to its reason; itself where there is nothing to add."""
         return replace(self, reason="; ".join(filter(None, (self.reason, text)))) if text else self
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
-        return cls(**data)

@@ -18,10 +18,9 @@ from typing import Any, Final
 from pytest_leakcheck.attribution.objects import class_name
 from pytest_leakcheck.attribution.retained import retained
 from pytest_leakcheck.probes.collector import FROZEN_BY_PYTHON
+from pytest_leakcheck.resources import Resource, find_resource
 
 _LRU: Final = type(functools.lru_cache(lambda: None))
-_OF_MEMORY: Final = frozenset({"heap", "object", "block", "arrow", "mmap", "rss", "vram"})
-_BYTES_OF_PYTHON: Final = frozenset({"heap", "rss"})
 # In C, what was returned lies in one of these.
 _LRU_ENTRY: Final = "_lru_list_elem"
 # Of what several owners hold together, one is full only if those that are full hold this share.
@@ -123,7 +122,7 @@ class BoundedOwners:
     def _views_of_pandas(self, resource: str) -> Filling | None:
         """pandas keeps a weak reference for each view of a table, and clears out the dead ones from 500 on, or later."""
         gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
-        if resource not in ("object", "block") or not gained:
+        if find_resource(resource).made_of not in ("objects", "blocks") or not gained:
             return None
         fullest = max((views for views, _then in self._views), key=lambda views: len(views.referenced_blocks))
         text = f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
@@ -147,13 +146,14 @@ def _gained(start: _Start, resource: str, identities: Collection[Hashable]) -> F
     gained = filled - start.filled
     if gained <= 0:
         return None
-    if type(owner) is _executor() and resource == "thread":
+    counted = find_resource(resource)
+    if type(owner) is _executor() and counted.handles == "threads":
         holds: float = gained
     elif type(owner) in (_executor(), _shared_by_torch()):
         # Threads and tensors: memory of any amount, and nothing that is closed.
-        holds = inf if resource in _OF_MEMORY else 0
+        holds = inf if counted.is_memory else 0
     else:
-        holds = retained(resource, _newest(owner, filled, gained), identities) + _overhead(owner, resource, gained)
+        holds = retained(resource, _newest(owner, filled, gained), identities) + _overhead(owner, counted, gained)
     return Filling(f"{name}: {filled} of {bound}", holds, gained, filled >= bound) if holds else None
 
 
@@ -182,16 +182,16 @@ def _table_of(cache: Any) -> dict[Any, Any] | None:
     return None
 
 
-def _overhead(owner: Any, resource: str, gained: int) -> float:
+def _overhead(owner: Any, resource: Resource, gained: int) -> float:
     """What the owner itself takes for these entries."""
     if type(owner) is deque:
         # 64 entries to a block of 66 pointers (Modules/_collectionsmodule.c).
-        return 66 * 8 / 64 * gained if resource in _BYTES_OF_PYTHON else 0
-    if resource in _BYTES_OF_PYTHON:
+        return 66 * 8 / 64 * gained if resource.in_python_bytes else 0
+    if resource.in_python_bytes:
         table = _table_of(owner) or {}
         return sys.getsizeof(table) * gained / max(1, len(table))
     # An entry of its own for each.
-    return gained if resource == "block" else 0
+    return gained if resource.made_of == "blocks" else 0
 
 
 class RefillingCaches:

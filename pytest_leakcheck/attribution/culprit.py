@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
 
-from pytest_leakcheck.attribution.owner import Owner, Step
+from pytest_leakcheck.attribution.owner import Owner
 from pytest_leakcheck.attribution.path import Where
 from pytest_leakcheck.attribution.site import Site
 
@@ -53,27 +52,6 @@ class Culprit:
         """All that is under suspicion: the call path, the line that keeps it, and that which failed."""
         others = (one for one in (self.kept, self.ran_out) if one is not None)
         return (*(self.where.path if self.where else ()), *others)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON types; `from_json` gives the culprit back equal."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Culprit:
-        where, kept, owner = data["where"], data["kept"], data["owner"]
-        culprit = cls(**data)
-        return replace(
-            culprit,
-            where=where
-            and Where(
-                tuple(Site(**one) for one in where["path"]), Site(**where["site"]), where["phase"], where["fixture"]
-            ),
-            kept=kept and Site(**kept),
-            ran_out=data["ran_out"] and Site(**data["ran_out"]),
-            owner=owner and Owner(**{**owner, "steps": tuple(Step(**one) for one in owner["steps"])}),
-            cycle=tuple(data["cycle"]),
-            native=tuple(data["native"]),
-        )
 
 
 def fingerprint(test: str, resource: str, outcome: str, culprit: Culprit | None) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
 from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.resources import find_resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ def _any(*fits: Callable[[Culprit, Sequence[Held]], bool]) -> Callable[[Culprit,
     return lambda culprit, held: any(one(culprit, held) for one in fits)
 
 
-def _of(resources: str, fits: Callable[[Culprit, Sequence[Held]], bool]) -> Callable[[Culprit, Sequence[Held]], bool]:
-    return lambda culprit, held: culprit.resource in resources.split() and fits(culprit, held)
+def _of(handles: str, fits: Callable[[Culprit, Sequence[Held]], bool]) -> Callable[[Culprit, Sequence[Held]], bool]:
+    kinds = handles.split()
+    return lambda culprit, held: find_resource(culprit.resource).handles in kinds and fits(culprit, held)
 
 
 def _cycle(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
@@ -69,7 +71,7 @@ SHAPES: Final = (
         "closing or dropping an iterator over its frames does not close it",
     ),
     Shape(
-        _of("process thread fd shm", _made_in(r"torch/utils/data/dataloader\.py")),
+        _of("children threads fds segments", _made_in(r"torch/utils/data/dataloader\.py")),
         "a DataLoader's iterator keeps its workers: keep one loader for all epochs, or drop the iterator "
         "(with persistent_workers=True it lives as long as the loader does)",
     ),
@@ -87,31 +89,31 @@ SHAPES: Final = (
         "a tensor with its history keeps the whole graph: keep loss.item(), or loss.detach()",
     ),
     Shape(
-        _of("thread", _any(_held(r"ThreadPoolExecutor"), _made_in(r"concurrent/futures/thread\.py"))),
+        _of("threads", _any(_held(r"ThreadPoolExecutor"), _made_in(r"concurrent/futures/thread\.py"))),
         "an executor is not shut down: `with ThreadPoolExecutor(...)`, or shutdown(), or one for all calls",
     ),
     Shape(
-        _of("process fd thread", _made_in(r"(concurrent/futures/process|multiprocessing/pool)\.py")),
+        _of("children fds threads", _made_in(r"(concurrent/futures/process|multiprocessing/pool)\.py")),
         "a pool of processes is not shut down: use it in a `with` statement, or one for all calls",
     ),
     Shape(
-        _of("shm", _made_in(r"multiprocessing/shared_memory\.py")),
+        _of("segments", _made_in(r"multiprocessing/shared_memory\.py")),
         "a segment of shared memory outlives the process: whoever made it calls unlink() after close()",
     ),
     Shape(
-        _of("shm", _made_in(r"multiprocessing/(synchronize|context)\.py")),
+        _of("segments", _made_in(r"multiprocessing/(synchronize|context)\.py")),
         "a lock or semaphore of multiprocessing is freed with its last reference: make it once, or drop it",
     ),
     Shape(
-        _of("process fd", _made_in(r"subprocess\.py")),
+        _of("children fds", _made_in(r"subprocess\.py")),
         "a child process is not waited for: `with subprocess.Popen(...)`, or wait() after terminate()",
     ),
     Shape(
-        _of("thread", _made_in(r"threading\.py:Thread\.start")),
+        _of("threads", _made_in(r"threading\.py:Thread\.start")),
         "a thread is never told to end: give it a signal to stop, and join() it",
     ),
     Shape(
-        _of("disk", _made_in(r"tempfile\.py:(mkdtemp|mkstemp)")),
+        _of("files", _made_in(r"tempfile\.py:(mkdtemp|mkstemp)")),
         "what mkdtemp() and mkstemp() make is never removed by itself: TemporaryDirectory() and NamedTemporaryFile() "
         "are, or remove it",
     ),
@@ -124,11 +126,11 @@ SHAPES: Final = (
         "a cache without a bound keeps all that was ever asked for: give it a maxsize, or clear it",
     ),
     Shape(
-        _of("task", lambda _culprit, _held: True),
+        _of("tasks", lambda _culprit, _held: True),
         "a task is neither awaited nor cancelled: await it, or use asyncio.TaskGroup",
     ),
     Shape(
-        _of("fd", _made_in(r":(open|socket|socketpair|pipe|create_connection)\(\)$")),
+        _of("fds", _made_in(r":(open|socket|socketpair|pipe|create_connection)\(\)$")),
         "close() it, or use it in a `with` statement",
     ),
 )

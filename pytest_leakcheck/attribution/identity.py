@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, thread_ids
+from pytest_leakcheck.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.units import format_amount
 
 _NUMBERED: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
@@ -116,13 +117,9 @@ def _tasks() -> Iterator[Any]:
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
     """The numbers of the descriptors, threads, processes or tasks that are new; a number that is used again counts."""
-    tables: dict[str, tuple[Mapping[int, str], Mapping[int, str]]] = {
-        "fd": (before.fds, after.fds),
-        "thread": (before.threads, after.threads),
-        "process": (before.children, after.children),
-        "task": (before.tasks, after.tasks),
-    }
-    then, now = tables[resource]
+    kind = find_resource(resource).handles
+    then: Mapping[int, str] = getattr(before, kind)
+    now: Mapping[int, str] = getattr(after, kind)
     return frozenset(number for number, what in now.items() if then.get(number) != what)
 
 
@@ -140,13 +137,14 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
         fds += tuple(replace(one, note=note) for one in group(map(describe_target, new_there)))
     threads = [name for number, name in after.threads.items() if number not in before.threads]
     started = {pid: command for pid, command in after.children.items() if pid not in before.children}
-    return {
-        "fd": tuple(sorted(fds, key=lambda one: -one.count)),
-        "thread": group(_COUNTER.sub("N", name) for name in threads),
-        "process": _with_age(started),
-        "task": group(what for task, what in after.tasks.items() if task not in before.tasks),
-        "mmap": _by_file(before.mappings, after.mappings),
+    found: dict[Handles, tuple[Held, ...]] = {
+        "fds": tuple(sorted(fds, key=lambda one: -one.count)),
+        "threads": group(_COUNTER.sub("N", name) for name in threads),
+        "children": _with_age(started),
+        "tasks": group(what for task, what in after.tasks.items() if task not in before.tasks),
+        "mappings": _by_file(before.mappings, after.mappings),
     }
+    return {name: found[resource.handles] for name, resource in RESOURCES.items() if resource.handles in found}
 
 
 def group(kinds: Iterable[str]) -> tuple[Held, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from pytest_leakcheck.attribution.objects import amount, array_types, basic_size, container_kind, module_of_type
 from pytest_leakcheck.attribution.things import handles_of, is_c, is_of_extension, is_opaque_handle
 from pytest_leakcheck.probes.collector import FROZEN_BY_PYTHON
+from pytest_leakcheck.resources import Resource, find_resource
 
 # What entries are made of is followed no further than to so many objects.
 _MAX_PARTS: Final = 50_000
@@ -24,7 +25,6 @@ _MAX_PYMALLOC_BYTES: Final = 512
 _OF_LOCK: Final = 64
 # Itself, its entries, and often a table of them.
 _BLOCKS_OF_CONTAINER: Final = 3
-_OF_HANDLES: Final = frozenset({"fd", "thread", "process", "task", "shm", "disk"})
 
 
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
@@ -34,7 +34,7 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
     plain data, such as a dict of a log, counts for no handle.
 
     Args:
-        resource: The name of the resource; of a gauge, each entry that is more than plain data may be a unit.
+        resource: The name of the resource; of what may be anything, as a gauge, each entry that is more than plain data may be a unit.
         entries: What a cache took in.
         identities: For handles (descriptors, threads, files): those that are new, as `things.Things` tells them apart.
 
@@ -42,15 +42,16 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
         In the unit of the resource. Infinite for memory where an entry is of a type written in C, in an extension module,
         which may hold any amount.
     """
-    if resource in _OF_HANDLES:
+    counted = find_resource(resource)
+    if counted.made_of == "handles":
         return len(_handles(entries, identities)) if identities else 0
-    if resource == "object":
+    if counted.made_of == "objects":
         return len(_parts(entries).keys() & _new_objects())
-    if resource == "block":
+    if counted.made_of == "blocks":
         return sum(_BLOCKS_OF_CONTAINER if container_kind(part) else 1 for part in _parts(entries).values())
-    if resource.startswith("gauge:"):
+    if counted.made_of == "anything":
         return sum(not _is_plain_data(entry) for entry in entries)
-    return _bytes(resource, _parts(entries).values())
+    return _bytes(counted, _parts(entries).values())
 
 
 def _parts(entries: Sequence[object]) -> dict[int, object]:
@@ -117,10 +118,10 @@ def _is_plain_data(entry: object) -> bool:
     return all(module_of_type(type(part)) == "builtins" for part in _parts([entry]).values())
 
 
-def _bytes(resource: str, parts: Collection[object]) -> float:
+def _bytes(resource: Resource, parts: Collection[object]) -> float:
     arrays = array_types()
     # Without pymalloc no block is counted.
-    least = 0 if resource == "rss" or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
+    least = 0 if resource.counts_small or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
     total = 0
     for part in parts:
         kind = type(part)
@@ -128,7 +129,7 @@ def _bytes(resource: str, parts: Collection[object]) -> float:
             total += amount(part, arrays)
         elif is_of_extension(kind) and not module_of_type(kind).startswith("numpy"):
             return inf
-        elif resource not in ("arrow", "vram"):
+        elif not resource.buffers_only:
             size = _own_bytes(part, kind)
             total += size if size > least else 0
             total += _OF_LOCK if module_of_type(kind) != "builtins" else 0

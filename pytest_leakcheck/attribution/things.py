@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.identity import alive_tasks, live_children, open_files, running_threads
 from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.resources import find_resource
 
 # An object is followed so far into what it is made of.
 _PARTS: Final = 200
@@ -70,13 +71,14 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
         count: Its counter.
         folder: For entries of a folder, its path.
     """
-    if resource == "fd":
+    kind = find_resource(resource).handles
+    if kind == "fds":
         return Things(count, open_files)
-    if resource == "thread":
+    if kind == "threads":
         return Things(count, lambda: dict.fromkeys(running_threads(), ""))
-    if resource == "process":
+    if kind == "children":
         return Things(_children_of_this_thread, lambda: dict.fromkeys(live_children(), ""))
-    if resource == "task":
+    if kind == "tasks":
         return Things(count, lambda: dict.fromkeys(alive_tasks(), ""))
     if folder:
         return Things(count, lambda: dict.fromkeys((one.name for one in Path(folder).iterdir()), folder))

@@ -8,18 +8,20 @@ from textwrap import wrap
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.decoding import DecodeError, decode
 from pytest_leakcheck.page.values import XY, Arm, Chart, Curve, Page, Tone
 from pytest_leakcheck.report.culprit import rows
 from pytest_leakcheck.report.glyphs import UNICODE
-from pytest_leakcheck.report.json import SCHEMA
-from pytest_leakcheck.resources import find_resource
-from pytest_leakcheck.series import Recording, RecordingError
+from pytest_leakcheck.report.json import Document
+from pytest_leakcheck.resources import GAUGE_PREFIX, RESOURCES, find_resource
+from pytest_leakcheck.series import Recording
 from pytest_leakcheck.units import format_amount, format_rate
 
 TONES: Final[Mapping[str, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
 _WORST: Final = ("red", "yellow", "green")
 _LABEL: Final = 13
 _TEXT: Final = 80 - _LABEL
+_AGAIN: Final = "Write it again: pytest --leakcheck --leakcheck-json=FILE"
 BY_COLLECTOR: Final = ", given back by the collector alone"
 # A test under `leakcheck` is judged on a dozen resources; of those in order, so many are drawn.
 _MOST_QUIET: Final = 2
@@ -41,17 +43,25 @@ def page_of_findings(data: object, title: str) -> Page:
     """
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
         raise ReportError("no report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
-    if data.get("schema") != SCHEMA:
-        raise ReportError(f"schema {data.get('schema')!r} is not {SCHEMA}: written by another version")
     try:
-        recordings = {one.test: one for one in map(Recording.from_json, data["recordings"])}
-        by_test = [(test, list(entries)) for test, entries in groupby(data["findings"], key=lambda one: one["test"])]
-        arms = tuple(arm_of_test(test, entries, recordings.get(test)) for test, entries in by_test)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = error if isinstance(error, RecordingError) else f"{type(error).__name__}: {error}"
-        raise ReportError(f"a damaged report: {what}") from error
+        document = decode(Document, data)
+        _check_resources(document)
+    except DecodeError as error:
+        raise ReportError(f"a damaged report: {error}. {_AGAIN}") from None
+    recordings = {one.test: one for one in document.recordings}
+    by_test = [(test, list(entries)) for test, entries in groupby(data["findings"], key=lambda one: one["test"])]
+    arms = tuple(arm_of_test(test, entries, recordings.get(test)) for test, entries in by_test)
     partial = any(recording.stopped == "interrupted" for recording in recordings.values())
     return Page(title, (_count(arms),), arms, partial=partial)
+
+
+def _check_resources(document: Document) -> None:
+    for at, entry in enumerate(document.findings):
+        try:
+            find_resource(entry.resource)
+        except KeyError:  # noqa: PERF203 - a finding at a time
+            valid = f"one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME"
+            raise DecodeError(f"findings[{at}].resource: expected {valid}, got {entry.resource!r}") from None
 
 
 def arm_of_test(test: str, entries: Sequence[Mapping[str, Any]], recording: Recording | None) -> Arm:
@@ -72,7 +82,7 @@ def arm_of_test(test: str, entries: Sequence[Mapping[str, Any]], recording: Reco
         name=test,
         tone=TONES[worst],
         verdicts=tuple(map(verdict_line, entries)),
-        culprit=culprit_text(Culprit.from_json(culprit)) if culprit else "",
+        culprit=culprit_text(decode(Culprit, culprit)) if culprit else "",
         charts=tuple(chart for chart in charts if chart is not None),
     )
 

@@ -17,7 +17,7 @@ from pytest_leakcheck.probes.mapped import Mapped
 from pytest_leakcheck.probes.objects import Blocks, Objects
 from pytest_leakcheck.probes.rss import Rss
 
-__all__ = ["CATALOG", "PACED", "Instrument", "NotInUse", "Unavailable", "open_instruments"]
+__all__ = ["CATALOG", "Instrument", "NotInUse", "Unavailable", "open_instruments"]
 
 # Beside the process tree and the shared folders, which are read in a way of their own (`panel`). Objects first: what the
 # other readings hand out is not yet alive when they are counted.
@@ -31,9 +31,6 @@ CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
     "mmap": Mapped,
     "rss": Rss,
 }
-
-# Dear enough to be read less often than in every row (`pace`); all are judged over many rows.
-PACED: Final = frozenset({"block", "heap", "mmap", "rss"})
 
 
 def open_instruments(wanted: Iterable[str]) -> tuple[list[Instrument], dict[str, Unavailable]]:

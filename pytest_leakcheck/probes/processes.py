@@ -33,6 +33,10 @@ def process_tree() -> Tree:
     return LinuxTree() if sys.platform.startswith("linux") else PortableTree()
 
 
+# In the order in which `read` gives them.
+TREE: Final = ("fd", "thread", "process")
+
+
 class LinuxTree:
     """``fd``, ``thread`` and ``process`` from /proc, over this process and its descendants.
 
@@ -43,7 +47,7 @@ class LinuxTree:
     size of the directory; there it is listed.
     """
 
-    resources = ("fd", "thread", "process")
+    resources = TREE
 
     def __init__(self) -> None:
         self._fds = self._tasks = -1
@@ -96,7 +100,7 @@ class PortableTree:
     Resolution: one. Noise: none on macOS; Windows counts handles, which wander. Cost: about 1 ms.
     """
 
-    resources = ("fd", "thread", "process")
+    resources = TREE
 
     def open(self) -> None:
         import psutil

@@ -11,7 +11,7 @@ from pytest_leakcheck.probes import CATALOG
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.device import Device, Vram
-from pytest_leakcheck.resources import RESOURCES, Resource
+from pytest_leakcheck.resources import RESOURCES, MadeOf, Resource
 from pytest_leakcheck.units import Unit
 
 
@@ -54,7 +54,10 @@ class Probe:
     def as_resource(self) -> Resource:
         """The row of the table of resources."""
         plural = self.plural or f"{self.name}s"
-        return Resource(self.name, self.unit, plural, self.scarce, self.tolerance, default=self.default)
+        made_of: MadeOf = "memory" if self.unit == "bytes" else "anything"
+        return Resource(
+            self.name, self.unit, plural, self.scarce, self.tolerance, default=self.default, made_of=made_of
+        )
 
 
 class _Reading:

@@ -10,7 +10,7 @@ from typing import Final
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report import culprit
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline, with_kind
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.resources import CHILDREN, find_resource
 from pytest_leakcheck.units import format_amount, format_rate
 from pytest_leakcheck.verdict import Verdict
 
@@ -209,8 +209,8 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     series = finding.recording.find(verdict.resource)
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
         return ""
-    children = finding.recording.find("process")
-    if verdict.resource == "fd" and children is not None and any(children.readings):
+    children = finding.recording.find(CHILDREN)
+    if find_resource(verdict.resource).of_tree and children is not None and any(children.readings):
         # The counter is the whole tree's, the limit that of each process alone.
         return ""
     resource = find_resource(verdict.resource)

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
+from pytest_leakcheck.resources import find_resource
 
 if TYPE_CHECKING:
     from pytest_leakcheck.attribution.culprit import Culprit
@@ -14,16 +15,6 @@ if TYPE_CHECKING:
     from pytest_leakcheck.attribution.path import Phase, Where
     from pytest_leakcheck.attribution.site import Site
 
-# What is said of a resource that comes to be.
-_MADE: Final = {
-    "fd": "opened",
-    "thread": "started",
-    "process": "started",
-    "task": "started",
-    "shm": "made",
-    "disk": "made",
-    "mmap": "mapped",
-}
 _PHASES: Final[dict[Phase, str]] = {"setup": "set-up", "call": "the test", "teardown": "tear-down"}
 # How an entry of a container is referred to.
 _ENTRY: Final = ("[", "key ", "element", "cache")
@@ -34,7 +25,7 @@ _MOST_CALLERS: Final = 2
 
 def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """Label and text; a text is at most `width` wide, or may be wrapped."""
-    made = _MADE.get(culprit.resource, "allocated")
+    made = find_resource(culprit.resource).verb
     if culprit.where is not None:
         yield from _where(culprit.where, culprit.source, made, width, glyphs)
     elif "site" in culprit.unresolved:

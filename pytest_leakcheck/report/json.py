@@ -3,75 +3,124 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar
 
-from pytest_leakcheck.finding import Colour, Finding
+from pytest_leakcheck.attribution.culprit import Culprit
+from pytest_leakcheck.attribution.identity import Held
+from pytest_leakcheck.attribution.owner import Owner
+from pytest_leakcheck.attribution.site import Site
+from pytest_leakcheck.decoding import encode
+from pytest_leakcheck.finding import Colour, Finding, Seen
+from pytest_leakcheck.law import Law
+from pytest_leakcheck.points import Scaled
 from pytest_leakcheck.report.destination import check_writable as check_writable
 from pytest_leakcheck.report.destination import write_whole
-from pytest_leakcheck.verdict import Verdict
+from pytest_leakcheck.resources import Kind
+from pytest_leakcheck.series import Recording
+from pytest_leakcheck.verdict import Outcome, Verdict
 
-SCHEMA: Final = 1
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """How far a resource stood above the start at one size, at its highest."""
+
+    size: int
+    peak: int
 
 
-def document(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The file's content: ``findings`` has one object per verdict, ``recordings`` one per test.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One verdict of a finding.
 
-    A finding has ``test resource verdict kind colour slope level floor iterations site owner held fingerprint reason``;
-    amounts are in the unit of the resource, per iteration for slope and floor.
+    Amounts are in the unit of the resource, per iteration for slope and floor.
 
-    ``site`` is the line to change, ``{file, line, function, call}``; ``owner`` who holds it, ``{name, path, holds,
-    gained}``. Each is null where it is not resolved, and ``culprit.unresolved`` then says why; ``culprit`` has the rest:
-    the whole call path, phase and fixture, the line that keeps it, the cycle, the hint.
+    Attributes:
+        site: The line to change; None where it is not resolved, and ``culprit.unresolved`` then says why.
+        owner: Who holds it; None as above.
+        culprit: The rest: the call path, phase and fixture, the line that keeps it, the cycle, the hint.
     """
-    return {
-        "schema": SCHEMA,
-        "findings": [
+
+    test: str
+    resource: str
+    verdict: Outcome
+    colour: Colour
+    slope: float
+    level: int
+    floor: float | None
+    iterations: int
+    peak: bool
+    kind: Kind
+    site: Site | None
+    owner: Owner | None
+    culprit: Culprit | None
+    third_party: str
+    held: tuple[Held, ...]
+    fingerprint: str | None
+    reason: str
+    law: Law | None
+    points: tuple[Peak, ...]
+    seen: tuple[Seen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The file's content.
+
+    Attributes:
+        findings: One per verdict.
+        recordings: One per test.
+        scaled: What a test came to at each size, by test.
+    """
+
+    SCHEMA: ClassVar[int] = 1
+
+    findings: tuple[Entry, ...]
+    recordings: tuple[Recording, ...]
+    scaled: Mapping[str, Scaled]
+
+
+def document(findings: Sequence[Finding]) -> Document:
+    """Gather what is written of a session."""
+    return Document(
+        tuple(
             _entry(finding, verdict, colour)
             for finding in findings
             for verdict, colour in zip(finding.verdicts, finding.colours, strict=True)
-        ],
-        "recordings": [finding.recording.to_json() for finding in findings],
-        "scaled": {finding.test: finding.scaled.to_json() for finding in findings if finding.scaled is not None},
-    }
+        ),
+        tuple(finding.recording for finding in findings),
+        {finding.test: finding.scaled for finding in findings if finding.scaled is not None},
+    )
 
 
-def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> dict[str, Any]:
-    worst = verdict == finding.verdict
-    law = finding.laws[finding.verdicts.index(verdict)] if finding.laws else None
+def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> Entry:
+    worst, scaled = verdict == finding.verdict, finding.scaled
     culprit = finding.culprit if worst else None
-    known = culprit.to_json() if culprit else None
-    return {
-        "test": finding.test,
-        "resource": verdict.resource,
-        "verdict": verdict.outcome,
-        "colour": colour,
-        "slope": verdict.slope,
-        "level": verdict.level,
-        "floor": verdict.floor,
-        "iterations": verdict.iterations,
-        "peak": verdict.peak,
-        "kind": verdict.kind,
-        "site": asdict(culprit.site) if culprit and culprit.site else None,
-        "owner": known["owner"] if known else None,
-        "culprit": known,
-        "third_party": finding.third_party if worst else "",
-        "held": [
-            {"what": one.what, "count": one.count, "note": one.note} for one in finding.held.get(verdict.resource, ())
-        ],
-        "fingerprint": finding.fingerprint if worst else None,
-        "reason": verdict.reason,
-        "law": law and law.to_json(),
-        "points": [
-            {"size": size, "peak": peak}
-            for size, peak in zip(finding.scaled.sizes, finding.scaled.peaks(verdict.resource, "total"), strict=True)
-        ]
-        if finding.scaled is not None
-        else [],
-        "seen": [{"resource": s.resource, "slope": s.slope, "level": s.level} for s in finding.seen] if worst else [],
-    }
+    peaks = zip(scaled.sizes, scaled.peaks(verdict.resource, "total"), strict=True) if scaled is not None else ()
+    return Entry(
+        test=finding.test,
+        resource=verdict.resource,
+        verdict=verdict.outcome,
+        colour=colour,
+        slope=verdict.slope,
+        level=verdict.level,
+        floor=verdict.floor,
+        iterations=verdict.iterations,
+        peak=verdict.peak,
+        kind=verdict.kind,
+        site=culprit.site if culprit else None,
+        owner=culprit.owner if culprit else None,
+        culprit=culprit,
+        third_party=finding.third_party if worst else "",
+        held=finding.held.get(verdict.resource, ()),
+        fingerprint=finding.fingerprint if worst else None,
+        reason=verdict.reason,
+        law=finding.laws[finding.verdicts.index(verdict)] if finding.laws else None,
+        points=tuple(Peak(size, peak) for size, peak in peaks),
+        seen=finding.seen if worst else (),
+    )
 
 
 def write(path: Path, findings: Sequence[Finding]) -> None:
@@ -80,4 +129,4 @@ def write(path: Path, findings: Sequence[Finding]) -> None:
     Raises:
         OSError: It could not be written; an earlier file is then still there.
     """
-    write_whole(path, json.dumps(document(findings), indent=1, ensure_ascii=False) + "\n")
+    write_whole(path, json.dumps(encode(document(findings)), indent=1, ensure_ascii=False) + "\n")

@@ -10,7 +10,7 @@ from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.law import CONSTANT, Law
 from pytest_leakcheck.points import Figure, Point, Scaled, peaks_of
 from pytest_leakcheck.report.glyphs import Glyphs, with_kind
-from pytest_leakcheck.resources import GAUGE_PREFIX, find_resource
+from pytest_leakcheck.resources import GAUGE_PREFIX, RESIDENT, find_resource
 from pytest_leakcheck.units import format_amount
 from pytest_leakcheck.verdict import Verdict
 
@@ -18,7 +18,6 @@ _BAR: Final = 24
 # For what the ranks had, beside a bar.
 _ROOM: Final = 24
 _FEWEST: Final = 3
-_OF_MEMORY: Final = "rss"
 
 
 def headline(finding: Finding, glyphs: Glyphs) -> str:
@@ -77,7 +76,7 @@ def _parts(point: Point, resource: str) -> str:
             return f"  {' + '.join(texts)}"
         low, high = format_amount(min(ranks), unit), format_amount(max(ranks), unit)
         return f"  {low} to {high} each" if low != high else f"  {low} each"
-    if resource == _OF_MEMORY and point.children:
+    if resource == RESIDENT and point.children:
         return f"  {format_amount(point.children, unit)} of it in children"
     return ""
 
@@ -116,11 +115,11 @@ def _how(scaled: Scaled, resources: set[str]) -> str:
         "gloo": "a fresh process per rank, joined over gloo by torch's launcher",
     }[scaled.engine]
     parts = [f"the test's body, in {where}"]
-    if _OF_MEMORY in resources:
+    if RESIDENT in resources:
         children = (
             "children of ranks left out" if scaled.engine in ("process", "gloo") else "children seen from outside"
         )
         parts.append(f"memory between calls and by the kernel's mark, {children}")
-    if resources - {_OF_MEMORY}:
+    if resources - {RESIDENT}:
         parts.append("counters at each call and return, so not inside one call of C")
     return "; ".join(parts)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_leakcheck.attribution.site import Site
+from pytest_leakcheck.decoding import decode
 from pytest_leakcheck.report.culprit import place
 from pytest_leakcheck.repro.arm import Run
 from pytest_leakcheck.resources import find_resource
@@ -80,7 +81,7 @@ def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
         changed: It was run in another way than the figures were found, so only red and green are compared.
     """
     checks = tuple(_check(incident, one, run.findings, changed=changed) for one in incident.arms[run.arm])
-    recordings = {one["test"]: Recording.from_json(one) for one in run.report.get("recordings", ())}
+    recordings = {one["test"]: decode(Recording, one) for one in run.report.get("recordings", ())}
     return ArmResult(run, checks, recordings)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from pytest_leakcheck.decoding import DecodeError, decode, encode
 
 SCHEMA: Final = 1
 
@@ -70,7 +72,7 @@ class Came:
     """Processes that are followed from now on, by pid, with what they are called."""
 
     at: float
-    names: Mapping[int, str]
+    names: Mapping[int, str] = field(metadata={"key": "came"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class Limits:
     """
 
     at: float
-    fds: Mapping[int, int]
+    fds: Mapping[int, int] = field(metadata={"key": "limits"})
     room: Mapping[str, int]
     because: Mapping[str, str]
 
@@ -95,7 +97,7 @@ class News:
     """What the descriptors of each process point to that were not there when it was first seen: counts, by pid and target."""
 
     at: float
-    targets: Mapping[int, Mapping[str, int]]
+    targets: Mapping[int, Mapping[str, int]] = field(metadata={"key": "new"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Note:
     """Something that a reader should know: what could not be read, and why."""
 
     at: float
-    text: str
+    text: str = field(metadata={"key": "note"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +113,30 @@ class Ended:
     """The watch is over; where this is missing, it was killed."""
 
     at: float
-    because: str
+    because: str = field(metadata={"key": "ended"})
 
 
 Event: TypeAlias = Began | Sample | Came | Limits | News | Note | Ended
 
 
+# By the key that only this kind of event has.
+_KINDS: Final[Mapping[str, type[Event]]] = {
+    "watch": Began,
+    "totals": Sample,
+    "came": Came,
+    "limits": Limits,
+    "new": News,
+    "note": Note,
+    "ended": Ended,
+}
+
+
 def to_json(event: Event) -> dict[str, Any]:
     """Plain JSON types, short, since a night has many; `from_json` gives the event back equal."""
-    return {"at": event.at, **_WRITERS[type(event)](event)}
+    if isinstance(event, Sample):
+        return _write_sample(event)
+    data: dict[str, Any] = encode(event)
+    return {"at": data.pop("at"), "watch": SCHEMA, **data} if isinstance(event, Began) else data
 
 
 def from_json(data: object) -> Event:
@@ -130,77 +147,26 @@ def from_json(data: object) -> Event:
     """
     if not isinstance(data, dict):
         raise EventError(f"an event is a JSON object, not {type(data).__name__}")
-    key = next((key for key in _READERS if key in data), None)
-    if key is None:
-        raise EventError(f"no event: none of {', '.join(_READERS)} is there")
+    kind = next((kind for key, kind in _KINDS.items() if key in data), None)
+    if kind is None:
+        raise EventError(f"no event: none of {', '.join(_KINDS)} is there")
+    if kind is Began and data["watch"] != SCHEMA:
+        raise EventError(f"schema {data['watch']!r} is not {SCHEMA}: written by another version")
+    if kind is Sample:
+        # What is left out of a sample is empty.
+        data = {"step": None, "processes": {}, "gone": (), **data, "whole": "processes" in data}
     try:
-        return _READERS[key](float(data["at"]), data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, EventError):
-            raise
-        raise EventError(f"no event: {type(error).__name__}: {error}") from error
+        return decode(kind, data)
+    except DecodeError as error:
+        raise EventError(f"no event: {error}") from None
 
 
 def _write_sample(sample: Sample) -> dict[str, Any]:
-    line: dict[str, Any] = {"totals": dict(sample.totals)}
+    line: dict[str, Any] = {"at": sample.at, "totals": dict(sample.totals)}
     if sample.step is not None:
         line["step"] = sample.step
     if sample.whole:
-        line["processes"] = {str(pid): [one.fds, one.threads, one.rss] for pid, one in sample.processes.items()}
+        line["processes"] = sample.processes
     if sample.gone:
-        line["gone"] = list(sample.gone)
+        line["gone"] = sample.gone
     return line
-
-
-def _read_sample(at: float, data: Mapping[str, Any]) -> Sample:
-    step = data.get("step")
-    totals = {str(name): int(value) for name, value in data["totals"].items()}
-    processes = {int(pid): Reading(*map(int, values)) for pid, values in data.get("processes", {}).items()}
-    gone = tuple(map(int, data.get("gone", ())))
-    return Sample(at, None if step is None else int(step), totals, processes, gone, whole="processes" in data)
-
-
-def _write_limits(limits: Limits) -> dict[str, Any]:
-    return {"limits": _by_pid(limits.fds), "room": dict(limits.room), "because": dict(limits.because)}
-
-
-def _read_limits(at: float, data: Mapping[str, Any]) -> Limits:
-    room = {str(name): int(value) for name, value in data["room"].items()}
-    return Limits(at, _numbers(data["limits"]), room, {str(name): str(text) for name, text in data["because"].items()})
-
-
-def _read_began(at: float, data: Mapping[str, Any]) -> Began:
-    if data["watch"] != SCHEMA:
-        raise EventError(f"schema {data['watch']!r} is not {SCHEMA}: written by another version")
-    return Began(at, int(data["root"]), str(data["command"]), float(data["interval"]))
-
-
-def _by_pid(values: Mapping[int, Any]) -> dict[str, Any]:
-    return {str(pid): value for pid, value in values.items()}
-
-
-def _numbers(values: Mapping[str, Any]) -> dict[int, int]:
-    return {int(pid): int(value) for pid, value in values.items()}
-
-
-_WRITERS: Final[Mapping[type[Event], Callable[[Any], dict[str, Any]]]] = {
-    Began: lambda one: {"watch": SCHEMA, "root": one.root, "command": one.command, "interval": one.interval},
-    Sample: _write_sample,
-    Came: lambda one: {"came": _by_pid(one.names)},
-    Limits: _write_limits,
-    News: lambda one: {"new": {str(pid): dict(counts) for pid, counts in one.targets.items()}},
-    Note: lambda one: {"note": one.text},
-    Ended: lambda one: {"ended": one.because},
-}
-# By the key that only this kind of event has.
-_READERS: Final[Mapping[str, Callable[[float, Mapping[str, Any]], Event]]] = {
-    "watch": _read_began,
-    "totals": _read_sample,
-    "came": lambda at, data: Came(at, {int(pid): str(name) for pid, name in data["came"].items()}),
-    "limits": _read_limits,
-    "new": lambda at, data: News(
-        at, {int(pid): {str(target): int(n) for target, n in found.items()} for pid, found in data["new"].items()}
-    ),
-    "note": lambda at, data: Note(at, str(data["note"])),
-    "ended": lambda at, data: Ended(at, str(data["ended"])),
-}

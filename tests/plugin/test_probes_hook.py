@@ -54,6 +54,35 @@ def test_a_leak_of_it_is_red_and_its_repair_is_silent(connected: Project, worker
     assert mended.verdicts["test_anything", "pooled"] == "ok"
 
 
+KEPT = """
+    import pytest
+    from conftest import CONNECTIONS
+
+    class Connection:
+        pass
+
+    @pytest.mark.connection_budget(0)
+    def test_probe():
+        CONNECTIONS.append(Connection())
+        {close}
+
+    @pytest.mark.heap_budget("64 MiB")
+    def test_gauge(leakcheck):
+        CONNECTIONS.append(Connection())
+        {close}
+        leakcheck.gauge("open", lambda: len(CONNECTIONS), level=0)
+"""
+
+
+def test_its_owner_is_named_as_that_of_a_gauge(connected: Project) -> None:
+    connected.write("test_a.py", KEPT.format(close="pass"))
+    leaky = connected.run()
+    owners = {one["resource"]: one["owner"]["name"] for one in leaky.findings if one["owner"]}
+    assert owners == {"connection": "conftest.CONNECTIONS", "gauge:open": "conftest.CONNECTIONS"}
+    connected.write("test_a.py", KEPT.format(close="CONNECTIONS.clear()"))
+    assert connected.run().last_line == "2 passed"
+
+
 def test_its_marker_is_known_without_the_flag_and_has_a_line_of_help(connected: Project) -> None:
     connected.write("test_a.py", TESTS.format(close="pass"))
     assert connected.run(leakcheck=False).last_line == "2 passed"

@@ -72,13 +72,38 @@ def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
         ([], "no report of findings"),
         ({"findings": 3}, "no report of findings"),
         ({"findings": [], "schema": 99}, "schema 99 is not 1"),
-        ({"findings": [{"test": "a"}], "schema": 1, "recordings": []}, "damaged report: KeyError"),
-        ({"findings": [], "schema": 1, "recordings": [3]}, "damaged report: a recording is a JSON object"),
+        (
+            {"findings": [{"test": "a"}], "schema": 1, "recordings": []},
+            r"^a damaged report: findings\[0\]\.resource: expected str, got nothing\. Write it again: pytest ",
+        ),
+        (
+            {"findings": [], "schema": 1, "recordings": [3]},
+            r"^a damaged report: recordings\[0\]: expected object, got 3\. Write it again: pytest ",
+        ),
     ],
 )
 def test_what_is_no_report_says_so(data: object, said: str) -> None:
     with pytest.raises(ReportError, match=said):
         page_of_findings(data, "x")
+
+
+def test_what_is_damaged_is_named_by_its_path(project: Project) -> None:
+    data = measured(project, LEAKY)
+    assert page_of_findings(data, "x").arms
+    for path, seen in (
+        ("culprit.where.site.line: expected int", "x"),
+        ("resource: expected one of fd, .* or gauge:NAME", "connection"),
+    ):
+        damaged = json.loads(json.dumps(data))
+        at = damaged["findings"][0]
+        *folders, name = path.partition(":")[0].split(".")
+        for folder in folders:
+            at = at[folder]
+        at[name] = seen
+        with pytest.raises(
+            ReportError, match=rf"^a damaged report: findings\[0\]\.{path}, got '{seen}'\. Write it again: "
+        ):
+            page_of_findings(damaged, "x")
 
 
 def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
 from pytest_leakcheck.attribution.owner import Owner, Step
 from pytest_leakcheck.attribution.path import Where
 from pytest_leakcheck.attribution.site import Site
+from pytest_leakcheck.decoding import decode, encode
 from pytest_leakcheck.report.culprit import cycle_text, headline, place, rows
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 
@@ -124,7 +125,7 @@ def test_a_culprit_survives_json() -> None:
         CULPRIT, kept=FRAMES, cycle=("A", "B"), unresolved={"site": "no"}, iterations=24, source="x = open(path)"
     )
     for culprit in (full, Culprit("heap")):
-        assert Culprit.from_json(json.loads(json.dumps(culprit.to_json()))) == culprit
+        assert decode(Culprit, json.loads(json.dumps(encode(culprit)))) == culprit
 
 
 def named(culprit: Culprit | None, test: str = "tests/test_a.py::test_b") -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.decoding import decode, encode
 from pytest_leakcheck.finding import Finding, Seen, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.result import Result
@@ -144,6 +145,6 @@ FINDINGS = st.builds(
 @PROPERTY
 @given(FINDINGS)
 def test_a_finding_survives_a_trip_through_json(finding: Finding) -> None:
-    read = Finding.from_json(json.loads(json.dumps(finding.to_json())))
+    read = decode(Finding, json.loads(json.dumps(encode(finding))))
     assert read == finding
     assert read.fingerprint == finding.fingerprint

@@ -158,6 +158,7 @@ LAYERS = (
         "probes.users",
     },
     {"points"},
+    {"decoding"},
     {"series", "budget", "ratchet", "law", "bound", "formula", "witness"},
     {"resources"},
     {"units"},

@@ -19,6 +19,7 @@ import pytest
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.decoding import encode
 from pytest_leakcheck.finding import Finding, conclude
 from pytest_leakcheck.plan import Plan
 from pytest_leakcheck.report.json import check_writable, document, write
@@ -52,7 +53,7 @@ def mask() -> Iterator[None]:
 
 def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
     one = finding()
-    assert document([one]) == {
+    assert encode(document([one])) == {
         "schema": 1,
         "findings": [
             {
@@ -100,7 +101,7 @@ def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
                 "seen": [{"resource": "heap", "slope": 1000.0, "level": 17000}],
             },
         ],
-        "recordings": [one.recording.to_json()],
+        "recordings": [encode(one.recording)],
         "scaled": {},
     }
 
@@ -110,7 +111,7 @@ def test_the_file_holds_the_document_in_plain_utf_8(report: Path) -> None:
     write(report, [one])
     text = report.read_text(encoding="utf-8")
     assert "naïve" in text
-    assert json.loads(text) == json.loads(json.dumps(document([one])))
+    assert json.loads(text) == json.loads(json.dumps(encode(document([one]))))
     assert list(report.parent.iterdir()) == [report]
 
 
@@ -238,7 +239,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
             break
         time.sleep(0.01)
     reader.join(10)
-    assert json.loads(read[0]) == json.loads(json.dumps(document(findings)))
+    assert json.loads(read[0]) == json.loads(json.dumps(encode(document(findings))))
     assert len(read[0]) > 1 << 16
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert list(tmp_path.iterdir()) == [pipe]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.budget import Budget
+from pytest_leakcheck.decoding import decode, encode
 from pytest_leakcheck.judge import Context, judge
 from pytest_leakcheck.series import Series
 from pytest_leakcheck.verdict import Verdict
@@ -21,7 +22,7 @@ PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 
 def test_a_verdict_survives_a_trip_through_json() -> None:
     verdict = walk(budget("fd", 0), lambda i: int(i >= 7))
-    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
+    assert decode(Verdict, json.loads(json.dumps(encode(verdict)))) == verdict
 
 
 # Invariants.

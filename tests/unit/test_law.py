@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_leakcheck.decoding import decode, encode
 from pytest_leakcheck.law import Law, fit_law, largest_fall, standstill, trend
 
 KIB, MIB = 2**10, 2**20
@@ -23,7 +24,7 @@ def fit(peaks: list[int], sizes: tuple[int, ...] = SIZES, resolution: int = 0, n
 
 def test_a_law_survives_a_trip_through_json() -> None:
     for law in (fit([5, 6, 7, 8, 9, 10]), fit([5, 5, 5, 5, 5, 5]), fit([0, 0, 4, 4, 4, 4])):
-        assert Law.from_json(json.loads(json.dumps(law.to_json()))) == law
+        assert decode(Law, json.loads(json.dumps(encode(law)))) == law
 
 
 # Each law as it grows, and as it looks once the program is mended.

@@ -13,6 +13,7 @@ from pytest_leakcheck.attribution.owner import Owner, Step
 from pytest_leakcheck.attribution.path import Where
 from pytest_leakcheck.attribution.site import Site
 from pytest_leakcheck.bound import parse_bound
+from pytest_leakcheck.decoding import decode, encode
 from pytest_leakcheck.finding import Finding, conclude_sizes
 from pytest_leakcheck.law import Law
 from pytest_leakcheck.points import EXACT, Engine, Point, Scaled
@@ -167,13 +168,13 @@ def test_mended_it_says_what_would_have_shown() -> None:
 
 @pytest.mark.parametrize("found", [finding(GROWING, {"rss": "O(1)"}, [CULPRIT]), finding(STILL, {"rss": "O(1)"})])
 def test_it_travels_as_json(found: Finding) -> None:
-    assert Finding.from_json(found.to_json()) == found
+    assert decode(Finding, encode(found)) == found
 
 
 def test_points_and_law_are_in_the_json_file() -> None:
     found = finding(GROWING, {"rss": "O(1)"}, [CULPRIT])
-    (entry,) = document([found])["findings"]
+    (entry,) = encode(document([found]))["findings"]
     assert entry["points"] == [{"size": size, "peak": (5 + size) * MIB} for size in SIZES]
     assert (entry["law"]["order"], entry["law"]["exponent"], entry["slope"]) == ("O(n)", 1.0, MIB)
     assert (entry["site"]["line"], entry["owner"]["name"]) == (40, "Uploader.add() local 'self'.parts")
-    assert Scaled.from_json(document([found])["scaled"][TEST]) == GROWING
+    assert document([found]).scaled[TEST] == GROWING

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pytest_leakcheck.decoding import decode, encode
 from pytest_leakcheck.points import EXACT, NOT_READ, Figure, Point, Scaled, Sizing
 from pytest_leakcheck.series import Phase, Recording, Series
 
@@ -72,7 +73,7 @@ def test_memory_is_exact_where_all_of_it_was_read_between_calls() -> None:
 
 def test_it_travels_as_json() -> None:
     scaled = Scaled("n", "gloo", (Point(1, (rank(1),), 3, 0.5), Point(2, (rank(1), rank(2)))))
-    assert Scaled.from_json(json.loads(json.dumps(scaled.to_json()))) == scaled
+    assert decode(Scaled, json.loads(json.dumps(encode(scaled)))) == scaled
     assert scaled.peaks("rss", "total") == (MIB + 3, 3 * MIB)
 
 
