@@ -52,9 +52,8 @@ class Sample:
         at: Seconds since the epoch.
         step: Of the training, where it tells.
         totals: Over the whole tree, by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
-        processes: By pid, none where not all of them was read; in a ledger only those that have changed.
+        processes: By pid; in a ledger only those that have changed.
         gone: Processes that have ended since the last sample.
-        whole: Whether all of each process was read. Else threads and memory in the totals are those of the last time.
     """
 
     at: float
@@ -62,7 +61,6 @@ class Sample:
     totals: Mapping[str, int]
     processes: Mapping[int, Reading] = field(default_factory=dict)
     gone: tuple[int, ...] = ()
-    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +140,10 @@ def from_json(data: object) -> Event:
 
 
 def _write_sample(sample: Sample) -> dict[str, Any]:
-    line: dict[str, Any] = {"totals": dict(sample.totals)}
+    processes = {str(pid): [one.fds, one.threads, one.rss] for pid, one in sample.processes.items()}
+    line: dict[str, Any] = {"totals": dict(sample.totals), "processes": processes}
     if sample.step is not None:
         line["step"] = sample.step
-    if sample.whole:
-        line["processes"] = {str(pid): [one.fds, one.threads, one.rss] for pid, one in sample.processes.items()}
     if sample.gone:
         line["gone"] = list(sample.gone)
     return line
@@ -157,7 +154,7 @@ def _read_sample(at: float, data: Mapping[str, Any]) -> Sample:
     totals = {str(name): int(value) for name, value in data["totals"].items()}
     processes = {int(pid): Reading(*map(int, values)) for pid, values in data.get("processes", {}).items()}
     gone = tuple(map(int, data.get("gone", ())))
-    return Sample(at, None if step is None else int(step), totals, processes, gone, whole="processes" in data)
+    return Sample(at, None if step is None else int(step), totals, processes, gone)
 
 
 def _write_limits(limits: Limits) -> dict[str, Any]:
