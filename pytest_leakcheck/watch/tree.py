@@ -2,7 +2,7 @@
 
 psutil reads all but two of them. Descriptors are counted by the size of ``/proc/PID/fd``, which takes 4 us whatever their
 number; psutil lists them. Descendants come from ``/proc/PID/task/TID/children``: 2.7 ms for 66 of them, where psutil reads all
-processes of the machine, 43 us for each.
+processes of the machine, 43 us for each. Where there are thousands of threads, both take longer, so the search is rate-limited.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from typing import Final
 import psutil
 
 from pytest_leakcheck.probes.processes import descendants
+from pytest_leakcheck.watch.allowance import Allowance
 from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
 
 _ROUND: Final = 1000
+# Share of one core for the search.
+_SEARCH: Final = 0.003
 _COMMAND_LENGTH: Final = 200
 _LINUX: Final = sys.platform.startswith("linux")
 # Since Linux 6.2.
@@ -50,7 +53,8 @@ class Tree:
             self._follow(root)
         except psutil.Error:
             raise WatchError(f"there is no process {root}") from None
-        self._find_new()
+        self._search = Allowance(_SEARCH)
+        self._search.do(self._find_new)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -68,7 +72,8 @@ class Tree:
         Args:
             step: Of the training.
         """
-        self._find_new()
+        if self._search.due:
+            self._search.do(self._find_new)
         processes, gone = {}, []
         for pid, process in self._followed.items():
             try:
@@ -86,6 +91,13 @@ class Tree:
             "rss": sum(one.rss for one in readings),
         }
         return Sample(round(time.time() * _ROUND) / _ROUND, step, totals, processes, tuple(gone))
+
+    def kill(self) -> None:
+        """Kill the processes that are followed, and those that are new."""
+        self._find_new()
+        for process in self._followed.values():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
     def events(self) -> Iterator[Event]:
         """Yield who came, and what may not be read, since the last call."""

@@ -88,7 +88,7 @@ def tree(puppet: Puppet) -> Tree:
 
 
 def until(read: Callable[[], Sample], right: Callable[[Sample], bool]) -> Sample:
-    """Sample until it is so: a process that was killed takes a moment to end."""
+    """Sample until it is so: a new process is found with the next search."""
     deadline = time.monotonic() + 60
     while not right(sample := read()):
         assert time.monotonic() < deadline, sample
@@ -111,8 +111,7 @@ def test_counts_are_those_of_the_process(puppet: Puppet, tree: Tree) -> None:
 
 def test_children_come_and_go(puppet: Puppet, tree: Tree) -> None:
     pids = set(map(int, puppet.tell("start 5").split()))
-    seen = tree.sample()
-    assert seen.totals["process"] == 5
+    seen = until(tree.sample, lambda sample: sample.totals["process"] == 5)
     assert set(seen.processes) == {puppet.pid, *pids}
     (came,) = [event for event in tree.events() if isinstance(event, Came)]
     assert dict(came.names) == dict.fromkeys(pids, "sleep")
