@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO, TypeAlias
 
+from pytest_leakcheck.end_tree import end_tree
 from pytest_leakcheck.repro import FEED
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, follower
             _interrupt([one.process for one in started])
         finally:
             for one in started:
-                _end(one.process)
+                end_tree(one.process, grace=0, group=True)
         follower([event for one in started for event in next(one.told)])
         runs = [one.run(interrupted=one.arm in interrupted) for one in started]
         return (*runs, *(Run(arm, -signal.SIGINT, "", interrupted=True) for arm in waiting))
@@ -172,7 +173,7 @@ def _started(incident: Incident, arm: str, options: Options) -> Iterator[_Starte
             finally:
                 # Only where another one could not be started.
                 if process.returncode is None:
-                    _end(process)
+                    end_tree(process, grace=0, group=True)
 
 
 def command_of(incident: Incident, arm: str, options: Options, report: Path) -> list[str]:
@@ -224,16 +225,6 @@ def _interrupt(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             process.send_signal(signal.SIGINT)
         for process in processes:
             process.wait(max(0.0, until - time.monotonic()))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Whatever is left of its group."""
-    if sys.platform != "win32":
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    elif process.poll() is None:
-        process.kill()
-    process.wait()
 
 
 @contextlib.contextmanager

@@ -85,10 +85,9 @@ class Following:
         if self._devices.note and self._devices.note not in self.history.notes:
             self._tell(Note(at, self._devices.note))
 
-    def living(self) -> tuple[int, ...]:
-        """The processes that are followed and have not ended."""
-        self._tree.sample()
-        return self._tree.pids
+    def kill(self) -> None:
+        """Kill what is left of the tree."""
+        self._tree.kill()
 
     def end(self, because: str) -> None:
         """The watch is over. A second call does nothing."""
