@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pytest_leakcheck.attribution.identity import Held
 from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.series import Recording
-from pytest_leakcheck.verdict import Verdict
+from pytest_leakcheck.verdict import WORST_FIRST, Verdict
 
 if TYPE_CHECKING:
     from pytest_leakcheck.attribution.culprit import Culprit
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from pytest_leakcheck.points import Scaled
 
 Colour: TypeAlias = Literal["green", "yellow", "red"]
-
-# The worst first: it is the one that names the finding.
-_RANK: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +218,7 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
 
 def _worst(colours: Mapping[Verdict, Colour]) -> Verdict:
     order = ("red", "yellow", "green")
-    return min(colours, key=lambda verdict: (order.index(colours[verdict]), _RANK.index(verdict.outcome)))
+    return min(colours, key=lambda verdict: (order.index(colours[verdict]), WORST_FIRST.index(verdict.outcome)))
 
 
 def _colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:
