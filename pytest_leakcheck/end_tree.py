@@ -24,16 +24,17 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
     Args:
         processes: What `subprocess` has started.
         grace: Seconds between SIGTERM and SIGKILL; with 0 they are killed at once.
-        group: Each leads a process group, which gets both signals, also where the leader has already ended.
+        group: Each leads a process group, which gets both signals; it is killed also where the leader has already ended.
     """
     group = group and sys.platform != "win32"
-    below = [one for process in processes if not has_ended(process) for one in _descendants(process.pid)]
+    alive = [process for process in processes if not has_ended(process)]
+    below = [one for process in alive for one in _descendants(process.pid)]
     try:
         if grace:
-            for process in processes:
+            for process in alive:
                 _signal(process, signal.SIGTERM, group=group)
             until = time.monotonic() + grace
-            while time.monotonic() < until and not all(map(has_ended, processes)):
+            while time.monotonic() < until and not all(map(has_ended, alive)):
                 time.sleep(_POLL)
     finally:
         # A second Ctrl-C cuts the grace short, no more.
