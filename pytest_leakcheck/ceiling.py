@@ -6,7 +6,6 @@ kernel kills, as it does in a container), a device by its allocator. Children in
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Final, Literal, TypeAlias
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.cgroup import MemoryGroup
 from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.probes.mapped import PAGE
 from pytest_leakcheck.resources import RESOURCES, find_resource
 from pytest_leakcheck.units import AmountError, format_amount, parse_amount
 
@@ -166,7 +166,7 @@ class Imposed:
             group.join()
             return
         pages = [int(number) for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
-        mapped, resident = (number * os.sysconf("SC_PAGE_SIZE") for number in pages)
+        mapped, resident = (number * PAGE for number in pages)
         if size <= resident:
             has = format_amount(resident, "bytes")
             raise Unavailable(

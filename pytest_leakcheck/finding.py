@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pytest_leakcheck.attribution.culprit import Culprit, fingerprint
 from pytest_leakcheck.attribution.identity import Held
@@ -14,12 +14,9 @@ from pytest_leakcheck.ratchet import growth
 from pytest_leakcheck.resources import RESOURCES, find_resource
 from pytest_leakcheck.result import RED, Result
 from pytest_leakcheck.series import Recording
-from pytest_leakcheck.verdict import Verdict
+from pytest_leakcheck.verdict import WORST_FIRST, Verdict
 
 Colour: TypeAlias = Literal["green", "yellow", "red"]
-
-# The worst first: it is the one that names the finding.
-_RANK: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +173,7 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
 
 def _worst(colours: Mapping[Verdict, Colour]) -> Verdict:
     order = ("red", "yellow", "green")
-    return min(colours, key=lambda verdict: (order.index(colours[verdict]), _RANK.index(verdict.outcome)))
+    return min(colours, key=lambda verdict: (order.index(colours[verdict]), WORST_FIRST.index(verdict.outcome)))
 
 
 def _colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:

@@ -7,7 +7,6 @@ how far a child came that can no longer say so.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import mmap
 import os
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import psutil
+from pytest_leakcheck.end_tree import end_tree, has_ended
 
 # No thread's cache of freed blocks, which counts as in use and is the main noise of the heap; and a threshold that does
 # not move as blocks are freed, so that a block of one size always comes from the same place.
@@ -195,7 +194,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
             try:
                 hung = not _wait(process, board, patience, watch)
             finally:
-                _end(process)
+                end_tree(process, grace=_TERMINATE, group=True)
             return Ended(
                 process.returncode,
                 board.iteration,
@@ -233,7 +232,7 @@ def excerpt(text: str) -> str:
 def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, watch: Watch | None) -> bool:
     """Wait for the end. Returns False if it must be ended from here, with something still to say."""
     seen, since = (0, False), time.monotonic()
-    while not _has_ended(process):
+    while not has_ended(process):
         now, found = time.monotonic(), (board.steps, board.finished)
         if found != seen:
             seen, since = found, now
@@ -243,38 +242,6 @@ def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, wa
             watch(process.pid, board)
         time.sleep(_POLL)
     return True
-
-
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    if not hasattr(os, "waitid"):
-        return process.poll() is not None
-    try:
-        # Not reaped yet: until its group is ended too, its number must not be given to anybody else.
-        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process, its group and what it has started outside of that."""
-    family: list[psutil.Process] = []
-    if not _has_ended(process):
-        with contextlib.suppress(psutil.Error):
-            family = psutil.Process(process.pid).children(recursive=True)
-        _signal_group(process, signal.SIGTERM)
-        until = time.monotonic() + _TERMINATE
-        while time.monotonic() < until and not _has_ended(process):
-            time.sleep(_POLL)
-    _signal_group(process, signal.SIGKILL)
-    for one in family:
-        with contextlib.suppress(psutil.Error):
-            one.kill()
-    process.wait()
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def _signal_name(number: int) -> str:

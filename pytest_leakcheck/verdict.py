@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.resources import Kind
 
 Outcome: TypeAlias = Literal["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"]
+
+WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
 
 
 @dataclass(frozen=True, slots=True)

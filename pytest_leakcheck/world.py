@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck import fresh
+from pytest_leakcheck.end_tree import end_tree
 
 _POLL: Final = 0.02
 # Once a rank has failed, the others get so long to say something of their own, in seconds.
@@ -58,22 +59,10 @@ def _by_ourselves(ranks: int, command: Sequence[str]) -> dict[int, int]:
         }
         deadline = deadline or (time.monotonic() + _GRACE if failed else 0.0)
         if deadline and time.monotonic() > deadline:
-            _end(running)
+            end_tree(*running, grace=_TERMINATE, group=False)
             return failed
         time.sleep(_POLL)
     return failed | {rank: process.returncode for rank, process in enumerate(running) if process.returncode}
-
-
-def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
-    for process in running:
-        process.terminate()
-    until = time.monotonic() + _TERMINATE
-    for process in running:
-        try:
-            process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:  # noqa: PERF203 - each is waited for by itself
-            process.kill()
-            process.wait()
 
 
 def _by_torch(ranks: int, command: Sequence[str], folder: str) -> dict[int, int]:

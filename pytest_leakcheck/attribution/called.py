@@ -6,11 +6,9 @@ import sys
 from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.objects import mro_of, qualname_of
 from pytest_leakcheck.attribution.site import name_of
 
-# A metaclass may override attribute access: these go past it.
-_QUALNAME: Final = type.__dict__["__qualname__"].__get__
-_MRO: Final = type.__dict__["__mro__"].__get__
 _METHODS: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
 
 
@@ -21,20 +19,20 @@ def name_of_called(called: Any) -> str:
         owner = called.__self__
         if owner is None or type(owner) is ModuleType:
             return str(called.__name__)
-        return f"{_QUALNAME(owner if issubclass(type(owner), type) else type(owner))}.{called.__name__}"
+        return f"{qualname_of(owner if issubclass(type(owner), type) else type(owner))}.{called.__name__}"
     if kind is CodeType:
         return name_of(called)
     if kind in _METHODS:
         return str(called.__qualname__)
     if issubclass(kind, type):
-        return str(_QUALNAME(called))
-    return _name_in_library(called) or str(_QUALNAME(kind))
+        return str(qualname_of(called))
+    return _name_in_library(called) or str(qualname_of(kind))
 
 
 def _name_in_library(called: Any) -> str:
     """The symbol that a function of `ctypes` was looked up by; empty for anything else."""
     ctypes: Any = sys.modules.get("_ctypes")
-    if ctypes is None or not any(base is ctypes.CFuncPtr for base in _MRO(type(called))):
+    if ctypes is None or not any(base is ctypes.CFuncPtr for base in mro_of(type(called))):
         return ""
     try:
         name = object.__getattribute__(called, "__name__")

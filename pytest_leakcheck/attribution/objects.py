@@ -27,11 +27,12 @@ _POINTER: Final = 8
 _NAMES: Final = 40
 _PARTS: Final = 200
 
-_mro = type.__dict__["__mro__"].__get__
-_namespace = type.__dict__["__dict__"].__get__
+# A metaclass may override attribute access: these go past it.
+mro_of = type.__dict__["__mro__"].__get__
+namespace_of = type.__dict__["__dict__"].__get__
 basic_size: Final[Callable[[type], int]] = type.__dict__["__basicsize__"].__get__
-_module = type.__dict__["__module__"].__get__
-_qualname = type.__dict__["__qualname__"].__get__
+module_of = type.__dict__["__module__"].__get__
+qualname_of = type.__dict__["__qualname__"].__get__
 
 
 def all_objects() -> list[object]:
@@ -46,7 +47,7 @@ def all_objects() -> list[object]:
 
 
 def class_name(kind: type) -> str:
-    return str(_qualname(kind))
+    return str(qualname_of(kind))
 
 
 def type_name(one: object) -> str:
@@ -56,7 +57,7 @@ def type_name(one: object) -> str:
 def module_of_type(kind: type) -> str:
     """The module that a class was defined in; empty where it does not say."""
     try:
-        name = _module(kind)
+        name = module_of(kind)
     except AttributeError:
         return ""
     return name if type(name) is str else ""
@@ -158,7 +159,7 @@ def is_opaque(one: object) -> bool:
 
 def _is_foreign(kind: type) -> bool:
     # What a class statement has made keeps its attributes in a dict or in slots, and what derives from it has one too.
-    made_here = any("__dict__" in _namespace(base) or "__slots__" in _namespace(base) for base in _mro(kind))
+    made_here = any("__dict__" in namespace_of(base) or "__slots__" in namespace_of(base) for base in mro_of(kind))
     return (
         not made_here and not any(kind is own for own in (*PAYLOAD, *CONTAINERS)) and module_of_type(kind) != "builtins"
     )
@@ -167,8 +168,8 @@ def _is_foreign(kind: type) -> bool:
 def instance_dict(one: object) -> dict[str, object] | None:
     """The attributes of an instance, where it has such a dict; of two (a base in C has one as well) the one in use."""
     empty = None
-    for base in _mro(type(one)):
-        descriptor = _namespace(base).get("__dict__")
+    for base in mro_of(type(one)):
+        descriptor = namespace_of(base).get("__dict__")
         if type(descriptor) in (GetSetDescriptorType, MemberDescriptorType):
             try:
                 found = descriptor.__get__(one)
@@ -182,8 +183,8 @@ def instance_dict(one: object) -> dict[str, object] | None:
 
 def slots(one: object) -> Iterator[tuple[str, object]]:
     """The attributes of an instance that lie in slots, and those that types written in C declare."""
-    for base in _mro(type(one)):
-        for name, descriptor in list(_namespace(base).items()):
+    for base in mro_of(type(one)):
+        for name, descriptor in list(namespace_of(base).items()):
             if type(descriptor) is MemberDescriptorType and type(name) is str:
                 try:
                     yield name, descriptor.__get__(one)
@@ -192,7 +193,7 @@ def slots(one: object) -> Iterator[tuple[str, object]]:
 
 
 def class_attributes(kind: type) -> list[tuple[str, object]]:
-    return list(_namespace(kind).items())
+    return list(namespace_of(kind).items())
 
 
 def show_key(key: object) -> str:

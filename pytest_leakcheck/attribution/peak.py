@@ -27,7 +27,7 @@ from pytest_leakcheck.attribution.objects import (
 )
 from pytest_leakcheck.attribution.owner import Owner, Step
 from pytest_leakcheck.attribution.path import is_harness, is_own, read_path
-from pytest_leakcheck.attribution.site import Site, name_of, path_to
+from pytest_leakcheck.attribution.site import Site, name_of
 from pytest_leakcheck.attribution.source import text_of, with_functions
 
 # What is named must make out so much of the peak.
@@ -96,11 +96,6 @@ def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
     """The culprit of a counter that was highest at a call; None where that is not the test's."""
     where = read_path(path)
     return None if where is None else Culprit(resource, where, source=text_of(where.site))
-
-
-def path_at(frame: FrameType, called: str) -> tuple[Site, ...]:
-    """The call path of an event."""
-    return path_to(frame, f"{called}()" if called else "")
 
 
 def _holder(frame: FrameType, wanted: int) -> Owner | None:

@@ -15,6 +15,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.identity import alive_tasks, live_children, open_files, running_threads
+from pytest_leakcheck.attribution.objects import module_of, mro_of, namespace_of
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.resources import find_resource
 
@@ -32,9 +33,6 @@ _VALUES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
 # Of the standard library's types in C, those of these modules keep descriptors that they do not show.
 _WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
 _MADE_BY_CLASS: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
-_namespace = type.__dict__["__dict__"].__get__
-_mro = type.__dict__["__mro__"].__get__
-_module = type.__dict__["__module__"].__get__
 _flags = type.__dict__["__flags__"].__get__
 _HEAP_TYPE: Final = 1 << 9
 # Of the standard library's types in C, those of these modules keep memory that is no object's.
@@ -185,7 +183,7 @@ def _descriptor(one: Any) -> int:
 def is_opaque_handle(kind: type) -> bool:
     """Whether it is written in C, in a module that may keep such a thing."""
     # Past a metaclass, which may answer anything.
-    top = str(_module(kind)).partition(".")[0]
+    top = str(module_of(kind)).partition(".")[0]
     if (top in sys.stdlib_module_names and top not in _WITH_DESCRIPTORS) or top in _VALUES:
         return False
     # The parts of what a `class` statement made are looked at instead.
@@ -194,10 +192,10 @@ def is_opaque_handle(kind: type) -> bool:
 
 def is_of_extension(kind: type) -> bool:
     """Whether any of its bases is written in C, in an extension module: what it keeps need not be a Python object."""
-    tops = {str(_module(base)).partition(".")[0] for base in _mro(kind) if is_c(base)}
+    tops = {str(module_of(base)).partition(".")[0] for base in mro_of(kind) if is_c(base)}
     return not tops <= _OBJECTS_ONLY
 
 
 def is_c(kind: type) -> bool:
     # A `class` statement makes a type on the heap (Py_TPFLAGS_HEAPTYPE), and leaves one of these names in it.
-    return not _flags(kind) & _HEAP_TYPE or _MADE_BY_CLASS.isdisjoint(_namespace(kind))
+    return not _flags(kind) & _HEAP_TYPE or _MADE_BY_CLASS.isdisjoint(namespace_of(kind))

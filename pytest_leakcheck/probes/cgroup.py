@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.probes.base import Unavailable
-
-_MOUNT: Final = Path("/sys/fs/cgroup")
+from pytest_leakcheck.probes.groups import MOUNT, memory_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +86,12 @@ class MemoryGroup:
 def _own() -> Path | None:
     """Where a group of this process's own can be made."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            _number, controllers, path = line.split(":", 2)
+        for version, path in memory_paths():
             place = path.lstrip("/")
-            if "memory" in controllers.split(","):
-                return _MOUNT / "memory" / place
-            if not controllers and (_MOUNT / "cgroup.controllers").exists():
-                here = _MOUNT / place
+            if version == 1:
+                return MOUNT / "memory" / place
+            if (MOUNT / "cgroup.controllers").exists():
+                here = MOUNT / place
                 # Version 2 has processes in leaves alone.
-                return here.parent if here != _MOUNT else here
+                return here.parent if here != MOUNT else here
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 
@@ -60,19 +60,20 @@ def find_driver(torch: Any, index: int) -> ProcessMemory | None:
     free = getattr(accelerator, "get_memory_info", None) or getattr(module, "mem_get_info", None)
     if free is None:
         return None
-    nvml, why_not = _load_nvml()
+    nvml = load_nvml()
     if nvml is None:
+        why_not = " (NVML would tell this process apart: pip install 'pytest-leakcheck[vram]')"
         return ProcessMemory(lambda: free(index), None, why_not)
     uuid = getattr(module.get_device_properties(index), "uuid", None)
     return driver_by_nvml(nvml, f"GPU-{uuid}", lambda: free(index))
 
 
-def _load_nvml() -> tuple[Any, str]:
-    try:
+def load_nvml() -> Any:
+    """Import ``pynvml``; None where it is not installed."""
+    with contextlib.suppress(ImportError):
         # By name: the package has no types.
-        return importlib.import_module("pynvml"), ""
-    except ImportError:
-        return None, " (NVML would tell this process apart: pip install 'pytest-leakcheck[vram]')"
+        return importlib.import_module("pynvml")
+    return None
 
 
 def driver_by_nvml(nvml: Any, uuid: str, of_device: Callable[[], tuple[int, int]]) -> ProcessMemory:
@@ -112,6 +113,11 @@ def _of_this_process(nvml: Any, handle: Any) -> int | None:
         if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNKNOWN, nvml.NVML_ERROR_UNINITIALIZED):
             return None
         raise
-    own = [one.usedGpuMemory for one in running if one.pid == os.getpid()]
+    return memory_of(running, (os.getpid(),))
+
+
+def memory_of(running: Iterable[Any], pids: Collection[int]) -> int | None:
+    """Sum what NVML counts for these processes; None where it knows none of them."""
     # Under Windows' own driver model the figure itself is missing.
-    return own[0] if own and own[0] is not None else None
+    known = [one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None]
+    return sum(known) if known else None

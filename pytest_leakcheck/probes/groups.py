@@ -40,13 +40,26 @@ def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -
         mount: Where groups are.
     """
     with contextlib.suppress(OSError, ValueError):
-        for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
-            _number, controllers, path = line.split(":", 2)
-            if not controllers:
+        for version, path in memory_paths(pid, proc):
+            if version == 2:
                 yield from _up(mount, path, "memory.max", "memory.current", "inactive_file")
-            elif "memory" in controllers.split(","):
+            else:
                 top = mount / "memory"
                 yield from _up(top, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def memory_paths(pid: int | str = "self", proc: Path = PROC) -> Iterator[tuple[int, str]]:
+    """Yield the path of a process in each hierarchy that may limit memory, after the version of cgroups.
+
+    Raises:
+        OSError: It is gone, or this system has no cgroups.
+    """
+    for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
+        _number, controllers, path = line.split(":", 2)
+        if not controllers:
+            yield 2, path
+        elif "memory" in controllers.split(","):
+            yield 1, path
 
 
 def _up(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:

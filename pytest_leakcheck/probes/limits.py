@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pytest_leakcheck.probes.groups import groups_of
+from pytest_leakcheck.probes.mapped import PAGE
 
 _ROOM: Final = 64
 
@@ -32,7 +33,7 @@ def read_limits() -> dict[str, int]:
 
 def _machine_memory() -> int:
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_PHYS_PAGES") * PAGE
     except (ValueError, OSError, AttributeError):
         return 0
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Final
 
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.processes import open_high
 
-_PAGE = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
+PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
 
 
 class Mapped:
@@ -32,7 +33,7 @@ class Mapped:
 
     def read(self) -> int:
         text = os.pread(self._statm, 24, 0)
-        return int(text[: text.index(b" ")]) * _PAGE
+        return int(text[: text.index(b" ")]) * PAGE
 
     def close(self) -> None:
         os.close(self._statm)

@@ -8,11 +8,11 @@ import sys
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.mapped import PAGE
 from pytest_leakcheck.probes.processes import open_high
 
 # <proc(5)>: sets the mark back to what is resident now.
 _RESET: Final = b"5"
-_PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
 
 
 class PeakRss:
@@ -64,7 +64,7 @@ class PeakRss:
 
     def now(self) -> int:
         """What is resident at this moment."""
-        return int(os.pread(self._statm, 64, 0).split(None, 2)[1]) * _PAGE
+        return int(os.pread(self._statm, 64, 0).split(None, 2)[1]) * PAGE
 
     def close(self) -> None:
         for descriptor in (self._status, self._clear, self._statm):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from pytest_leakcheck.finding import Finding
 from pytest_leakcheck.report.block import WIDTH, floor_text, headline, per
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
 from pytest_leakcheck.resources import GAUGE_PREFIX
-from pytest_leakcheck.verdict import Verdict
-
-_WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
+from pytest_leakcheck.verdict import WORST_FIRST, Verdict
 
 
 def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
@@ -22,10 +19,10 @@ def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> s
     worst: dict[str, str] = {}
     for finding in findings:
         outcome = finding.verdict.outcome
-        worst[finding.test] = min(outcome, worst.get(finding.test, "ok"), key=_WORST_FIRST.index)
+        worst[finding.test] = min(outcome, worst.get(finding.test, "ok"), key=WORST_FIRST.index)
     counts = Counter(worst.values())
     parts = [
-        f"{counts[outcome]} {outcome.replace('_', ' ')}" for outcome in ("ok", *_WORST_FIRST[:-1]) if counts[outcome]
+        f"{counts[outcome]} {outcome.replace('_', ' ')}" for outcome in ("ok", *WORST_FIRST[:-1]) if counts[outcome]
     ]
     spent = sum(finding.recording.seconds for finding in findings)
     # With workers the sum is over all of them, and is no part of the time on the wall.

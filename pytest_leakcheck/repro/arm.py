@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
+from pytest_leakcheck.end_tree import end_tree
+
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
@@ -112,7 +114,7 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Sh
             _interrupt([one.process for one in started])
         finally:
             for one in started:
-                _end(one.process)
+                end_tree(one.process, grace=0, group=True)
         runs = [one.run(interrupted=one.arm in interrupted) for one in started]
         # An interrupted arm without a report ends in a traceback of pytest or of the interpreter.
         _show([one for one, run in zip(started, runs, strict=True) if run.report or not run.interrupted], show)
@@ -166,7 +168,7 @@ def _started(incident: Incident, arm: str, options: Options) -> Iterator[_Starte
             finally:
                 # Only where another one could not be started.
                 if process.returncode is None:
-                    _end(process)
+                    end_tree(process, grace=0, group=True)
 
 
 def command_of(incident: Incident, arm: str, options: Options, report: Path) -> list[str]:
@@ -219,16 +221,6 @@ def _interrupt(processes: Sequence[subprocess.Popen[bytes]]) -> None:
             process.send_signal(signal.SIGINT)
         for process in processes:
             process.wait(max(0.0, until - time.monotonic()))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Whatever is left of its group."""
-    if sys.platform != "win32":
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    elif process.poll() is None:
-        process.kill()
-    process.wait()
 
 
 @contextlib.contextmanager

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-import psutil
-
+from pytest_leakcheck.end_tree import end_tree
 from pytest_leakcheck.exits import CANNOT, WRONG_USE
 from pytest_leakcheck.report.json import check_writable
 from pytest_leakcheck.watch.following import Following, default_ledger
@@ -130,7 +128,7 @@ def _follow(
         if process is not None:
             _end_command(process)
             # Such as a job in the background of a shell, which Ctrl-C does not reach.
-            _kill(following.living())
+            following.kill()
     following.end(because)
 
 
@@ -147,23 +145,12 @@ def _has_ended(process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
 
 
 def _end_command(process: subprocess.Popen[bytes]) -> None:
-    """See to it that it is over: Ctrl-C has reached it, too, and it is given time."""
+    """Give the command time to end by itself, since Ctrl-C has reached it too; then end it and what it has started."""
     with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
         process.wait(_GRACE)
-    if process.poll() is None:
-        below = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
-        process.terminate()
-        with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-        process.kill()
-        process.wait()
-        _kill(below)
-
-
-def _kill(pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+    if process.returncode is None:
+        with contextlib.suppress(KeyboardInterrupt):
+            end_tree(process, grace=_GRACE, group=False)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection
 from typing import Any
+
+from pytest_leakcheck.probes.driver import load_nvml, memory_of
 
 
 class Devices:
@@ -21,14 +22,10 @@ class Devices:
         """Args: nvml: The module ``pynvml``; by default it is looked for."""
         self.note = ""
         self._handles: list[Any] = []
-        self._nvml = nvml
-        if nvml is None:
-            try:
-                # By name: the package has no types.
-                self._nvml = importlib.import_module("pynvml")
-            except ImportError:
-                # Most machines that lack it have no such device; nothing to tell.
-                return
+        self._nvml = nvml or load_nvml()
+        if self._nvml is None:
+            # Most machines that lack it have no such device; nothing to tell.
+            return
         try:
             self._nvml.nvmlInit()
             self._handles = [
@@ -52,9 +49,9 @@ class Devices:
             except self._nvml.NVMLError as error:
                 self.note = f"device {index} does not answer: {error}"
                 continue
-            used = [one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None]
-            if used:
-                own[name] = (sum(used), int(memory.free))
+            used = memory_of(running, pids)
+            if used is not None:
+                own[name] = (used, int(memory.free))
             if running:
                 whole[name] = (int(memory.used), int(memory.free))
         if whole and not own:

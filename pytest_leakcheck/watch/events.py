@@ -54,9 +54,8 @@ class Sample:
         at: Seconds since the epoch.
         step: Of the training, where it tells.
         totals: Over the whole tree, by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
-        processes: By pid, none where not all of them was read; in a ledger only those that have changed.
+        processes: By pid; in a ledger only those that have changed.
         gone: Processes that have ended since the last sample.
-        whole: Whether all of each process was read. Else threads and memory in the totals are those of the last time.
     """
 
     at: float
@@ -64,7 +63,6 @@ class Sample:
     totals: Mapping[str, int]
     processes: Mapping[int, Reading] = field(default_factory=dict)
     gone: tuple[int, ...] = ()
-    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ def from_json(data: object) -> Event:
         raise EventError(f"schema {data['watch']!r} is not {SCHEMA}: written by another version")
     if kind is Sample:
         # What is left out of a sample is empty.
-        data = {"step": None, "processes": {}, "gone": (), **data, "whole": "processes" in data}
+        data = {"step": None, "processes": {}, "gone": (), **data}
     try:
         return decode(kind, data)
     except DecodeError as error:
@@ -162,11 +160,9 @@ def from_json(data: object) -> Event:
 
 
 def _write_sample(sample: Sample) -> dict[str, Any]:
-    line: dict[str, Any] = {"at": sample.at, "totals": dict(sample.totals)}
+    line: dict[str, Any] = {"at": sample.at, "totals": dict(sample.totals), "processes": sample.processes}
     if sample.step is not None:
         line["step"] = sample.step
-    if sample.whole:
-        line["processes"] = sample.processes
     if sample.gone:
         line["gone"] = sample.gone
     return line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,9 +17,8 @@ from pytest_leakcheck.watch.newcomers import Newcomers
 from pytest_leakcheck.watch.room import fd_limit, memory_room
 from pytest_leakcheck.watch.tree import Tree, command_of
 
-# Of one core each: what descriptors point to, limits, memory of devices; and seconds of one core for the beginning.
-_SHARE: Final = 0.00005
-_CREDIT: Final = 0.02
+# Of one core each: what descriptors point to, limits, memory of devices.
+_SHARE: Final = 0.0005
 
 
 class Following:
@@ -43,7 +41,7 @@ class Following:
         self._tree = Tree(root)
         self._ledger = ledger
         self._newcomers, self._devices = Newcomers(), Devices()
-        self._look, self._limits, self._driver = (Allowance(_SHARE, _CREDIT) for _ in range(3))
+        self._look, self._limits, self._driver = (Allowance(_SHARE) for _ in range(3))
         self._on_devices: dict[str, tuple[int, int]] = {}
         began = Began(time.time(), root, command_of(root), interval)
         self.history = History(began)
@@ -54,23 +52,21 @@ class Following:
         """Whether the root is gone, or the watch was ended."""
         return self._tree.ended or bool(self.history.ended)
 
-    def sample(self, step: int | None = None, *, whole: bool = False) -> Sample:
-        """Read everything that is due; with ``whole``, all counters of each process in any case."""
-        sample = self._tree.sample(step, whole=whole)
-        # In a large tree most samples are of descriptors alone: of these nothing else is asked.
-        if sample.whole:
-            self._welcome(sample)
-            if self._driver.due:
-                self._driver.do(lambda: self._read_devices(sample.at))
+    def sample(self, step: int | None = None) -> Sample:
+        """Read everything that is due."""
+        sample = self._tree.sample(step)
+        self._welcome(sample)
+        if self._driver.due:
+            self._driver.do(lambda: self._read_devices(sample.at))
         if self._on_devices:
             used = {name: used for name, (used, _free) in self._on_devices.items()}
             sample = replace(sample, totals={**sample.totals, **used})
         if self._tree.pids:
             # When all are gone there is nothing that fell to 0.
             self._tell(sample)
-        if sample.whole and self._limits.due:
+        if self._limits.due:
             self._limits.do(lambda: self._tell_limits(sample.at))
-        if sample.whole and self._look.due:
+        if self._look.due:
             self._look.do(lambda: self._tell_news(sample))
         return sample
 
@@ -89,19 +85,17 @@ class Following:
         if self._devices.note and self._devices.note not in self.history.notes:
             self._tell(Note(at, self._devices.note))
 
-    def living(self) -> tuple[int, ...]:
-        """The processes that are followed and have not ended."""
-        self._tree.sample()
-        return self._tree.pids
+    def kill(self) -> None:
+        """Kill what is left of the tree."""
+        self._tree.kill()
 
     def end(self, because: str) -> None:
         """The watch is over. A second call does nothing."""
         if not self.history.ended:
             if not self._tree.ended:
                 # Of what leaks the last state is wanted, whatever it costs.
-                self._tell_news(self.sample(self.history.steps, whole=True))
+                self._tell_news(self.sample(self.history.steps))
             self._tell(Ended(time.time(), because))
-            self._tree.close()
             self._devices.close()
 
     def _meet(self, processes: Mapping[int, Reading]) -> None:
@@ -131,9 +125,7 @@ class Following:
         }
         room = {name: free for name, (_used, free) in self._on_devices.items()}
         because = {name: f"device {name.partition(':')[2]}" for name in room}
-        memory = memory_room(self._tree.root) or memory_room(os.getpid())
-        if memory is not None:
-            room["rss"], because["rss"] = memory
+        room["rss"], because["rss"] = memory_room(self._tree.root)
         self._tell(Limits(at, fds, room, because))
 
     def _tell_news(self, sample: Sample) -> None:

@@ -133,8 +133,6 @@ class History:
             self.totals[name].add(sample.at, step, value)
         for pid in sample.gone:
             self._forget(pid)
-        if not sample.whole:
-            return
         # In a ledger a process that has not changed is left out.
         self._now.update(sample.processes)
         for pid, reading in self._now.items():

@@ -49,8 +49,6 @@ class Ledger:
     def _changed(self, sample: Sample) -> Sample:
         for pid in sample.gone:
             self._written.pop(pid, None)
-        if not sample.whole:
-            return sample
         changed = {
             pid: reading
             for pid, reading in sample.processes.items()

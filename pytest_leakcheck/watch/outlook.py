@@ -19,7 +19,7 @@ from pytest_leakcheck.watch.slope import FEWEST, Slope, fit_slope
 
 State: TypeAlias = Literal["grows", "flat", "unsure"]
 
-# Thirteen readings that stood still exclude a leak in every third of them at 99 % (`verdict.SCARCE`).
+# Thirteen readings that stood still exclude a leak in every third of them at 99 % (`judge.SCARCE`).
 _FEWEST: Final = 13
 # A floor is sought in parts of one: readings a second apart would else tell of no leak slower than one per second.
 _PARTS: Final = 64
@@ -93,11 +93,6 @@ class Outlook:
     def seconds_left(self) -> tuple[float, float] | None:
         """From the soonest to the latest time until the room is used up; the latest may be infinite. None where it does not grow."""
         return _left(self.room, self.per_second) if self.state == "grows" else None
-
-    @property
-    def steps_left(self) -> tuple[float, float] | None:
-        """The same in steps."""
-        return _left(self.room, self.per_step) if self.state == "grows" else None
 
     @property
     def expected_seconds(self) -> float | None:

@@ -7,7 +7,7 @@ anything at all, such as descriptors that are open for a moment.
 of these slopes that Kendall's S leaves at 95 % (Sen 1968). And a line that itself wanders, as the count of a leak that strikes at random
 does: a random walk over n steps, each of variance v, has a slope of variance 1.2 v / n (least squares on a random walk); v is the
 variance of the increments plus twice their covariance with the next, which for noise that comes and goes is 0. The
-covariance of few points is uncertain, so v is at least a tenth of the variance of the increments.
+covariance of few points is uncertain, so v is at least 2 % of the variance of the increments.
 
 Points are first thinned to block medians, which costs no more for a night than for a minute.
 """
@@ -50,11 +50,6 @@ class Slope:
     start: float
     end: float
     level: float
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether it is above 0 with the whole of its interval."""
-        return self.low > 0
 
 
 def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:

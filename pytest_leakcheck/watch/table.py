@@ -14,12 +14,10 @@ from pytest_leakcheck.watch.words import Row, lines, new_lines, process_rows, ro
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Of one core: what a watch may take as a whole, of which a table, 5 to 15 ms each time, gets what the samples leave.
-_ALL: Final = 0.00095
-# Where they leave nothing, it is redrawn all the same, so many seconds after the last time.
+# Of one core. A table takes 5 to 15 ms each time, lines take 2 ms.
+_SHARE: Final = 0.001
+# A table that takes longer is redrawn after this many seconds all the same.
 _SELDOM: Final = 120.0
-_LINES: Final = 0.0001
-_CREDIT: Final = 0.05
 # Plain lines come at ever longer distances: after 5 s, then each time half as much again, up to ten minutes.
 _FIRST: Final = 5.0
 _GROWS: Final = 1.5
@@ -43,7 +41,7 @@ class Lines:
         self._file, self._clock = file, clock
         self._wait = _FIRST
         self._due = clock() + _FIRST
-        self._allowance = Allowance(_LINES, _CREDIT)
+        self._allowance = Allowance(_SHARE)
 
     def show(self, history: History) -> None:
         if self._clock() >= self._due and self._allowance.due and history.samples:
@@ -53,7 +51,7 @@ class Lines:
 
 
 class Table:
-    """Redraws a table as often as what the samples cost leaves room for, or at a distance that is asked for."""
+    """Redraw a table as often as its share of one core allows, or at a given interval."""
 
     def __init__(
         self,
@@ -67,21 +65,18 @@ class Table:
             draw: Draws it.
             refresh: Seconds; None goes by the cost.
             clock: Seconds that have passed.
-            spent: Seconds of one core that this thread has used, for samples too.
+            spent: Seconds of one core that this thread has used.
         """
-        self._draw, self._clock, self._spent = draw, clock, spent
-        self._allowance = Allowance(_ALL, _CREDIT, clock, spent)
-        self._charged = spent()
+        self._draw, self._clock = draw, clock
+        self._allowance = Allowance(_SHARE, clock, spent)
         self._refresh = refresh
         self._due = float("-inf")
 
     def show(self, history: History) -> None:
-        self._allowance.charge(self._spent() - self._charged)
         is_late = self._clock() >= self._due
         if is_late or (self._refresh is None and self._allowance.due):
             self._allowance.do(lambda: self._draw(history))
             self._due = self._clock() + (self._refresh or _SELDOM)
-        self._charged = self._spent()
 
 
 @contextmanager

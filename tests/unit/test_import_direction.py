@@ -122,7 +122,7 @@ LAYERS = (
         "temporary",
         "world",
     },
-    {"exhaustion", "forked", "progress"},
+    {"end_tree", "exhaustion", "forked", "progress"},
     {"settling"},
     {"rows"},
     {"plan", "scaling"},

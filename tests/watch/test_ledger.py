@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +45,7 @@ def written(path: Path, *events: Event) -> Path:
     [
         BEGAN,
         Sample(1.5, None, {"fd": 1}),
-        Sample(1.5, None, {"fd": 1}, {}, (3,), whole=False),
+        Sample(1.5, None, {"fd": 1}, {}, (3,)),
         Sample(1.5, 7, {"fd": 1, "vram:0": 5}, {3: Reading(-1, 2, 3)}, (4, 5)),
         Came(1.0, {7: "python", 8: "worker \udcff"}),
         Limits(1.0, {7: 1024}, {"rss": 5}, {"rss": "cgroup x"}),
@@ -74,21 +73,18 @@ def test_anything_else_is_no_event(data: object) -> None:
 
 
 def test_only_processes_that_changed_are_written(tmp_path: Path) -> None:
-    whole = [sample(1, 5), sample(2, 5, rss=1000), sample(3, 6), sample(4, 6, rss=2 << 20)]
-    path = written(tmp_path / "a", BEGAN, *whole, replace(sample(5, 7), whole=False), sample(6, 7))
+    samples = [sample(1, 5), sample(2, 5, rss=1000), sample(3, 6), sample(4, 6, rss=2 << 20)]
+    path = written(tmp_path / "a", BEGAN, *samples)
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][1:]
     assert [line.get("processes") for line in lines] == [
         {"42": [5, 1, 0]},
         {},
         {"42": [6, 1, 0]},
         {"42": [6, 1, 2 << 20]},
-        None,
-        {"42": [7, 1, 0]},
     ]
     (history,) = read_histories(path)
-    assert list(history.totals["fd"].values) == [5, 5, 6, 6, 7, 7]
-    # What was not read whole tells nothing of a process.
-    assert list(history.processes[42]["fd"].values) == [5, 5, 6, 6, 7]
+    assert list(history.totals["fd"].values) == [5, 5, 6, 6]
+    assert list(history.processes[42]["fd"].values) == [5, 5, 6, 6]
 
 
 def test_a_second_watch_is_appended(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from pytest_leakcheck.watch.devices import Devices
@@ -16,9 +17,6 @@ GIB = 1 << 30
 def fake_proc(folder: Path, cgroup: str, files: dict[str, str]) -> None:
     (folder / "proc" / "7").mkdir(parents=True)
     (folder / "proc" / "7" / "cgroup").write_text(cgroup, encoding="utf-8")
-    (folder / "proc" / "meminfo").write_text(
-        f"MemTotal: {64 << 20} kB\nMemAvailable: {10 << 20} kB\n", encoding="utf-8"
-    )
     for name, text in files.items():
         path = folder / "cgroup" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +51,10 @@ def fake_proc(folder: Path, cgroup: str, files: dict[str, str]) -> None:
     ],
     ids=["none", "unlimited", "version 2, above", "version 1", "version 1, unlimited", "container"],
 )
-def test_room_for_memory(tmp_path: Path, cgroup: str, files: dict[str, str], room: tuple[int, str]) -> None:
+def test_room_for_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, files: dict[str, str], room: tuple[int, str]
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10 * GIB))
     fake_proc(tmp_path, cgroup, files)
     assert memory_room(7, tmp_path / "proc", tmp_path / "cgroup") == room
 

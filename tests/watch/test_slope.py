@@ -34,7 +34,6 @@ def test_a_line_is_found_exactly() -> None:
     found = fit_slope(list(range(100)), [5 + 9.0 * x for x in range(100)])
     assert found is not None
     assert (found.value, found.low, found.high) == (9.0, 9.0, 9.0)
-    assert found.is_sure
     assert found.level == 5 + 9.0 * found.end
 
 
@@ -42,7 +41,6 @@ def test_what_stands_still_has_none() -> None:
     found = fit_slope(list(range(50)), [7.0] * 50)
     assert found is not None
     assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
-    assert not found.is_sure
 
 
 def test_a_quarter_of_outliers_does_not_move_it() -> None:
