@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from leakcheck_incidents.catalog import INCIDENTS
-from pytest_leakcheck.page.render import render_svg
-from pytest_leakcheck.repro.arm import Options, run_arms
+from pytest_leakcheck.report.html.render import render_svg
+from pytest_leakcheck.repro.check import check_arm
 from pytest_leakcheck.repro.command import BOTH
-from pytest_leakcheck.repro.outcome import check_arm
-from pytest_leakcheck.repro.picture import page_of_arms
+from pytest_leakcheck.repro.incident_page import page_of_arms
+from pytest_leakcheck.repro.run_arm import Options, run_arms
 
 DOCS: Final = Path(__file__).parents[1] / "docs" / "incidents"
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.markers import valid_form
-from pytest_leakcheck.resources import RESOURCES
-from pytest_leakcheck.settings import OPTIONS
+from pytest_leakcheck.config.markers import valid_form
+from pytest_leakcheck.config.settings import OPTIONS
+from pytest_leakcheck.model.resources import RESOURCES
 
 README: Final = Path(__file__).parents[1] / "README.md"
 PART: Final = re.compile(r"(?s)(<!-- generated: (\w+) -->\n).*?(<!-- end -->)")

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.budget import Budget
-    from pytest_leakcheck.failure import LeakError
-    from pytest_leakcheck.finding import Finding
-    from pytest_leakcheck.fixture import Leakcheck
+    from pytest_leakcheck.config.budget import Budget
+    from pytest_leakcheck.judge.conclude import Finding
     from pytest_leakcheck.measurement import Measurement, measure
+    from pytest_leakcheck.model.recording import Recording, Series
+    from pytest_leakcheck.model.verdict import Verdict
+    from pytest_leakcheck.plugin.errors import LeakError
+    from pytest_leakcheck.plugin.fixture import Leakcheck
+    from pytest_leakcheck.probes.custom_probe import Probe
     from pytest_leakcheck.probes.device import Device
-    from pytest_leakcheck.probes.user import Probe
-    from pytest_leakcheck.series import Recording, Series
-    from pytest_leakcheck.verdict import Verdict
 
 __all__ = [
     "Budget",
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Budget": "budget",
+    "Budget": "config.budget",
     "Device": "probes.device",
-    "Finding": "finding",
-    "LeakError": "failure",
-    "Leakcheck": "fixture",
+    "Finding": "judge.conclude",
+    "LeakError": "plugin.errors",
+    "Leakcheck": "plugin.fixture",
     "Measurement": "measurement",
-    "Probe": "probes.user",
-    "Recording": "series",
-    "Series": "series",
-    "Verdict": "verdict",
+    "Probe": "probes.custom_probe",
+    "Recording": "model.recording",
+    "Series": "model.recording",
+    "Verdict": "model.verdict",
     "measure": "measurement",
 }
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pytest_leakcheck.exits import INTERRUPTED
+from pytest_leakcheck.exit_codes import INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from pytest_leakcheck.page import command as report_command
+    from pytest_leakcheck import report_command as report_command
     from pytest_leakcheck.repro import command as repro_command
     from pytest_leakcheck.watch import command as watch_command
 

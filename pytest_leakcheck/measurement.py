@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pytest_leakcheck.finding import Finding, conclude
-from pytest_leakcheck.fixture import Level, read_levels
-from pytest_leakcheck.plan import Effort, Plan
-from pytest_leakcheck.report.block import block
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.plugin.fixture import Level, read_levels
+from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.report.glyphs import glyphs_for
-from pytest_leakcheck.runner import Repetition
+from pytest_leakcheck.runner.repetition import Repetition
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Measurement:
             LeakError: The verdict is red, or a level was given for something that this machine cannot read.
         """
         if self.finding.colour == "red":
-            from pytest_leakcheck.failure import LeakError
+            from pytest_leakcheck.plugin.errors import LeakError
 
             raise LeakError(str(self))
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from projects import Project
-from pytest_leakcheck import settling
+from pytest_leakcheck.runner import settling
 
 if TYPE_CHECKING:
     # At run time these would be loaded before pytest has prepared their asserts.

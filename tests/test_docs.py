@@ -28,7 +28,7 @@ BLOCKS = [
 SHORTENED = {
     "./ci/demo": "./ci/demo",
     # Not of the copy: it installs hundreds of megabytes, as it did here before these tests began.
-    "./ci/test": f"{ROOT}/ci/test -q tests/unit/test_units.py",
+    "./ci/test": f"{ROOT}/ci/test -q tests/unit/model/test_units.py",
     "pip install .": ".venv/bin/python -m pip install --quiet --no-deps .",
     # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.
     "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",

@@ -31,7 +31,7 @@ def test_what_is_in_it(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pytest_leakcheck", "leakcheck_incidents"}
     assert "pytest_leakcheck/py.typed" in names
     assert "leakcheck_incidents/pyav_loader/leaky.py" in names
-    assert {"pytest_leakcheck/page/page.html.jinja", "pytest_leakcheck/page/chart.css"} <= set(names)
+    assert {"pytest_leakcheck/report/html/page.html.jinja", "pytest_leakcheck/report/html/chart.css"} <= set(names)
     needs = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist")]
     assert sorted(need.split(">")[0] for need in needs if "extra ==" not in need) == ["psutil", "pytest"]
 

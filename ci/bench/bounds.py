@@ -16,11 +16,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.plan import Effort, Plan
-from pytest_leakcheck.resources import RESOURCES
-from pytest_leakcheck.result import RED, Result
-from pytest_leakcheck.runner import Repetition
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.judge.result import RED, Result
+from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.runner.repetition import Repetition
 
 BOUNDS: Final = range(4, 701)
 

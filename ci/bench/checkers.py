@@ -87,7 +87,7 @@ else:
 """
 
 _OURS_UNNAMED: Final = f"""
-from pytest_leakcheck.runner import Repetition
+from pytest_leakcheck.runner.repetition import Repetition
 
 Repetition._look_into = lambda self, panel: False
 {_OURS}"""
@@ -96,7 +96,7 @@ Repetition._look_into = lambda self, panel: False
 _OURS_BEST: Final = """
 import hosted
 import pytest
-from pytest_leakcheck.resources import RESOURCES
+from pytest_leakcheck.model.resources import RESOURCES
 
 @pytest.mark.leakcheck(resources=list(RESOURCES), warmup=hosted.WARM, max_time=60)
 def test_subject():

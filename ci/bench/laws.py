@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_leakcheck.bound import parse_bound
-from pytest_leakcheck.law import BORDER, Law
-from pytest_leakcheck.meter import Meter
-from pytest_leakcheck.scaling import judge_points
+from pytest_leakcheck.config.bounds import parse_bound
+from pytest_leakcheck.judge.complexity_law import BORDER, Law
+from pytest_leakcheck.judge.judge_scaling import judge_points
+from pytest_leakcheck.runner.peak_meter import Meter
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -28,13 +28,13 @@ from itertools import repeat
 from statistics import median
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.plan import ADAPTIVE, Effort, plan_test
+from pytest_leakcheck.config.plan import ADAPTIVE, Effort, plan_test
+from pytest_leakcheck.judge.growth import looks
+from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.heap import Heap
 from pytest_leakcheck.probes.objects import Blocks
-from pytest_leakcheck.ratchet import looks
-from pytest_leakcheck.result import RED
-from pytest_leakcheck.runner import Repetition
+from pytest_leakcheck.runner.repetition import Repetition
 
 HEAVY: Final = ("torch", "pandas", "numpy")
 LIMIT: Final = 10.0

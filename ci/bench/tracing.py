@@ -22,10 +22,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pytest_leakcheck.attribution.allocations import DEPTHS, Allocations
-from pytest_leakcheck.attribution.arrivals import Arrivals
-from pytest_leakcheck.attribution.calltree import CallTree
-from pytest_leakcheck.attribution.tracer import Listener, Tracer
+from pytest_leakcheck.attribution.tracing.allocations import DEPTHS, Allocations
+from pytest_leakcheck.attribution.tracing.arrivals import Arrivals
+from pytest_leakcheck.attribution.tracing.call_tree import CallTree
+from pytest_leakcheck.attribution.tracing.tracer import Listener, Tracer
 from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.probes.heap import Heap
 

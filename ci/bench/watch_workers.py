@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.watch.events import Began, Sample
+from pytest_leakcheck.watch.forecast import Outlook, first_to_end, outlooks
 from pytest_leakcheck.watch.history import History
 from pytest_leakcheck.watch.ledger import read_ledger
-from pytest_leakcheck.watch.outlook import Outlook, first_to_end, outlooks
-from pytest_leakcheck.watch.told import read_histories
-from pytest_leakcheck.watch.words import last_lines
+from pytest_leakcheck.watch.ledger_page import read_histories
+from pytest_leakcheck.watch.status_text import last_lines
 
 TRAINING: Final = Path(__file__).with_name("watched_training.py")
 LIMIT: Final = 1024

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_leakcheck.attribution.culprit import Culprit
-from pytest_leakcheck.attribution.identity import Held
-from pytest_leakcheck.resources import find_resource
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.resources import find_resource
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pytest_leakcheck.probes.rss import Rss
 
 __all__ = ["CATALOG", "Instrument", "NotInUse", "Unavailable", "open_instruments"]
 
-# Beside the process tree and the shared folders, which are read in a way of their own (`panel`). Objects first: what the
+# Beside the process tree and the shared folders, which are read in a way of their own (`runner.sampler`). Objects first: what the
 # other readings hand out is not yet alive when they are counted.
 CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
     "object": Objects,

@@ -10,7 +10,7 @@ from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.device import Device
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.probes.driver import ProcessMemory
+    from pytest_leakcheck.probes.gpu_driver import ProcessMemory
 
 _LIBRARIES: Final = ("torch", "tensorflow", "jax")
 
@@ -31,7 +31,7 @@ def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
     if found:
         return found
     if accounted and libraries:
-        from pytest_leakcheck.probes.accounted import accounts_of
+        from pytest_leakcheck.probes.accounted_tensors import accounts_of
 
         return accounts_of(libraries)
     raise NotInUse(_why_none(libraries, accounted=accounted))
@@ -74,7 +74,7 @@ class TorchDevice(Device):
                 some @ some
         torch.accelerator.synchronize(self._index)
         # Loaded only where there is a device.
-        from pytest_leakcheck.probes.driver import find_driver
+        from pytest_leakcheck.probes.gpu_driver import find_driver
 
         self._driver = find_driver(torch, self._index)
 

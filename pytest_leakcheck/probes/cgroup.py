@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.groups import MOUNT, memory_paths
+from pytest_leakcheck.probes.cgroups import MOUNT, memory_paths
 
 
 @dataclass(frozen=True, slots=True)

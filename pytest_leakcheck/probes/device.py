@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
+from pytest_leakcheck.model.device_state import State
+from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.resources import Kind
-from pytest_leakcheck.witness import State
 
 # From what is trusted most to what is trusted least.
 _KINDS: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated", "predicted")

@@ -1,6 +1,6 @@
 """Entries of folders that the whole machine shares: shared memory, and the temporary folder.
 
-A folder does not say who made an entry, and others use it too. What Python made in this process is known (`audit`), and
+A folder does not say who made an entry, and others use it too. What Python made in this process is known (`probes.audit_events`), and
 so is what this process has in use. What belongs to another user, or what another process has in use or has made (`fanotify`,
 where it may be asked), is that one's. Of the rest nobody knows. What arrives while the test rests is made by somebody else, and so, probably, is what else has a name of
 that kind: unless names of that kind come faster while the test runs than chance allows. That is not certain, so they are
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from math import exp, lgamma, log
 from typing import Final
 
-from pytest_leakcheck.probes.audit import MadeHere
+from pytest_leakcheck.probes.audit_events import MadeHere
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.fanotify import Children, Makers, is_here, is_stranger
+from pytest_leakcheck.probes.folder_users import used_by_others, used_here
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.probes.users import used_by_others, used_here
 
 # A listing that takes longer than 10 ms (30,000 entries do) may take half of the time at most, where others keep changing
 # the folder and nothing comes that counts.

@@ -144,7 +144,7 @@ def _fill_numpy_cache() -> None:
 
 
 def is_quiet() -> bool:
-    """Whether malloc counts a block as free as soon as it is freed: no thread's cache holds any (see `fresh`).
+    """Whether malloc counts a block as free as soon as it is freed: no thread's cache holds any (see `runner.processes.supervisor`).
 
     Tried rather than read from the environment, which says neither what the C library knows nor what it made of it.
     """

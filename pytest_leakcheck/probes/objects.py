@@ -34,7 +34,7 @@ class Blocks(Stateless):
     below 0.3 per iteration on clean loops of pandas and pyarrow, hence the tolerance. The interpreter's cache of attributes
     keeps up to 4,096 names, and fills by one per iteration for hundreds of them, so it is emptied before each reading.
     Cost: 6 us in a bare process, and it walks all pools: 60 us where torch and pandas are loaded, so it is read rarely
-    until it rises (`pace`).
+    until it rises (`runner.pacing`).
     Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc`` there are no blocks, and the heap sees it all.
     """
 

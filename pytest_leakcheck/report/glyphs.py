@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from pytest_leakcheck.resources import Kind
+from pytest_leakcheck.model.resources import Kind
 
 
 @dataclass(frozen=True, slots=True)

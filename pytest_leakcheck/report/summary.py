@@ -6,11 +6,11 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_leakcheck.finding import Finding
-from pytest_leakcheck.report.block import WIDTH, floor_text, headline, per
+from pytest_leakcheck.judge.conclude import Finding
+from pytest_leakcheck.model.resources import GAUGE_PREFIX
+from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
+from pytest_leakcheck.report.finding_text import WIDTH, floor_text, headline, per
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
-from pytest_leakcheck.resources import GAUGE_PREFIX
-from pytest_leakcheck.verdict import WORST_FIRST, Verdict
 
 
 def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:

@@ -11,11 +11,11 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from pytest_leakcheck.exits import CANNOT, INTERRUPTED, WRONG_USE
-from pytest_leakcheck.page.command import missing_for_page
-from pytest_leakcheck.repro.arm import Options, Run, run_arms
-from pytest_leakcheck.repro.difference import difference
-from pytest_leakcheck.repro.outcome import ArmResult, check_arm, is_red
+from pytest_leakcheck.exit_codes import CANNOT, INTERRUPTED, WRONG_USE
+from pytest_leakcheck.report_command import missing_for_page
+from pytest_leakcheck.repro.check import ArmResult, check_arm, is_red
+from pytest_leakcheck.repro.fix_diff import difference
+from pytest_leakcheck.repro.run_arm import Options, Run, run_arms
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
@@ -98,7 +98,7 @@ def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[In
     if given.iterations is not None and given.iterations < 1:
         raise WrongUse(f"--iterations {given.iterations}: at least 1")
     if given.ceiling:
-        from pytest_leakcheck.ceiling import CeilingError, read_option
+        from pytest_leakcheck.config.ceiling import CeilingError, read_option
 
         try:
             read_option(given.ceiling)
@@ -166,8 +166,8 @@ def _draw(incident: Incident, results: Sequence[ArmResult], diff: str, folder: P
     if missing := missing_for_page():
         print(f"no page: {missing}", file=file)
         return None
-    from pytest_leakcheck.page.render import write_page
-    from pytest_leakcheck.repro.picture import page_of_arms
+    from pytest_leakcheck.report.html.render import write_page
+    from pytest_leakcheck.repro.incident_page import page_of_arms
 
     html = write_page(page_of_arms(incident, results, diff), folder, incident.name)
     print(html, file=file)

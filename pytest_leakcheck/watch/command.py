@@ -14,15 +14,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from pytest_leakcheck.end_tree import end_tree
-from pytest_leakcheck.exits import CANNOT, WRONG_USE
-from pytest_leakcheck.report.json import check_writable
-from pytest_leakcheck.watch.following import Following, default_ledger
+from pytest_leakcheck.exit_codes import CANNOT, WRONG_USE
+from pytest_leakcheck.report.json_file import check_writable
+from pytest_leakcheck.runner.processes.end_tree import end_tree
+from pytest_leakcheck.watch.follower import Following, default_ledger
 from pytest_leakcheck.watch.ledger import Ledger
-from pytest_leakcheck.watch.steps import VARIABLE, make_board
-from pytest_leakcheck.watch.table import Lines, Screen, live_table
-from pytest_leakcheck.watch.tree import WatchError
-from pytest_leakcheck.watch.words import last_lines
+from pytest_leakcheck.watch.live_table import Lines, Screen, live_table
+from pytest_leakcheck.watch.process_tree import WatchError
+from pytest_leakcheck.watch.status_text import last_lines
+from pytest_leakcheck.watch.step_counter import VARIABLE, make_board
 
 # A shell's word for a command that was not found, and for one that may not be run.
 _NOT_FOUND: Final = 127

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pytest_leakcheck.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 
 SCHEMA: Final = 1
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from pytest_leakcheck.watch.following import Following, default_ledger
+from pytest_leakcheck.watch.follower import Following, default_ledger
 from pytest_leakcheck.watch.ledger import Ledger
-from pytest_leakcheck.watch.steps import watched_board
-from pytest_leakcheck.watch.words import last_lines
+from pytest_leakcheck.watch.status_text import last_lines
+from pytest_leakcheck.watch.step_counter import watched_board
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback

@@ -15,9 +15,9 @@ import pytest
 from cases.case import KINDS
 from cases.catalog import ARMS, CATALOG
 from projects import ROOT, UNNAMED, Outcome, Project
+from pytest_leakcheck.judge.result import RED
+from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.probes.fanotify import Makers
-from pytest_leakcheck.resources import RESOURCES
-from pytest_leakcheck.result import RED
 from sessions import ARMS_CONFTEST, ARMS_SESSION, HURRIED, REVERSED
 from verdict_rows import CULPRIT, by_parameter, compare, is_made_here, read, reduce
 

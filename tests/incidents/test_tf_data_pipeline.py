@@ -19,7 +19,7 @@ from leakcheck_incidents.tf_data_pipeline.memory import PAIR_BYTES, buffer_bytes
 from leakcheck_incidents.tf_data_pipeline.pairs import PAIRS_OF_SPLIT, draw, frame_pairs, resized
 from mutants import Mutant
 from projects import UNNAMED, Outcome, Project
-from pytest_leakcheck.units import parse_amount
+from pytest_leakcheck.model.units import parse_amount
 from shell import shell
 
 INCIDENT = INCIDENTS["tf_data_pipeline"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_leakcheck.probes.storages import StorageAccount
+from pytest_leakcheck.probes.torch_storages import StorageAccount
 
 # Of a step below: what its graph keeps. Linear, ReLU and linear give 32 x 64, 32 x 64 and 32 floats, the square
 # needs its input, and the mean is a number. The first layer's own output is not needed once the ReLU is there.

@@ -7,8 +7,8 @@ from __future__ import annotations
 import torch
 from torch.multiprocessing.reductions import shared_cache
 
-from pytest_leakcheck.attribution.bounded import BoundedOwners
-from pytest_leakcheck.attribution.kinds import kinds_of
+from pytest_leakcheck.attribution.heap.object_kinds import kinds_of
+from pytest_leakcheck.runner.bounded_caches import BoundedOwners
 
 
 def test_tensors_are_told_by_shape_type_and_place() -> None:

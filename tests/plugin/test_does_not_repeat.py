@@ -301,7 +301,7 @@ def test_the_timer_does_not_run_while_the_plugin_works(project: Project) -> None
         "conftest.py",
         """
         import time
-        from pytest_leakcheck.runner import Repetition
+        from pytest_leakcheck.runner.repetition import Repetition
 
         look = Repetition._look
 

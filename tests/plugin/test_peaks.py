@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from projects import Project
-from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.peaked import compare
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.plugin.scaling.peak_budget import compare
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 MIB = 1 << 20

@@ -9,9 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pages import full_page
-from pytest_leakcheck.page.picture import WIDTH, Line, fit, lay_out
-from pytest_leakcheck.page.render import render, render_svg, write_page
-from pytest_leakcheck.page.values import Arm, Chart, Curve, Page
+from pytest_leakcheck.report.html.charts import WIDTH, Line, fit, lay_out
+from pytest_leakcheck.report.html.render import render, render_svg, write_page
+from pytest_leakcheck.report.html.view_model import Arm, Chart, Curve, Page
 
 
 class Reader(HTMLParser):

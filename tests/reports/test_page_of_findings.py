@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from projects import HEAD, Project
-from pytest_leakcheck.page.findings import ReportError, page_of_findings
+from pytest_leakcheck.report.html.findings_page import ReportError, page_of_findings
 
 LEAKY = """
     @pytest.mark.fd_budget(0)

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
-from pytest_leakcheck.repro.arm import run_arms
 from pytest_leakcheck.repro.command import _read, add_parser
+from pytest_leakcheck.repro.run_arm import run_arms
 from shell import shell
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")

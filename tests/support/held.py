@@ -9,9 +9,9 @@ from typing import Any
 import leaks
 from hostile import Hostile
 from leaks import Step
-from pytest_leakcheck.attribution.census import Census, newcomers
-from pytest_leakcheck.attribution.holders import Holders, find_owners
-from pytest_leakcheck.attribution.owner import Owner
+from pytest_leakcheck.attribution.heap.census import Census, newcomers
+from pytest_leakcheck.attribution.heap.owners import Holders, find_owners
+from pytest_leakcheck.model.owner import Owner
 
 WARM = 12
 MORE = 8

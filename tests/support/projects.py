@@ -28,7 +28,7 @@ HEAD = """
 _INI = "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio"
 # A conftest for verdicts alone: no culprit is looked for, which takes longer than the verdict.
 UNNAMED = """
-    from pytest_leakcheck.runner import Repetition
+    from pytest_leakcheck.runner.repetition import Repetition
 
     Repetition._look_into = lambda self, panel: False
 """

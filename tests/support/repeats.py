@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pytest_leakcheck.budget import Budget
-from pytest_leakcheck.plan import Effort, Plan
-from pytest_leakcheck.result import Result
-from pytest_leakcheck.runner import Repetition
-from pytest_leakcheck.verdict import Verdict
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.runner.repetition import Repetition
 
 Work = Callable[[], object]
 

@@ -24,7 +24,7 @@ ARMS_SESSION: Final = """
 """
 # What is held for good is waited for in vain: a shorter time says the same.
 HURRIED: Final = """
-    from pytest_leakcheck import settling
+    from pytest_leakcheck.runner import settling
 
     def pytest_configure():
         assert settling._SETTLE > 0.3

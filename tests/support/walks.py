@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_leakcheck.budget import Budget, parse_budget
-from pytest_leakcheck.judge import Context, judge
-from pytest_leakcheck.plan import ADAPTIVE
-from pytest_leakcheck.ratchet import looks
-from pytest_leakcheck.series import Series
-from pytest_leakcheck.verdict import Verdict
+from pytest_leakcheck.config.budget import Budget, parse_budget
+from pytest_leakcheck.config.plan import ADAPTIVE
+from pytest_leakcheck.judge.growth import looks
+from pytest_leakcheck.judge.judge_series import Context, judge
+from pytest_leakcheck.model.recording import Series
+from pytest_leakcheck.model.verdict import Verdict
 
 
 def walk(

@@ -6,11 +6,11 @@ import sys
 import pytest
 
 import pytest_leakcheck
-from pytest_leakcheck import settling
-from pytest_leakcheck.budget import BudgetError
-from pytest_leakcheck.failure import LeakError
+from pytest_leakcheck.config.budget import BudgetError
 from pytest_leakcheck.measurement import measure
-from pytest_leakcheck.resources import RESOURCES
+from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.runner import settling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 

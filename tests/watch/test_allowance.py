@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_leakcheck.watch.allowance import Allowance
+from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Began
 from pytest_leakcheck.watch.history import History
-from pytest_leakcheck.watch.table import Table
+from pytest_leakcheck.watch.live_table import Table
 
 HISTORY = History(Began(0.0, 1, "a training", 1.0))
 

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from pytest_leakcheck.watch.events import Began, Came, Ended, Limits, News, Note, Reading, Sample
+from pytest_leakcheck.watch.forecast import first_to_end, outlook_of, outlooks
 from pytest_leakcheck.watch.history import History, Track
-from pytest_leakcheck.watch.outlook import first_to_end, outlook_of, outlooks
-from pytest_leakcheck.watch.words import duration, growth_text, last_lines, lines, new_lines, process_rows, rows
+from pytest_leakcheck.watch.status_text import duration, growth_text, last_lines, lines, new_lines, process_rows, rows
 
 BEGAN = Began(1000.0, 1, "python train.py", 1.0)
 

@@ -23,7 +23,7 @@ from pytest_leakcheck.watch.events import (
     to_json,
 )
 from pytest_leakcheck.watch.ledger import Ledger, LedgerError, read_ledger
-from pytest_leakcheck.watch.told import page_of_ledger, read_histories
+from pytest_leakcheck.watch.ledger_page import page_of_ledger, read_histories
 
 BEGAN = Began(1000.0, 42, "python train.py", 1.0)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.watch.told import read_histories
+from pytest_leakcheck.watch.ledger_page import read_histories
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
 

@@ -13,12 +13,12 @@ from typing import IO
 import psutil
 import pytest
 
-from pytest_leakcheck.watch import tree as tree_module
+from pytest_leakcheck.watch import process_tree as tree_module
+from pytest_leakcheck.watch.capacity import fd_limit
 from pytest_leakcheck.watch.events import Came, Note, Reading, Sample
-from pytest_leakcheck.watch.following import Following
-from pytest_leakcheck.watch.newcomers import REST, Newcomers
-from pytest_leakcheck.watch.room import fd_limit
-from pytest_leakcheck.watch.tree import Tree, WatchError
+from pytest_leakcheck.watch.follower import Following
+from pytest_leakcheck.watch.new_descriptors import REST, Newcomers
+from pytest_leakcheck.watch.process_tree import Tree, WatchError
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
 
@@ -217,7 +217,7 @@ def test_new_descriptors_are_grouped_by_target(puppet: Puppet) -> None:
 
 
 def test_of_ever_new_names_the_rest_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_leakcheck.watch import newcomers as module
+    from pytest_leakcheck.watch import new_descriptors as module
 
     told = {number: f"/tmp/{number}" for number in range(50)}
     monkeypatch.setattr(module, "open_targets", lambda _pid: {})

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from pytest_leakcheck.watch.history import History
-from pytest_leakcheck.watch.told import page_of_ledger, read_histories
+from pytest_leakcheck.watch.ledger_page import page_of_ledger, read_histories
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
 

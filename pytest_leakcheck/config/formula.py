@@ -1,0 +1,155 @@
+"""Parse a formula of a budget over an axis, such as ``max(64, world_size)`` or ``1.5 MiB * shards + 64 MiB``.
+
+Sizes with a unit become plain numbers, Python's own parser reads the rest, and every node must be on a short list:
+numbers, the name of the axis, ``+ - * //``, ``max()`` and ``min()``. The text is never evaluated as Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
+
+LONGEST: Final = 200
+# Sixteen numbers of less than 2**63 multiply to less than the largest float.
+_MAX_OPERANDS: Final = 16
+# A number with what is directly behind it, unless it is part of a name.
+_AMOUNT: Final = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)[ \t]*([^\W\d_]\w*)?", re.ASCII)
+_OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_FUNCTIONS: Final[dict[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min}
+
+
+class BoundError(ValueError):
+    """A bound that cannot be read; the message says what was seen, what is wrong with it, and what is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """A parsed formula.
+
+    Attributes:
+        text: The formula with every size as a number of bytes; two formulas with the same text are equal.
+    """
+
+    text: str
+    _tree: ast.expr = field(compare=False, repr=False)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a single number, the same at every size."""
+        return isinstance(self._tree, ast.Constant)
+
+    def at(self, size: int) -> float:
+        """Return its value at a size of 1 or more."""
+        return _evaluate(self._tree, size)
+
+
+def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
+    """Parse a formula.
+
+    Args:
+        text: The formula alone.
+        axis: The only name that it may use.
+        unit: Unit of the resource; sizes with a unit are for bytes only.
+        whole: The bound as it was written, for messages.
+
+    Raises:
+        BoundError: It has something that is not on the list, is too long, or may divide by 0.
+    """
+
+    def error(wrong: str) -> BoundError:
+        example = f"max(64, {axis})" if unit == "count" else f"1.5 MiB * {axis} + 64 MiB"
+        return BoundError(f"{shown(whole)} {wrong}; valid is, for example, {example!r}")
+
+    def number(match: re.Match[str]) -> str:
+        if match[2] and unit == "count":
+            raise error(f"has {match[0]!r}, and this resource is counted, in plain numbers")
+        try:
+            # Without a unit a number of bytes may have a fraction too: 1.5 times the axis.
+            value = float(match[1]) if "." in match[1] else int(match[1])
+            return repr(parse_rate(match[0] if match[2] else value, unit))
+        except ValueError as wrong:
+            raise error(f"has a number that cannot be read ({wrong})") from None
+
+    numbers = _AMOUNT.sub(number, text.strip())
+    try:
+        tree = ast.parse(numbers, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise error("cannot be parsed as a formula") from None
+    try:
+        operands = _count_operands(tree, axis)
+    except ValueError as wrong:
+        raise error(str(wrong)) from None
+    if operands > _MAX_OPERANDS:
+        raise error(f"has more than {_MAX_OPERANDS} numbers and names: write a shorter one")
+    return Formula(numbers, tree)
+
+
+def constant(value: int) -> Formula:
+    """Return the formula of a plain number."""
+    return Formula(str(value), ast.Constant(value))
+
+
+def shown(value: object) -> str:
+    """Return a value as a message quotes it, at a bounded length."""
+    # A text is shown whole where it may be; what else was given may be of any size, or have no `repr`.
+    if isinstance(value, str):
+        return repr(value) if len(value) <= LONGEST else repr(value[:30] + "...")
+    if isinstance(value, int | float):
+        return str(value) if -LARGEST <= value <= LARGEST else "a number beyond 2**63 - 1"
+    return f"a value of type {type(value).__name__}"
+
+
+def _count_operands(node: ast.expr, axis: str) -> int:
+    """Count the numbers and names.
+
+    Raises:
+        ValueError: A node is not on the list, or may be a division by 0.
+    """
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and value <= LARGEST:
+            return 1
+        case ast.Name(id=name):
+            if name != axis:
+                raise ValueError(f"has the name {name!r}: the only name is the axis, {axis!r}")
+            return 1
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            if isinstance(op, ast.FloorDiv) and not _is_positive(right):
+                raise ValueError("divides by what may be 0 or less at some size: divide by a number or the axis")
+            return _count_operands(left, axis) + _count_operands(right, axis)
+        case ast.Call(func=ast.Name(id="max" | "min"), args=[_, *_] as parts, keywords=[]):
+            return sum(_count_operands(part, axis) for part in parts)
+    raise ValueError(f"has {ast.unparse(node)!r}: a formula has numbers, {axis!r}, + - * //, max() and min()")
+
+
+def _is_positive(node: ast.expr) -> bool:
+    """Return whether it is surely above 0 at every size of 1 or more."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value > 0
+        case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
+            return _is_positive(left) and _is_positive(right)
+        case ast.Call(func=ast.Name(id=name), args=parts):
+            return (any if name == "max" else all)(_is_positive(part) for part in parts)
+    return isinstance(node, ast.Name)
+
+
+def _evaluate(node: ast.expr, size: int) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_evaluate(left, size), _evaluate(right, size))
+        case ast.Call(func=ast.Name(id=name), args=parts):
+            return _FUNCTIONS[name](_evaluate(part, size) for part in parts)
+    return size

@@ -1,0 +1,140 @@
+"""The mark ``scaling_budget`` in, a `Sweep` out: an axis, its sizes, and what each resource's peak is held to over them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pytest_leakcheck.config.bounds import Bound, parse_bound
+from pytest_leakcheck.config.formula import BoundError
+from pytest_leakcheck.config.markers import SCALING, Mark, MarkError, did_you_mean, is_budget, spelled
+from pytest_leakcheck.judge.judge_scaling import AxisError, check_axis
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
+from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
+
+VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
+_FIGURES: Final = ("total", "per_rank", "at_least")
+_FIXTURE: Final = "leakcheck"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What one figure of one resource is held to.
+
+    Attributes:
+        resource: A key of `RESOURCES`, or ``gauge:<name>``.
+        figure: Over the ranks of a world: the sum, the highest one, or the sum that must be reached.
+        bound: The law, slope or formula.
+    """
+
+    resource: str
+    figure: Figure
+    bound: Bound
+
+    def __str__(self) -> str:
+        # The sum needs no word: without ranks there is nothing else.
+        return str(self.bound) if self.figure == "total" else f"{self.figure.replace('_', ' ')} {self.bound}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One scaled test.
+
+    Attributes:
+        axis: The argument that takes the size.
+        sizes: Ascending, geometric.
+        aims: At least one.
+        engine: What starts a world of that many ranks; empty where the test does, or needs none.
+        reason: Why the budget is what it is.
+    """
+
+    axis: str
+    sizes: tuple[int, ...]
+    aims: tuple[Aim, ...]
+    engine: Engine = ""
+    reason: str = ""
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(aim.resource for aim in self.aims))
+
+
+def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
+    """Read the closest ``scaling_budget`` of a test.
+
+    Args:
+        marks: The test's marks, closest first.
+        arguments: What the test takes.
+
+    Raises:
+        MarkError: It cannot be read, or stands beside a mark that repeats the test.
+    """
+    marks = tuple(marks)
+    mark = next(one for one in marks if one.name == SCALING)
+    repeating = next((one.name for one in marks if one.name == "leakcheck" or is_budget(one.name)), "")
+    try:
+        return _sweep(mark, arguments, repeating)
+    except (AxisError, BoundError) as error:
+        raise MarkError(f"{spelled(mark)}: {error}. Valid: {VALID}") from None
+
+
+def _sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Sweep:
+    if repeating:
+        raise AxisError(f"stands beside {repeating}, which repeats one size: make it two tests")
+    if len(mark.args) != 2:
+        raise AxisError("takes the name of an axis and a list of sizes")
+    axis, given = mark.args
+    if not isinstance(axis, str) or not axis.isidentifier():
+        raise AxisError(f"{axis!r} is not the name of an argument")
+    if axis not in arguments:
+        raise AxisError(f"the test takes no argument {axis!r}: write def test_it({axis})")
+    sizes = check_axis(given)
+    options = dict(mark.kwargs)
+    engine, reason = options.pop("engine", None), options.pop("reason", "")
+    if engine not in (None, *ENGINES):
+        raise AxisError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}")
+    if not isinstance(reason, str):
+        raise BoundError(f"reason={reason!r} is not a text")
+    if not options:
+        raise BoundError("names no resource")
+    gauges = _FIXTURE in arguments
+    aims = [aim for name, value in options.items() for aim in _aims(name, value, axis, engine or "", gauges=gauges)]
+    return Sweep(axis, sizes, tuple(aims), cast("Engine", engine or ""), reason)
+
+
+def _aims(name: str, value: Any, axis: str, engine: str, *, gauges: bool) -> list[Aim]:
+    try:
+        resource = _resource(name, gauges=gauges)
+        figures: Mapping[str, Any] = value if isinstance(value, dict) else {"total": value}
+        _check_figures(resource, figures, engine)
+        unit = find_resource(resource).unit
+        return [
+            Aim(resource, cast("Figure", figure), parse_bound(text, axis, unit, lower=figure == "at_least"))
+            for figure, text in figures.items()
+        ]
+    except BoundError as error:
+        raise BoundError(f"{name}={value!r}: {error}") from None
+
+
+def _check_figures(resource: str, figures: Mapping[str, Any], engine: str) -> None:
+    unknown = [figure for figure in figures if figure not in _FIGURES]
+    if unknown or not figures:
+        raise BoundError(f"{[*figures]!r} is not a choice of {', '.join(map(repr, _FIGURES))}")
+    if "per_rank" in figures and not engine:
+        raise BoundError("'per_rank' needs ranks: name an engine")
+    if "per_rank" in figures and engine == "thread" and not find_resource(resource).of_test:
+        raise BoundError("'per_rank': threads share their process's memory and descriptors: hold the total to a bound")
+
+
+def _resource(name: str, *, gauges: bool) -> str:
+    measurable = [resource.name for resource in RESOURCES.values() if resource.peak]
+    if name in measurable:
+        return name
+    if name in RESOURCES:
+        raise BoundError(f"has no peak that can be followed; valid are {', '.join(measurable)}")
+    near = did_you_mean(name, measurable)
+    if gauges and not near:
+        return GAUGE_PREFIX + name
+    counter = f"a counter of your own needs the fixture: def test_it(leakcheck), leakcheck.gauge({name!r}, read)"
+    raise BoundError(f"no such resource.{near} Valid are {', '.join(measurable)}; {counter}")

@@ -1,0 +1,205 @@
+"""A `Result` in, a `Finding` out: the verdict on one test, the value that every report renders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.judge.complexity_law import Law
+from pytest_leakcheck.judge.growth import growth
+from pytest_leakcheck.judge.result import RED, Result
+from pytest_leakcheck.model.culprit import Culprit, fingerprint
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.resources import RESOURCES, find_resource
+from pytest_leakcheck.model.scaling_points import Scaled
+from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
+
+Colour: TypeAlias = Literal["green", "yellow", "red"]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A counter that moved and was not judged."""
+
+    resource: str
+    slope: float
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is said of one test.
+
+    Attributes:
+        test: The node id.
+        colour: ``red`` fails the test; ``yellow`` is shown and passes; ``green``.
+        verdict: The worst of all.
+        verdicts: All of them, in the order of judgement.
+        colours: What each verdict comes to, in the same order.
+        budgets: What was allowed, as text, by resource.
+        seen: Counters that rose and were not judged.
+        held: Survivors by resource.
+        recording: The readings.
+        reasons: The reasons that budgets give, by resource.
+        culprit: What is known of the cause of the worst verdict.
+        third_party: Why a red is none of those who are to blame (``--leakcheck-blame``); empty where that was not asked.
+        scaled: What it came to at each size, where it was run over an axis.
+        laws: The law that each verdict is about, in the order of the verdicts; None for one about something else.
+    """
+
+    test: str
+    colour: Colour
+    verdict: Verdict
+    verdicts: tuple[Verdict, ...]
+    colours: tuple[Colour, ...]
+    budgets: Mapping[str, str]
+    seen: tuple[Seen, ...]
+    held: Mapping[str, tuple[Held, ...]]
+    recording: Recording
+    reasons: Mapping[str, str]
+    culprit: Culprit | None = None
+    third_party: str = ""
+    scaled: Scaled | None = None
+    laws: tuple[Law | None, ...] = ()
+
+    @property
+    def law(self) -> Law | None:
+        """That of the worst verdict."""
+        return self.laws[self.verdicts.index(self.verdict)] if self.laws else None
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for the same cause in any test on any machine (`culprit.fingerprint`)."""
+        return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
+
+    @property
+    def missing(self) -> str:
+        """Which budgets of the user's could not be judged here, and why; a test must not pass on them."""
+        return "; ".join(
+            f"{one.resource}: {one.reason}" for one in self.verdicts if one.outcome == "unavailable" and one.explicit
+        )
+
+    def ended_by(self, reason: str) -> Finding:
+        """The same with what the process came to afterwards, which was on its way to that."""
+        worst = self.verdict.adding(f"then {reason}")
+        verdicts = tuple(worst if verdict == self.verdict else verdict for verdict in self.verdicts)
+        return replace(self, verdict=worst, verdicts=verdicts)
+
+
+def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", blame: tuple[str, ...] = ()) -> Finding:
+    """Judge a whole test by the verdicts on its resources.
+
+    Args:
+        result: What the repetition found.
+        fail_on: Outcomes that are red; ``unclosed`` and ``inconclusive`` only under an explicit budget.
+        missing: ``"fail"`` makes an absent instrument of an explicit budget red.
+        blame: Packages; growth is red only where a suspect frame is of one of them. Empty: of any.
+
+    Returns:
+        The finding. A test that was stopped before its start is ``inconclusive``.
+    """
+    verdicts = result.verdicts
+    if not verdicts:
+        names = [budget.resource for budget in result.plan.budgets] or [*RESOURCES]
+        missed = "a verdict" if result.recording.series else "the first reading"
+        reason = f"stopped after {result.recording.seconds:.1f} s, before {missed}"
+        verdicts = (Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time"),)
+    colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
+    culprit, third_party = result.culprit, ""
+    if blame and not _is_suspect(culprit, blame):
+        third_party = f"no frame that is under suspicion is of {', '.join(blame)}"
+        colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in RED}
+    worst = _worst(colours)
+    judged = {verdict.resource for verdict in verdicts}
+    return Finding(
+        test=result.plan.test,
+        colour=colours[worst],
+        verdict=worst,
+        verdicts=verdicts,
+        colours=tuple(colours[verdict] for verdict in verdicts),
+        budgets={budget.resource: str(budget) for budget in result.plan.budgets},
+        seen=_seen(result.recording, judged),
+        held=result.held,
+        recording=result.recording,
+        reasons={budget.resource: budget.reason for budget in result.plan.budgets if budget.reason},
+        culprit=culprit if culprit is not None and culprit.resource == worst.resource else None,
+        third_party=third_party if worst.outcome in RED else "",
+    )
+
+
+def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, and what is held against it
+    recording: Recording,
+    budgets: Mapping[str, str],
+    judged: Sequence[tuple[Verdict, Law | None]],
+    scaled: Scaled,
+    fail_on: tuple[str, ...],
+    missing: str = "skip",
+    reason: str = "",
+    culprits: Sequence[Culprit] = (),
+) -> Finding:
+    """Judge a test that was run over an axis.
+
+    Args:
+        recording: Of the test as a whole; those of its runs are in `scaled`.
+        budgets: What was allowed, as text, by resource.
+        judged: At least one verdict, with the law that it is about.
+        scaled: What it came to at each size.
+        fail_on: As in `conclude`.
+        missing: As in `conclude`.
+        reason: That of the budget.
+        culprits: What is known of causes, one per resource at most.
+    """
+    verdicts = tuple(verdict for verdict, _law in judged)
+    colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
+    worst = _worst(colours)
+    return Finding(
+        test=recording.test,
+        colour=colours[worst],
+        verdict=worst,
+        verdicts=verdicts,
+        colours=tuple(colours[verdict] for verdict in verdicts),
+        budgets=budgets,
+        seen=(),
+        held={},
+        recording=recording,
+        reasons=dict.fromkeys(budgets, reason) if reason else {},
+        culprit=next((one for one in culprits if one.resource == worst.resource and worst.outcome in RED), None),
+        scaled=scaled,
+        laws=tuple(law for _verdict, law in judged),
+    )
+
+
+def _worst(colours: Mapping[Verdict, Colour]) -> Verdict:
+    order = ("red", "yellow", "green")
+    return min(colours, key=lambda verdict: (order.index(colours[verdict]), WORST_FIRST.index(verdict.outcome)))
+
+
+def _colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:
+    if verdict.outcome == "ok":
+        return "green"
+    if verdict.outcome == "unavailable":
+        return "red" if missing == "fail" and verdict.explicit else "yellow"
+    if verdict.outcome in ("unclosed", "inconclusive") and not verdict.explicit:
+        return "yellow"
+    return "red" if verdict.outcome in fail_on else "yellow"
+
+
+def _is_suspect(culprit: Culprit | None, packages: tuple[str, ...]) -> bool:
+    from pytest_leakcheck.attribution.paths import touches
+
+    return touches(culprit.frames if culprit else (), packages)
+
+
+def _seen(recording: Recording, judged: set[str]) -> tuple[Seen, ...]:
+    found = []
+    for series in recording.series:
+        if series.resource in judged or series.iterations < 2:
+            continue
+        resource = find_resource(series.resource)
+        grown = growth(series.readings, resource.tolerance, exact=resource.scarce)
+        level = series.readings[-1] - series.readings[0]
+        if grown.state != "flat" and level > resource.slack and grown.slope > 0:
+            found.append(Seen(series.resource, grown.slope, level))
+    return tuple(found)

@@ -1,0 +1,133 @@
+"""The near side of an isolated test: starts a process for one item, and logs the reports that come back as if made here.
+
+What downstream sees is what an in-process run shows: a skip, an xfail, the test's own failure, subtests, captured
+output, a `LeakError`. A process that dies, hangs or does not find the test is a failed report that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.result import Result, describe_environment
+from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.isolation.dispatch import START_UP, report_of, send, tear_down, warn
+from pytest_leakcheck.plugin.repeat import FINDINGS, PLAN
+from pytest_leakcheck.plugin.replay import attach
+from pytest_leakcheck.plugin.session import glyphs_of
+from pytest_leakcheck.probes.cgroup import MemoryGroup
+from pytest_leakcheck.report.finding_text import block
+from pytest_leakcheck.runner.processes import supervisor
+
+
+def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> None:
+    """Run one item in a process of its own, and log what comes back; skipped with the reason where that cannot be."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    why_not = supervisor.unsupported()
+    if why_not:
+        _skip(item, nextitem, plan, settings, why_not)
+    else:
+        _run(item, nextitem, plan, settings)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _skip(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings, why_not: str) -> None:
+    verdicts = tuple(Verdict(budget.resource, "unavailable", reason=why_not) for budget in plan.budgets)
+    recording = Recording(plan.test, (), environment=describe_environment())
+    item.stash[PLAN] = plan
+    item.stash[FINDINGS] = [conclude(Result(plan, recording, verdicts, {}), settings.fail_on, settings.missing)]
+    runtestprotocol(item, nextitem=nextitem)
+
+
+def _run(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> None:
+    step = 2 * plan.effort.max_time + START_UP
+    answer = send(item, supervisor.Patience(step, step))
+    ended, (told,) = answer.ended, answer.told
+    killed = _leave_groups(value for kind, value in told if kind == "group")
+    reports = [report_of(item, value) for kind, value in told if kind == "report"]
+    for value in (value for kind, value in told if kind == "warning"):
+        warn(item, value)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
+    if "teardown" not in phases:
+        rest = [one for one in told if one[0] not in ("report", "warning", "done", "group")]
+        finding = _lost(plan, replace(ended, killed_for_memory=killed), rest, settings)
+        collected = [value for kind, value in rest if kind == "not collected"]
+        _log_lost(item, finding, "\n".join(collected) or ("" if rest else ended.said).strip(), phases)
+    tear_down(item, nextitem, log="teardown" not in phases)
+
+
+def _log_lost(item: pytest.Item, finding: Finding, said: str, phases: Sequence[str]) -> None:
+    text = block(finding, glyphs_of(item.config))
+
+    def fail() -> None:
+        if finding.recording.stopped == "lost":
+            pytest.fail(text, pytrace=False)
+        raise LeakError(text)
+
+    call = pytest.CallInfo.from_call(fail, when="teardown" if "call" in phases else "call")
+    # Not by the hook: plugins that wrap it have seen no set-up of this item here.
+    report = pytest.TestReport.from_item_and_call(item, call)
+    attach(report, [finding])
+    if said:
+        report.sections.append(("Captured stderr of its process", said))
+    item.ihook.pytest_runtest_logreport(report=report)
+
+
+def _leave_groups(groups: Iterable[str]) -> bool:
+    """Remove the cgroups that a test was run in. Returns whether the kernel has ended a process in one for want of memory."""
+    killed = False
+    for path in groups:
+        group = MemoryGroup(Path(path))
+        killed |= group.kills > 0
+        group.remove()
+    return killed
+
+
+def _under(plan: Plan) -> str:
+    return f", under a ceiling of {plan.ceiling}" if plan.ceiling.sizes else ""
+
+
+def _lost(plan: Plan, ended: supervisor.Ended, told: Sequence[tuple[str, Any]], settings: Settings) -> Finding:
+    """The finding on a test whose process ended without a verdict; red in any case."""
+    known = next((decode(Finding, value) for kind, value in told if kind == "so far"), None)
+    if known is not None:
+        return known.ended_by(f"{ended.reason}{_under(plan)}")
+    kinds = {kind for kind, _value in told}
+    advice = "what the process wrote last is below; run the test by itself to see more"
+    if ended.hung:
+        advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * plan.effort.max_time:g}"
+    reason = f"{ended.reason}{_under(plan)}"
+    if "not collected" in kinds:
+        reason = "could not be collected in a process of its own"
+        advice = "its file must be importable in a fresh process: what that said is below"
+    elif "missing" in kinds:
+        reason = "not found again by a process of its own"
+        advice = (
+            "the test file makes an id that differs from one collection to the next (of a time, an address, a random "
+            "number?): give its parameters fixed ids, or measure it without isolate"
+        )
+    first = plan.budgets[0].resource
+    count = max(0, ended.iteration - 1)
+    verdict = Verdict(first, "inconclusive", iterations=count, reason=reason, advice=advice)
+    recording = Recording(
+        plan.test,
+        (),
+        warmup=plan.effort.warmup,
+        seconds=round(ended.seconds, 6),
+        stopped="lost",
+        environment={**describe_environment(), "isolated": "ended without a verdict"},
+    )
+    return conclude(Result(plan, recording, (verdict,), {}), (*settings.fail_on, "inconclusive"))

@@ -1,0 +1,327 @@
+"""Repeats an item through pytest's own protocol: set-up, call and tear-down each time, then one last, logged run.
+
+The iterations are silent and are read after their tear-down, so that what a fixture leaves behind counts. The verdict is
+known before the logged run, and is raised in that run's call phase: every reader downstream (short summary, JUnit,
+annotations, xdist) sees an ordinary failed test whose first line is the finding.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Final
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from pytest_leakcheck.config.markers import SCALING, MarkError, read_marks
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.result import RED, Result
+from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.plugin import replay
+from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.fork_guard import Origin
+from pytest_leakcheck.plugin.hypothesis_examples import Examples
+from pytest_leakcheck.plugin.residue import Residue
+from pytest_leakcheck.plugin.session import SessionReport, glyphs_of
+from pytest_leakcheck.plugin.timeout import Timer, TimerWatch, within_timeout
+from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder
+from pytest_leakcheck.probes.processes import thread_ids
+from pytest_leakcheck.probes.resource_limits import room_for_descriptors
+from pytest_leakcheck.report.finding_text import block
+from pytest_leakcheck.runner.gauges import Gauges
+from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
+from pytest_leakcheck.runner.repetition import Repetition
+
+PLAN: Final = pytest.StashKey[Plan]()
+FINDINGS: Final = pytest.StashKey[list[Finding]]()
+# On the config of a process that was started for one test: what the report should say of it.
+PROCESS: Final = pytest.StashKey[Mapping[str, str]]()
+# The same: the command line of the session that it belongs to.
+ARGUMENTS: Final = pytest.StashKey[tuple[str, ...]]()
+# The process that the item is measured in: a child that the test has forked is to leave.
+_ORIGIN: Final = pytest.StashKey[Origin]()
+REPEATING: Final = pytest.StashKey["Iteration"]()
+# Seconds that all runs but the last have taken.
+_REPEATED: Final = pytest.StashKey[float]()
+
+
+class Iteration:
+    """What is known of the inner run under way."""
+
+    def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:
+        self.residue = residue
+        self.repetition = repetition
+        self.gauges = gauges
+        self.count = 0
+        self.error: BaseException | None = None
+
+
+def register(config: pytest.Config, settings: Settings) -> None:
+    """Switch measuring on for this session."""
+    if settings.vram == "accounted":
+        from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
+
+        account_for_tensors()
+        config.add_cleanup(remove_probes)
+    if PROCESS not in config.stash:
+        if is_worker(config):
+            use_own_folder(config)
+        else:
+            remove_stale(time.time())
+    config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
+    config.pluginmanager.register(RepeatingProtocol(settings), "leakcheck-protocol")
+    config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
+    if PROCESS not in config.stash:
+        from pytest_leakcheck.plugin.isolation.hook import IsolatingProtocol
+
+        config.pluginmanager.register(IsolatingProtocol(settings), "leakcheck-isolate")
+
+
+class RepeatingProtocol:
+    """The hooks that repeat and judge; registered only with ``--leakcheck``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._subtests: list[pytest.TestReport] = []
+        self._threads = thread_ids()
+        self._left: dict[str, str] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """A mark that cannot be read is an error of collection: that is reported alike with and without xdist."""
+        report = yield
+        wrong = self._plan_items(collector.config, report.result or ())
+        if wrong:
+            report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []
+        return report
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Once more, for marks that a conftest has added since."""
+        wrong = self._plan_items(config, items)
+        if wrong:
+            raise pytest.UsageError(*wrong)
+
+    def _plan_items(self, config: pytest.Config, nodes: Iterable[object]) -> list[str]:
+        # A debugger in the middle of a repetition would be a surprise: one run, no verdict.
+        once = config.getoption("usepdb") or config.getoption("trace") or config.getoption("setuponly")
+        wrong: list[str] = []
+        for item in nodes:
+            if not isinstance(item, pytest.Item):
+                continue
+            try:
+                if not once and item.get_closest_marker(SCALING) is not None:
+                    self._plan_sizes(item)
+                    continue
+                loops = "leakcheck" in getattr(item, "fixturenames", ())
+                plan = read_marks(item.nodeid, item.iter_markers(), self._settings, loops=loops)
+            except MarkError as error:
+                wrong.append(f"{item.nodeid}: {error}")
+            else:
+                if plan is not None and not once:
+                    item.stash[PLAN] = within_timeout(item, plan)
+        return wrong
+
+    def _plan_sizes(self, item: pytest.Item) -> None:
+        """Loaded only where a test is run over an axis, and not in the process that runs one size of it."""
+        if PROCESS in item.config.stash:
+            return
+        from pytest_leakcheck.plugin.scaling.scaled_item import ScaledProtocol, plan_sizes
+
+        plan_sizes(item)
+        if not item.config.pluginmanager.hasplugin("leakcheck-scaled"):
+            item.config.pluginmanager.register(ScaledProtocol(self._settings), "leakcheck-scaled")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        plan = item.stash.get(PLAN, None)
+        if plan is None:
+            return None
+        origin = item.stash[_ORIGIN] = Origin()
+        examples = Examples(item)
+        try:
+            self._run(item, nextitem, plan, examples)
+        except BaseException:
+            origin.leave_elsewhere(1)
+            raise
+        finally:
+            examples.put_back()
+        return True
+
+    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            # What is collected without having been closed is the finding, not a failure of an iteration: under
+            # `-W error` the warning would be raised in the next one. The logged run has the filters as they are.
+            warnings.simplefilter("ignore", ResourceWarning)
+            result, first_run = self._repeat(item, plan, examples)
+        if result is not None:
+            if any(budget.peak is not None for budget in plan.budgets):
+                from pytest_leakcheck.plugin.scaling.peak_budget import judge_peaks
+
+                result = judge_peaks(item, result, self._settings)
+            finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
+            item.stash[FINDINGS] = [finding]
+            item.stash[_REPEATED] = time.perf_counter() - began
+            item.user_properties += [
+                (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
+                for verdict in finding.verdicts
+            ]
+            if first_run is not None:
+                with room_for_descriptors():
+                    first_run = replay.with_finding(item, first_run, finding, item.stash[_REPEATED])
+        Timer(item).start_last()
+        if first_run is not None:
+            replay.log(item, nextitem, first_run)
+        else:
+            examples.fix()
+            with room_for_descriptors():
+                runtestprotocol(item, nextitem=nextitem)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    @pytest.hookimpl
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """After every test, judged or not: what still runs is its doing, and must not be the next one's."""
+        now = thread_ids()
+        self._left |= dict.fromkeys(now - self._threads, nodeid)
+        self._threads = now
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """In the logged run, in place of the body where the verdict says so."""
+        if REPEATING in item.stash or PLAN not in item.stash:
+            return
+        for finding in item.stash.get(FINDINGS, []):
+            if finding.colour == "red":
+                raise LeakError(block(finding, glyphs_of(item.config)))
+            if finding.missing:
+                pytest.skip(finding.missing)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        if REPEATING in item.stash:
+            item.stash[REPEATING].gauges.read()
+            item.stash[REPEATING].residue.before_teardown()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        if _ORIGIN in item.stash:
+            item.stash[_ORIGIN].leave_elsewhere(int(call.excinfo is not None))
+        report = yield
+        if REPEATING in item.stash:
+            report.leakcheck_silent = True  # type: ignore[attr-defined]
+            # `call.excinfo`, never `report.outcome`: under xfail(strict) a passing inner run is reported as failed.
+            if call.excinfo is not None:
+                item.stash[REPEATING].error = call.excinfo.value
+        elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
+            replay.attach(report, item.stash[FINDINGS])
+            # Not of the last run alone: ``--durations`` and JUnit are asked where the time of a session goes.
+            report.duration += item.stash.get(_REPEATED, 0.0)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Subtests report as they end, in every repetition; those of the first are wanted again if one failed."""
+        if isinstance(report, pytest.SubtestReport) and getattr(report, "leakcheck_silent", False):
+            self._subtests.append(report)
+
+    def _repeat(
+        self, item: pytest.Item, plan: Plan, examples: Examples
+    ) -> tuple[Result | None, list[pytest.TestReport] | None]:
+        """Run the silent iterations.
+
+        Returns:
+            The result, or None for a test that fails, skips or is expected to fail: it gets no verdict. Then what is to
+            be logged in place of a last run: the reports of the very first iteration, where that did not pass, or where
+            it passed and a later one did not.
+        """
+        timer = Timer(item)
+        timer.stop()
+        residue = Residue(item)
+        repetition = Repetition(plan, left=self._left, drives_on=True)
+        first_run = replay.FirstRun(item, warmup=plan.effort.warmup)
+        iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
+        try:
+            repetition.begin()
+            tell = _Telling(item, repetition, self._settings)
+            while True:
+                iteration.count += 1
+                self._subtests.clear()
+                timer.start()
+                reports = _run_silently(item)
+                timer.stop()
+                error, iteration.error = iteration.error, None
+                failed = error is not None or residue.failed_subtests()
+                if failed and iteration.count == 1:
+                    repetition.end("failed")
+                    return None, [*self._subtests, *reports]
+                residue.put_back()
+                examples.fix()
+                if iteration.count == 1:
+                    first_run.keep([*self._subtests, *reports])
+                    repetition.follow(*iteration.gauges.seal())
+                if failed and (error is None or not repetition.failed(error)):
+                    result = repetition.end("failed", error)
+                    if any(verdict.outcome in RED for verdict in result.verdicts):
+                        return result, None
+                    return _does_not_repeat(result, iteration.count, error), first_run.take()
+                del reports
+                if not failed and not repetition.iteration_done():
+                    return repetition.end(), None
+                tell.so_far()
+        except BaseException:
+            repetition.end("interrupted")
+            raise
+        finally:
+            self._subtests.clear()
+            del item.stash[REPEATING]
+
+
+class _Telling:
+    """Tells the session, from the process of its own that a test under a ceiling has, what it may not live to tell."""
+
+    def __init__(self, item: pytest.Item, repetition: Repetition, settings: Settings) -> None:
+        self._child: Any = (
+            item.config.pluginmanager.getplugin("leakcheck-child") if PROCESS in item.config.stash else None
+        )
+        self._repetition, self._settings = repetition, settings
+        if self._child is not None and repetition.group is not None:
+            self._child.write("group", str(repetition.group))
+
+    def so_far(self) -> None:
+        if self._child is None or (result := self._repetition.so_far()) is None:
+            return
+        finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
+        self._child.write("so far", encode(finding))
+        self._child = None
+
+
+def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
+    # Recorded and thrown away: pytest's own record, around the whole protocol, would keep every repetition's warnings.
+    with warnings.catch_warnings(record=True):
+        return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+
+
+def _does_not_repeat(result: Result, count: int, error: BaseException | None) -> Result:
+    """A test that passed once and then failed, and not because what it leaks ran out: that is no verdict."""
+    what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
+    first = result.plan.budgets[0]
+    verdict = Verdict(
+        first.resource,
+        "inconclusive",
+        iterations=count - 1,
+        reason=f"does not repeat: iteration {count} ended with {what}",
+        advice="a test is judged by repetition: let it leave the state that it found",
+        explicit=first.explicit,
+    )
+    return Result(result.plan, result.recording, (verdict,), result.held)

@@ -1,0 +1,163 @@
+"""The far side of a test at one size: runs its body once, in this process or as one rank of a world, and takes the peaks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck.config.markers import SCALING
+from pytest_leakcheck.judge.result import describe_environment
+from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.scaling_points import EXACT, Sizing
+from pytest_leakcheck.plugin.fixture import Inert
+from pytest_leakcheck.plugin.fork_guard import Origin
+from pytest_leakcheck.runner.peak_meter import Meter
+from pytest_leakcheck.runner.processes.supervisor import Board
+
+_ALONE: Final = "leakcheck-alone"
+METER: Final = pytest.StashKey[Meter]()
+
+
+class SizedProtocol:
+    """The hooks in a process that was started for one size."""
+
+    def __init__(self, sizing: Sizing, board: Board, write: Callable[[str, Any], None]) -> None:
+        """
+        Args:
+            sizing: The size, and what is wanted.
+            board: Told when the body begins and ends.
+            write: Sends a pair of kind and value to the near side.
+        """
+        self._sizing = sizing
+        self._board = board
+        self._write = write
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        with _process_group() if self._sizing.engine == "gloo" else contextlib.nullcontext():
+            return (yield)
+
+    # The innermost of all, so that no other plugin's work is in between.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        meter = item.config.stash[METER] = Meter(self._sizing.resources, self._sizing.naming)
+        if self._sizing.engine == "thread" and isinstance(item, pytest.Function):
+            item.obj = _in_threads(item.obj, self._sizing.size)
+        self._board.iteration += 1
+        origin = Origin()
+        meter.begin()
+        try:
+            result = yield
+        finally:
+            origin.leave_elsewhere(int(sys.exc_info()[0] is not None))
+            series, peaks, phases = meter.end()
+            self._board.iteration += 1
+            del item.config.stash[METER]
+        recording = Recording(
+            item.nodeid,
+            series,
+            stopped="iterations",
+            unavailable=meter.unavailable,
+            environment={**describe_environment(meter.device), **({EXACT: "between two calls"} if meter.exact else {})},
+            peaks=peaks,
+            phases=phases,
+        )
+        self._write("recording", encode(recording))
+        for culprit in meter.culprits():
+            self._write("culprit", encode(culprit))
+        return result
+
+
+class Sized(Inert):
+    """The fixture ``leakcheck`` in such a process: gauges and checkpoints are taken, loops run one step."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @property
+    def rank(self) -> int:
+        return int(getattr(_RANKS, "number", os.environ.get("RANK", "0")))
+
+    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:  # noqa: ARG002 - of other forms
+        meter = self._config.stash.get(METER, None)
+        if meter is None:
+            raise RuntimeError(f"leakcheck.gauge({name!r}) outside of the test: call it in the test's own body")
+        meter.gauge(name, read, getattr(_RANKS, "number", None))
+
+    def checkpoint(self, label: str) -> None:
+        meter = self._config.stash.get(METER, None)
+        if meter is not None:
+            meter.checkpoint(label)
+
+
+_RANKS: Final = threading.local()
+
+
+def _in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
+    """The body in so many threads at once; the first of them that failed is what the test fails with."""
+
+    def run(**arguments: object) -> None:
+        failures: list[tuple[int, BaseException]] = []
+
+        def rank(number: int) -> None:
+            _RANKS.number = number
+            try:
+                body(**arguments)
+            except BaseException as error:  # noqa: BLE001 - it is raised below, in the test's own thread
+                failures.append((number, error))
+
+        threads = [
+            threading.Thread(target=rank, args=(number,), name=f"rank-{number}", daemon=True) for number in range(count)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for number, error in failures[:1]:
+            # From Python 3.11 on.
+            if hasattr(error, "add_note"):
+                error.add_note(f"in rank {number} of {count} threads")
+            raise error
+
+    return run
+
+
+@contextlib.contextmanager
+def _process_group(**alone: Any) -> Iterator[None]:
+    """Join the group of all ranks over gloo. A rank that fails leaves it without a word, so that it does not wait."""
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", **alone)
+    yield
+    # Where the test has ended well everywhere, this ends at once; where not, the process ends with it.
+    with contextlib.suppress(Exception):
+        dist.destroy_process_group()
+
+
+class _Alone:
+    """In a plain run, where no launcher starts ranks: a group of one, so that collective operations work as well."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        mark = item.get_closest_marker(SCALING)
+        if mark is None or mark.kwargs.get("engine") != "gloo":
+            return (yield)
+        with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
+            meeting = Path(folder, "meeting").as_uri()
+            with _process_group(init_method=meeting, rank=0, world_size=1):
+                return (yield)
+
+
+def stand_alone(config: pytest.Config) -> None:
+    """Have tests of ranks run in a group of one, in this process."""
+    if not config.pluginmanager.hasplugin(_ALONE):
+        config.pluginmanager.register(_Alone(), _ALONE)

@@ -1,0 +1,123 @@
+"""The session's report: findings arrive on test reports (from xdist workers too), and leave as summary and JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.judge.conclude import Finding
+from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.report import json_file as json_report
+from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
+from pytest_leakcheck.report.summary import first_line, summary_lines
+
+_MARKUP: Mapping[str, dict[str, bool]] = {
+    "red": {"red": True},
+    "yellow": {"yellow": True},
+    "green": {"green": True},
+    "dim": {"light": True},
+}
+
+
+# On the config of a process that was started for one test: the encoding of the session's terminal.
+ENCODING: Final = pytest.StashKey[str]()
+
+
+def encoding_of(config: pytest.Config) -> str:
+    """That of the session's terminal; a worker is told by its controller, and an isolated test by its session."""
+    if ENCODING in config.stash:
+        return config.stash[ENCODING]
+    if xdist.is_worker(config):
+        return xdist.told_encoding(config) or "ascii"
+    if not config.pluginmanager.hasplugin("terminalreporter"):
+        return "ascii"
+    return getattr(config.get_terminal_writer()._file, "encoding", None) or "ascii"
+
+
+def glyphs_of(config: pytest.Config) -> Glyphs:
+    """What the terminal of the session can show."""
+    return glyphs_for(encoding_of(config))
+
+
+class SessionReport:
+    """The hooks that gather and print; registered only with ``--leakcheck``."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """
+        Raises:
+            pytest.UsageError: The JSON report cannot be written where it should go.
+        """
+        self._settings = settings
+        self._findings: list[Finding] = []
+        self._began = time.perf_counter()
+        self._json: Path | None = None
+        self._not_written = ""
+        if not xdist.is_worker(config) and settings.json:
+            self._json = Path(config.invocation_params.dir, settings.json)
+            wrong = json_report.check_writable(self._json)
+            if wrong:
+                raise pytest.UsageError(
+                    f"--leakcheck-json={settings.json} (command line): {wrong}; name a file in a folder that can be written"
+                )
+        if config.pluginmanager.hasplugin("xdist") and not xdist.is_worker(config):
+            config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")
+
+    def pytest_report_header(self) -> str:
+        effort = f"{self._settings.iterations} iterations" if self._settings.iterations else "adaptive"
+        return f"leakcheck: {effort}, at most {self._settings.max_time:g} s per test"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if isinstance(report, pytest.SubtestReport):
+            return
+        for data in cast("list[dict[str, Any]]", getattr(report, "leakcheck", ())):
+            self._findings.append(decode(Finding, data))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
+        if isinstance(report, pytest.SubtestReport):
+            # Subtests report as they end, in every repetition: shown once.
+            return ("", "", "") if getattr(report, "leakcheck_silent", False) else None
+        found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
+        leaks = any(data["colour"] == "red" and data["recording"]["stopped"] != "lost" for data in found)
+        if report.when == "call" and report.failed and leaks:
+            return "failed", "L", "LEAK"
+        return None
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        if not self._findings and not self._json:
+            return
+        quiet = config.get_verbosity() < 0
+        wanted = "all" if config.get_verbosity() > 0 else self._settings.summary
+        glyphs = glyphs_of(config)
+        headline = first_line(self._findings, time.perf_counter() - self._began, glyphs)
+        if terminalreporter.no_summary:
+            terminalreporter.write_line(f"leakcheck: {headline}")
+        else:
+            if not quiet:
+                terminalreporter.section("leakcheck")
+            terminalreporter.write_line(headline)
+            for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
+                terminalreporter.write_line(line, **_MARKUP[colour])
+        if self._not_written:
+            terminalreporter.write_line(f"leakcheck: {self._not_written}", red=True)
+        elif self._json and not quiet:
+            terminalreporter.write_line(f"leakcheck: wrote {self._json}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self._json:
+            return
+        try:
+            json_report.write(self._json, self._findings)
+        except OSError as error:
+            self._not_written = f"could not write {self._json}: {error.strerror or error}"
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -1,0 +1,60 @@
+"""Where this process would die: the limits that growth runs into."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from pytest_leakcheck.probes.cgroups import groups_of
+from pytest_leakcheck.probes.mapped import PAGE
+
+_ROOM: Final = 64
+
+
+def read_limits() -> dict[str, int]:
+    """The limit of ``fd`` (RLIMIT_NOFILE, soft) and of ``heap`` and ``rss`` (the smaller of cgroup and machine memory).
+
+    A resource whose limit is unknown or infinite is left out.
+    """
+    limits: dict[str, int] = {}
+    with contextlib.suppress(ImportError, OSError):
+        import resource
+
+        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            limits["fd"] = soft
+    memory = [size for size in (_machine_memory(), *(group.limit for group in groups_of())) if size]
+    if memory:
+        limits["heap"] = limits["rss"] = min(memory)
+    return limits
+
+
+def _machine_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * PAGE
+    except (ValueError, OSError, AttributeError):
+        return 0
+
+
+@contextlib.contextmanager
+def room_for_descriptors() -> Iterator[None]:
+    """A leak may have used up every descriptor; to look into that, and to say so, takes a few."""
+    try:
+        import resource
+    except ImportError:
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        # Without opening it. There may be more than are allowed, where the limit was set later.
+        held = os.stat("/proc/self/fd").st_size
+    except OSError:
+        held = 0
+    raised = max(soft, held) + _ROOM
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

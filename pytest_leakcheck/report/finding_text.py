@@ -1,0 +1,223 @@
+"""One finding as the block that a person reads under a failed test: 80 columns, first line at most 60."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from itertools import chain, repeat
+from typing import Final
+
+from pytest_leakcheck.judge.conclude import Finding
+from pytest_leakcheck.model.resources import CHILDREN, find_resource
+from pytest_leakcheck.model.units import format_amount, format_rate
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.report import culprit_text
+from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline, with_kind
+
+WIDTH: Final = 80
+_HEADLINE: Final = 60
+_LABEL: Final = 13
+_TEXT: Final = WIDTH - 2 - _LABEL
+_MOST_HELD: Final = 9
+# A limit that is reached after so many iterations is no consequence that anybody lives to see.
+_FAR: Final = 10_000_000
+
+
+def headline(finding: Finding, glyphs: Glyphs) -> str:
+    """The one line that the short summary, JUnit and annotations show: number first, no class words."""
+    verdict = finding.verdict
+    budget = finding.budgets.get(verdict.resource, "")
+    if finding.recording.stopped == "lost":
+        return _cut(verdict.reason, glyphs)
+    if finding.scaled is not None:
+        from pytest_leakcheck.report import scaling_text
+
+        return _cut(scaling_text.headline(finding, glyphs), glyphs)
+    name = with_kind(verdict.resource, verdict.kind)
+    head = f"{name} {_measure(verdict)}"
+    if verdict.slope:
+        head += f" {glyphs.times} {verdict.iterations}"
+    if verdict.outcome == "ok":
+        return _cut(f"{name} ok {glyphs.times} {verdict.iterations} (budget {budget})", glyphs)
+    if verdict.outcome in ("inconclusive", "unavailable"):
+        return _cut(f"{name} {verdict.outcome}: {verdict.reason}", glyphs)
+    line = f"{head} (budget {budget})"
+    held = finding.held.get(verdict.resource, ())
+    if finding.culprit is not None and (site := culprit_text.headline(finding.culprit)):
+        return _cut(f"{line} {glyphs.dash} {site}", glyphs)
+    if held:
+        name = held[0].what.rpartition("/")[2]
+        more = f" + {len(held) - 1} more" if len(held) > 1 else ""
+        line += f" {glyphs.dash} {held[0].count} {glyphs.times} {name}"
+        line = _cut(line, glyphs, _HEADLINE - len(more)) + more
+    return _cut(line, glyphs)
+
+
+def _cut(line: str, glyphs: Glyphs, width: int = _HEADLINE) -> str:
+    return line if len(line) <= width else line[: width - 1] + glyphs.dots
+
+
+def _measure(verdict: Verdict) -> str:
+    unit = find_resource(verdict.resource).unit
+    if verdict.peak:
+        return f"peak +{format_amount(verdict.level, unit)}"
+    if verdict.outcome == "unclosed":
+        return f"{format_rate(verdict.slope, unit)} unclosed"
+    if verdict.outcome == "over_budget" and not verdict.slope:
+        return f"+{format_amount(verdict.level, unit)}"
+    return format_rate(verdict.slope, unit)
+
+
+def block(finding: Finding, glyphs: Glyphs) -> str:
+    """The whole report of one finding, without colour (it travels to JUnit and other readers)."""
+    lines = [headline(finding, glyphs), ""]
+    for label, text in _rows(finding, glyphs):
+        for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
+            lines.append(f"  {first:<{_LABEL}}{piece}".rstrip())
+    # Never cut or wrapped: it is there to be copied. What is no node id was measured by a script.
+    isolated = " --leakcheck-isolate" if "isolated" in finding.recording.environment else ""
+    again = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
+    lines.append(f"  {'next':<{_LABEL}}{again}" if again else f"  {'measured':<{_LABEL}}{finding.test}")
+    return "\n".join(lines)
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, _TEXT, break_on_hyphens=False) or [""]
+
+
+def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    verdict = finding.verdict
+    yield verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind)
+    shown = finding.verdicts if finding.recording.stopped != "lost" else ()
+    # One line for all that is in order, where something is not: else that would be the last of a dozen.
+    in_order = {one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"}
+    if finding.scaled is not None:
+        from pytest_leakcheck.report import scaling_text
+
+        yield from scaling_text.rows(finding, glyphs)
+        shown, in_order = (), {}
+    for one in shown:
+        if one.resource not in in_order:
+            yield one.resource, with_kind(one.reason, one.kind) if one.peak else _course(finding, one, glyphs)
+    if in_order:
+        yield "in order", ", ".join(with_kind(name, kind) for name, kind in in_order.items())
+    for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
+        unit = find_resource(seen.resource).unit
+        grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
+        yield label, with_kind(f"{seen.resource} {grew}; not judged", finding.recording.kind(seen.resource))
+    yield from _phases(finding)
+    yield from _held(finding, glyphs)
+    if finding.culprit is not None:
+        yield from culprit_text.rows(finding.culprit, _TEXT, glyphs)
+    yield from _advice(finding, verdict, glyphs)
+
+
+def _advice(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    if finding.recording.collector == "off":
+        yield "collector", "switched off by the program: cyclic garbage counts as retained"
+    means = consequence(finding, verdict, glyphs)
+    if means:
+        yield "means", with_kind(means, verdict.kind)
+    if finding.reasons.get(verdict.resource):
+        yield "budget", f"{finding.budgets[verdict.resource]}: {finding.reasons[verdict.resource]}"
+    if verdict.advice:
+        yield "advice", verdict.advice
+    if finding.third_party:
+        yield "third party", finding.third_party
+    yield "finding", finding.fingerprint
+
+
+def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
+    series = finding.recording.find(verdict.resource)
+    if series is None:
+        return f"{verdict.outcome}: {verdict.reason}"
+    resource = find_resource(verdict.resource)
+    x = series.readings
+    course = f"{format_amount(x[0], resource.unit)} {glyphs.arrow} {format_amount(x[-1], resource.unit)}"
+    if verdict.outcome == "ok":
+        floor = floor_text(verdict)
+        kind = "" if verdict.kind == "measured" else f", {verdict.kind}"
+        return f"{course:<19} within budget{kind}" + (f"; would have seen {floor}" if floor else "")
+    if verdict.outcome == "unclosed":
+        rate, note = format_rate(verdict.slope, resource.unit), "by the collector"
+    else:
+        amount = f"+{format_amount(verdict.level, resource.unit)}"
+        rate = format_rate(verdict.slope, resource.unit) if verdict.slope else amount
+        note = "exact" if resource.scarce else ""
+    if series.kind != "measured":
+        note = series.kind
+    return f"{course:<19} {sparkline(x, glyphs)}  {rate}  {note}".rstrip()
+
+
+def floor_text(verdict: Verdict, per: str = "iter") -> str:
+    """The detection floor in words: what this very run would have caught, per iteration or per unit of an axis."""
+    resource = find_resource(verdict.resource)
+    if verdict.floor is None:
+        return ""
+    if resource.scarce and resource.unit == "count" and per == "iter":
+        return f"1 in {round(1 / verdict.floor)} iter" if verdict.floor < 1 else f"{verdict.floor:.1f}/iter"
+    return f"{format_amount(verdict.floor, resource.unit)}/{per}"
+
+
+def per(finding: Finding) -> str:
+    """What its slopes and floors are for one of."""
+    if finding.scaled is None:
+        return "iter"
+    from pytest_leakcheck.config.bounds import singular
+
+    return singular(finding.scaled.axis)
+
+
+def _phases(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Which part of an iteration adds to what is judged."""
+    if finding.verdict.outcome == "ok":
+        return
+    resource = finding.verdict.resource
+    parts = [(phase.label, phase.amounts[resource]) for phase in finding.recording.phases if resource in phase.amounts]
+    for label, (name, amount) in zip(chain(["phases"], repeat("")), parts, strict=False):
+        sign = "+" if amount >= 0 else ""
+        grew = f"{resource} {sign}{format_amount(amount, find_resource(resource).unit)}"
+        yield label, f"{name}: {with_kind(grew, finding.verdict.kind)}"
+
+
+def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    label = "released" if finding.verdict.outcome == "unclosed" else "held"
+    for group in finding.held.values():
+        for one in group[:_MOST_HELD]:
+            count, note = f"{one.count} {glyphs.times} ", f", {one.note}" if one.note else ""
+            room = _TEXT - len(count) - len(note)
+            # A long note takes a line of its own anyway.
+            yield label, count + _place(one.what, room if room > _TEXT // 2 else _TEXT - len(count), glyphs) + note
+            label = ""
+        if len(group) > _MOST_HELD:
+            yield "", f"and {len(group) - _MOST_HELD} kinds more"
+
+
+def _place(what: str, width: int, glyphs: Glyphs) -> str:
+    """A path that is too long keeps its end; anything else both its ends."""
+    if len(what) <= width:
+        return what
+    if what.startswith("/"):
+        tail = what[-(width - 1) :]
+        return glyphs.dots + (tail[tail.index("/") :] if "/" in tail else tail)
+    return shorten(what, width, glyphs)
+
+
+def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
+    """What the growth means in iterations of a run, where the limit is known; empty otherwise."""
+    limit = finding.recording.limits.get(verdict.resource)
+    series = finding.recording.find(verdict.resource)
+    if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
+        return ""
+    children = finding.recording.find(CHILDREN)
+    if find_resource(verdict.resource).of_tree and children is not None and any(children.readings):
+        # The counter is the whole tree's, the limit that of each process alone.
+        return ""
+    resource = find_resource(verdict.resource)
+    # Warm-up is part of the run too, and what it left stands in the first reading.
+    at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
+    if at > _FAR:
+        return ""
+    shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
+    when = f"this process reaches {shown} after {glyphs.about} {at:,.0f} iterations"
+    return f"where nothing collects, {when}" if verdict.outcome == "unclosed" else when

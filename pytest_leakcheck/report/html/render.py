@@ -1,0 +1,68 @@
+"""Render a `Page` as one HTML file that fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pytest_leakcheck.report.html.charts import HEIGHT, WIDTH, fit, lay_out
+from pytest_leakcheck.report.html.view_model import Chart, Page
+
+# Height of a title above a chart, in units of the view box.
+_TITLE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a diff, with what becomes of it: ``added``, ``taken``, ``place``, or empty."""
+
+    text: str
+    kind: str
+
+
+def render(page: Page) -> str:
+    """Render the HTML. Jinja escapes every text, also those in pictures."""
+    diff = _diff_lines(page.diff or "")
+    return _render("page.html.jinja", page=page, lay_out=lay_out, width=WIDTH, height=HEIGHT, diff=diff)
+
+
+def render_svg(charts: Sequence[Chart]) -> str:
+    """Render charts below each other, with their titles, as one SVG file of its own."""
+    pictures = [(fit(chart.title, WIDTH - 16), lay_out(chart)) for chart in charts]
+    height = len(charts) * (HEIGHT + _TITLE)
+    return _render("charts.svg.jinja", pictures=pictures, width=WIDTH, height=height, title_height=_TITLE)
+
+
+def write_page(page: Page, folder: Path, name: str) -> Path:
+    """Write NAME.html, and return its path.
+
+    Raises:
+        OSError: The folder cannot be made or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    html = folder / f"{name}.html"
+    # A file's name may hold bytes that are not UTF-8.
+    html.write_text(render(page), encoding="utf-8", errors="backslashreplace")
+    return html
+
+
+def _render(template: str, **values: Any) -> str:
+    loader = PackageLoader("pytest_leakcheck.report.html", "")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader
+    )
+    return environment.get_template(template).render(values)
+
+
+def _diff_lines(text: str) -> list[_Line]:
+    return [_Line(line, _kind(line)) for line in text.splitlines()]
+
+
+def _kind(line: str) -> str:
+    if line.startswith(("+++", "---", "@@")):
+        return "place"
+    return {"+": "added", "-": "taken"}.get(line[:1], "")

@@ -1,0 +1,132 @@
+"""All findings of a session as one JSON file, for scripts and for later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.judge.complexity_law import Law
+from pytest_leakcheck.judge.conclude import Colour, Finding, Seen
+from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.owner import Owner
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.resources import Kind
+from pytest_leakcheck.model.scaling_points import Scaled
+from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.verdict import Outcome, Verdict
+from pytest_leakcheck.report.output_file import check_writable as check_writable
+from pytest_leakcheck.report.output_file import write_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """How far a resource stood above the start at one size, at its highest."""
+
+    size: int
+    peak: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One verdict of a finding.
+
+    Amounts are in the unit of the resource, per iteration for slope and floor.
+
+    Attributes:
+        site: The line to change; None where it is not resolved, and ``culprit.unresolved`` then says why.
+        owner: Who holds it; None as above.
+        culprit: The rest: the call path, phase and fixture, the line that keeps it, the cycle, the hint.
+    """
+
+    test: str
+    resource: str
+    verdict: Outcome
+    colour: Colour
+    slope: float
+    level: int
+    floor: float | None
+    iterations: int
+    peak: bool
+    kind: Kind
+    site: Site | None
+    owner: Owner | None
+    culprit: Culprit | None
+    third_party: str
+    held: tuple[Held, ...]
+    fingerprint: str | None
+    reason: str
+    law: Law | None
+    points: tuple[Peak, ...]
+    seen: tuple[Seen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The file's content.
+
+    Attributes:
+        findings: One per verdict.
+        recordings: One per test.
+        scaled: What a test came to at each size, by test.
+    """
+
+    SCHEMA: ClassVar[int] = 1
+
+    findings: tuple[Entry, ...]
+    recordings: tuple[Recording, ...]
+    scaled: Mapping[str, Scaled]
+
+
+def document(findings: Sequence[Finding]) -> Document:
+    """Gather what is written of a session."""
+    return Document(
+        tuple(
+            _entry(finding, verdict, colour)
+            for finding in findings
+            for verdict, colour in zip(finding.verdicts, finding.colours, strict=True)
+        ),
+        tuple(finding.recording for finding in findings),
+        {finding.test: finding.scaled for finding in findings if finding.scaled is not None},
+    )
+
+
+def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> Entry:
+    worst, scaled = verdict == finding.verdict, finding.scaled
+    culprit = finding.culprit if worst else None
+    peaks = zip(scaled.sizes, scaled.peaks(verdict.resource, "total"), strict=True) if scaled is not None else ()
+    return Entry(
+        test=finding.test,
+        resource=verdict.resource,
+        verdict=verdict.outcome,
+        colour=colour,
+        slope=verdict.slope,
+        level=verdict.level,
+        floor=verdict.floor,
+        iterations=verdict.iterations,
+        peak=verdict.peak,
+        kind=verdict.kind,
+        site=culprit.site if culprit else None,
+        owner=culprit.owner if culprit else None,
+        culprit=culprit,
+        third_party=finding.third_party if worst else "",
+        held=finding.held.get(verdict.resource, ()),
+        fingerprint=finding.fingerprint if worst else None,
+        reason=verdict.reason,
+        law=finding.laws[finding.verdicts.index(verdict)] if finding.laws else None,
+        points=tuple(Peak(size, peak) for size, peak in peaks),
+        seen=finding.seen if worst else (),
+    )
+
+
+def write(path: Path, findings: Sequence[Finding]) -> None:
+    """Write the document where the path leads (`destination.write_whole`).
+
+    Raises:
+        OSError: It could not be written; an earlier file is then still there.
+    """
+    write_whole(path, json.dumps(encode(document(findings)), indent=1, ensure_ascii=False) + "\n")

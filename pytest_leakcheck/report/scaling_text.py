@@ -1,0 +1,125 @@
+"""The rows of a report on a test that was run over an axis: the points as a chart, the law, the phases, how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pytest_leakcheck.config.bounds import singular
+from pytest_leakcheck.judge.complexity_law import CONSTANT, Law
+from pytest_leakcheck.judge.conclude import Finding
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT, find_resource
+from pytest_leakcheck.model.scaling_points import Figure, Point, Scaled, peaks_of
+from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.report.glyphs import Glyphs, with_kind
+
+_BAR: Final = 24
+# For what the ranks had, beside a bar.
+_ROOM: Final = 24
+_FEWEST: Final = 3
+
+
+def headline(finding: Finding, glyphs: Glyphs) -> str:
+    """As `block.headline`, uncut."""
+    verdict, scaled = finding.verdict, finding.scaled
+    assert scaled is not None
+    name = with_kind(verdict.resource.removeprefix(GAUGE_PREFIX), verdict.kind)
+    if verdict.outcome == "over_budget":
+        return f"{name} {verdict.reason}"
+    if verdict.outcome != "ok":
+        return f"{name} {verdict.outcome}: {verdict.reason}"
+    sizes = f"{scaled.axis} {scaled.sizes[0]}{glyphs.dots}{scaled.sizes[-1]}"
+    return f"{name} ok over {sizes} (budget {finding.budgets[verdict.resource]})"
+
+
+def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Label and text."""
+    scaled = finding.scaled
+    if scaled is None or not scaled.points:
+        return
+    shown: set[str] = set()
+    for verdict, law in zip(finding.verdicts, finding.laws, strict=True):
+        if law is not None and verdict.resource not in shown:
+            shown.add(verdict.resource)
+            yield from _chart(scaled, verdict, glyphs)
+            if law.order != CONSTANT:
+                yield "law", with_kind(_fit(law, scaled, verdict.resource), verdict.kind)
+        if verdict is not finding.verdict and verdict.reason:
+            yield "", f"{verdict.outcome.replace('_', ' ')}: {with_kind(verdict.reason, verdict.kind)}"
+    yield from _phases(scaled)
+    yield "measured", _how(scaled, shown)
+
+
+def _chart(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """A bar per size, and what the ranks had."""
+    unit = find_resource(verdict.resource).unit
+    figure: Figure = "total"
+    peaks = scaled.peaks(verdict.resource, figure)
+    texts = [format_amount(peak, unit) for peak in peaks]
+    wide, long = max(map(len, texts)), max(len(str(size)) for size in scaled.sizes)
+    label = verdict.resource.removeprefix(GAUGE_PREFIX)
+    for point, peak, text in zip(scaled.points, peaks, texts, strict=True):
+        bar = glyphs.levels[-1] * round(_BAR * peak / max(*peaks, 1))
+        line = f"{point.size:>{long}}  {text:>{wide}}  {bar or glyphs.levels[0]}"
+        kind = "" if verdict.kind == "measured" else f"  {verdict.kind}"
+        yield label, line + _parts(point, verdict.resource) + kind
+        label = ""
+
+
+def _parts(point: Point, resource: str) -> str:
+    unit = find_resource(resource).unit
+    ranks = [peak for recording in point.recordings for peak in peaks_of(recording, resource)]
+    if len(ranks) > 1:
+        texts = [format_amount(peak, unit) for peak in ranks]
+        if len(" + ".join(texts)) <= _ROOM:
+            return f"  {' + '.join(texts)}"
+        low, high = format_amount(min(ranks), unit), format_amount(max(ranks), unit)
+        return f"  {low} to {high} each" if low != high else f"  {low} each"
+    if resource == RESIDENT and point.children:
+        return f"  {format_amount(point.children, unit)} of it in children"
+    return ""
+
+
+def _fit(law: Law, scaled: Scaled, resource: str) -> str:
+    unit = find_resource(resource).unit
+    text = f"{law.order}: +{format_amount(law.slope, unit)} per {singular(scaled.axis)}"
+    if law.exponents is None or law.exponent is None:
+        return text
+    low, high = law.exponents
+    # Three sizes admit of any.
+    known = f", exponent {law.exponent:.2f} ({low:.2f} to {high:.2f})" if len(scaled.points) > _FEWEST else ""
+    return text + known
+
+
+def _phases(scaled: Scaled) -> Iterator[tuple[str, str]]:
+    """Of the largest size, and of its rank that stood highest."""
+    point = scaled.points[-1]
+    recording = max(point.recordings, key=lambda one: max(one.peaks.values(), default=0))
+    label = "phases"
+    # Gauges have no phases, so there may be nothing to tell of one.
+    for phase in (one for one in recording.phases if one.amounts):
+        amounts = ", ".join(
+            with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))
+            for name, peak in phase.amounts.items()
+        )
+        yield label, f"{phase.label}: {amounts}" + (f" at most, {phase.count} times" if phase.count > 1 else "")
+        label = ""
+
+
+def _how(scaled: Scaled, resources: set[str]) -> str:
+    where = {
+        "": "a fresh process per size",
+        "thread": "a fresh process per size, its ranks as threads",
+        "process": "a fresh process per rank",
+        "gloo": "a fresh process per rank, joined over gloo by torch's launcher",
+    }[scaled.engine]
+    parts = [f"the test's body, in {where}"]
+    if RESIDENT in resources:
+        children = (
+            "children of ranks left out" if scaled.engine in ("process", "gloo") else "children seen from outside"
+        )
+        parts.append(f"memory between calls and by the kernel's mark, {children}")
+    if resources - {RESIDENT}:
+        parts.append("counters at each call and return, so not inside one call of C")
+    return "; ".join(parts)

@@ -1,0 +1,140 @@
+"""Whether an arm came out as it must, by what the catalogue expects of it; as values, for the terminal and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.report.culprit_text import place
+from pytest_leakcheck.repro.run_arm import Run
+
+if TYPE_CHECKING:
+    from leakcheck_incidents.catalog import Expectation, Incident
+
+_RED: Final = "red"
+Entry = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One expectation, and what was found.
+
+    Attributes:
+        expected: What must be found.
+        found: The finding, as in the JSON report; None where nothing was said of it.
+        right: Whether it is that.
+        text: One line.
+    """
+
+    expected: Expectation
+    found: Entry | None
+    right: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """What an arm came to.
+
+    Attributes:
+        run: What became of its tests.
+        checks: Every expectation of it.
+        recordings: By test.
+    """
+
+    run: Run
+    checks: tuple[Check, ...]
+    recordings: Mapping[str, Recording]
+
+    @property
+    def right(self) -> int:
+        """How many expectations were met."""
+        return sum(check.right for check in self.checks)
+
+    @property
+    def is_as_it_must(self) -> bool:
+        return bool(self.checks) and self.right == len(self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a script: what was found, who is to blame, and whether it is what it must be."""
+        return {
+            "arm": self.run.arm,
+            "status": self.run.status,
+            "partial": self.run.interrupted,
+            "as_it_must": self.is_as_it_must,
+            "findings": [_finding_to_json(one) for one in self.run.findings],
+        }
+
+
+def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
+    """Hold an arm against what must be found in it.
+
+    Args:
+        incident: What was run.
+        run: What became of it.
+        changed: It was run in another way than the figures were found, so only red and green are compared.
+    """
+    checks = tuple(_check(incident, one, run.findings, changed=changed) for one in incident.arms[run.arm])
+    recordings = {one["test"]: decode(Recording, one) for one in run.report.get("recordings", ())}
+    return ArmResult(run, checks, recordings)
+
+
+def is_red(incident: Incident, arm: str) -> bool:
+    """Whether an arm must come out red: whether any of its tests must."""
+    return any(one.verdict != "ok" for one in incident.arms[arm])
+
+
+def _check(incident: Incident, expected: Expectation, findings: Sequence[Entry], *, changed: bool) -> Check:
+    of_test = [one for one in findings if expected.test in one["test"]]
+    found = next((one for one in of_test if one["resource"] == expected.resource), None)
+    what = f"{expected.test}: {expected.resource} {expected.verdict}"
+    if changed:
+        # Whatever counter showed it first.
+        found = next((one for one in of_test if one["colour"] == _RED), found)
+        right = found is not None and (found["colour"] == _RED) == (expected.verdict not in ("ok", "inconclusive"))
+    else:
+        right = found is not None and _is_as_expected(expected, found)
+    if found is None:
+        return Check(expected, None, False, f"NOT as it must be  {what}: nothing was said of it")
+    told = f"{'as it must be' if right else 'NOT as it must be'}  {what}{_figures(incident, found)}"
+    if not right:
+        told += f"\n    found {found['resource']} {found['verdict']}: {found['reason']}"
+    return Check(expected, found, right, told)
+
+
+def _is_as_expected(expected: Expectation, found: Entry) -> bool:
+    return bool(found["verdict"] == expected.verdict and (expected.slope is None or found["slope"] == expected.slope))
+
+
+def _figures(incident: Incident, found: Entry) -> str:
+    """The growth of a finding, and of what was seen beside it, in the terms of the incident."""
+    if found["verdict"] == "ok":
+        return ""
+    name, count = incident.part
+    unit = find_resource(found["resource"]).unit
+    text = f", {format_amount(found['slope'], unit)} per {incident.iteration}"
+    seen = {one["resource"]: one["slope"] / count for one in found["seen"]}
+    parts = [
+        f"{format_amount(seen[resource], find_resource(resource).unit)} {word}"
+        for resource, word in (("heap", "of heap"), ("thread", "threads"))
+        if seen.get(resource, 0) > 0 and found["verdict"] == "leak"
+    ]
+    return f"{text}; {' and '.join(parts)} per {name}" if parts else text
+
+
+def _finding_to_json(found: Entry) -> dict[str, Any]:
+    site, owner = found["site"], found["owner"]
+    return {
+        "test": found["test"],
+        "resource": found["resource"],
+        "verdict": found["verdict"],
+        "slope": found["slope"],
+        "site": place(Site(site["file"], site["line"], site["function"])) if site else None,
+        "owner": owner["name"] if owner else None,
+    }

@@ -1,0 +1,279 @@
+"""Who holds it: each place where things are kept is named, and is no longer once it is mended."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import leaks
+from held import MORE, WARM, forget, holders_of, is_named_until_mended, owner_of
+from hostile import Hostile
+from leaks import Item, Step
+from pytest_leakcheck.attribution.heap.census import newcomers
+from pytest_leakcheck.attribution.heap.owners import find_owners
+from pytest_leakcheck.model.owner import Owner
+from pytest_leakcheck.model.owner import Step as Reference
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    gc.collect()
+    yield
+    forget()
+
+
+CONTAINERS: tuple[dict[Step, str], ...] = (
+    {
+        leaks.module_list: "leaks.KEPT",
+        leaks.untracked_dict: "leaks.CACHE",
+        leaks.hash_set: "leaks.SEEN",
+        leaks.module_deque: "leaks.RECENT",
+        leaks.ordered: "leaks.ORDERED",
+        leaks.grouped: "leaks.GROUPED['all']",
+        leaks.thread_local: "leaks.PER_THREAD.entries",
+    },
+    {
+        leaks.counted: "leaks.COUNTED",
+        leaks.class_attribute: "Trainer.history",
+        leaks.class_dict: "Trainer.losses",
+        leaks.instance: "leaks.trainer.uploads['all']",
+        leaks.slots: "leaks.slotted.entries",
+        leaks.closure: "leaks.add closure cell 'items'",
+    },
+    {
+        leaks.default_argument: "leaks.remember default argument 'acc'",
+        leaks.keyword_default: "leaks.remember_by_name default argument 'store'",
+        leaks.function_attribute: "leaks.function_attribute.calls",
+        leaks.generator: "suspended generator _feed() local 'seen'",
+        leaks.lru: "lru_cache of lookup",
+        leaks.bounded_lru: "lru_cache of look_up_some",
+    },
+)
+
+
+@pytest.mark.parametrize("steps", CONTAINERS)
+def test_a_container_of_what_is_not_tracked(steps: dict[Step, str]) -> None:
+    owners = are_named_until_mended(steps)
+    for owner in owners:
+        assert owner.gained == 1.0
+        assert owner.root.startswith(("module leaks", "class Trainer"))
+        assert owner.holds.startswith((f"{MORE} × ", f"{MORE} results"))
+
+
+VALUES: tuple[dict[Step, str], ...] = (
+    {
+        leaks.text: "leaks.trainer.log",
+        leaks.global_text: "leaks.LOG",
+        leaks.slot_text: "leaks.slotted.text",
+        leaks.octets: "leaks.trainer.data",
+        leaks.in_place: "leaks.trainer.buffer",
+    },
+    {
+        leaks.numbers: "leaks.trainer.numbers",
+        leaks.parts: "leaks.trainer.parts",
+        leaks.binary_file: "leaks.trainer.file",
+        leaks.text_file: "leaks.trainer.text",
+    },
+)
+
+
+@pytest.mark.parametrize("steps", VALUES)
+def test_a_value_that_is_replaced_by_longer_ones(steps: dict[Step, str]) -> None:
+    for i in range(20):
+        for step in steps:
+            step(i, True)
+    for owner in are_named_until_mended(steps, rate=None, size=17.0):
+        assert owner.gained in (16.0, 17.0)
+        assert "that grows" in owner.holds
+
+
+def test_an_array_that_is_replaced_by_longer_ones() -> None:
+    pytest.importorskip("numpy")
+    for i in range(20):
+        leaks.numpy_array(i, True)
+    is_named_until_mended(leaks.numpy_array, "leaks.trainer.grown", rate=None, size=16.0)
+
+
+def test_a_value_of_which_no_size_is_known_is_not_believed() -> None:
+    for i in range(20):
+        leaks.text(i, True)
+    assert not holders_of(lambda i: leaks.text(i, True), rate=None).owners
+
+
+def are_named_until_mended(steps: dict[Step, str], **hints: Any) -> tuple[Owner, ...]:
+    """All of them, and nothing else."""
+    owners = holders_of(lambda i: [step(i, True) for step in steps], **hints).owners
+    assert {owner.name for owner in owners} == {*steps.values()}
+    mended = holders_of(lambda i: [step(i, False) for step in steps], **hints)
+    assert not {owner.name for owner in mended.owners} & {*steps.values()}
+    return owners
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "name"),
+    [
+        (leaks.list_of_items, Item, "leaks.KEPT"),
+        (leaks.list_of_cycles, Item, "leaks.KEPT"),
+        (leaks.linked, Item, "leaks.chain.beside"),
+        (leaks.registered, leaks._Iterator, "leaks._py_funcs._functions"),
+        (leaks.weak_keys, Item, "leaks.LIVE_KEYS"),
+        (leaks.handlers, logging.NullHandler, "logging.getLogger('leaks.logger').handlers"),
+    ],
+)
+def test_what_is_tracked_leads_to_what_holds_it(step: Step, kind: type, name: str) -> None:
+    owner = is_named_until_mended(step, name, kind)
+    assert owner.holds.startswith(f"{WARM} × {kind.__qualname__}")
+
+
+def test_the_path_has_each_reference_and_marks_the_suspect() -> None:
+    owner = owner_of(lambda i: leaks.instance(i, True))
+    last = len(leaks.trainer.uploads["all"]) - 1
+    assert owner.steps == (
+        Reference("module leaks", "trainer"),
+        Reference("Trainer", ".uploads"),
+        Reference("dict of 1", "['all']"),
+        Reference(f"list of {last + 1}", f"[{last}]", suspect=True),
+    )
+    assert owner.holds == f"{MORE} × bytearray, {sys.getsizeof(bytearray(700)):,} B each"
+
+
+def test_code_of_the_users_is_not_run() -> None:
+    def step(i: int) -> None:
+        Hostile.armed = False
+        leaks.hostile(i, True)
+        Hostile.armed = True
+
+    assert owner_of(step).name == "leaks.HOSTILE"
+
+
+def test_a_thread_holds_it() -> None:
+    go, done, stop = threading.Event(), threading.Event(), False
+
+    def work() -> None:
+        while True:
+            go.wait()
+            go.clear()
+            if stop:
+                return
+            worker.__dict__.setdefault("seen", []).append(bytes(500))
+            done.set()
+
+    def step(_i: int) -> None:
+        done.clear()
+        go.set()
+        done.wait()
+
+    worker = threading.Thread(target=work, name="worker")
+    worker.start()
+    try:
+        owner = owner_of(step)
+    finally:
+        stop = True
+        go.set()
+        worker.join()
+    assert owner.name == "thread 'worker'.seen"
+
+
+def test_a_local_of_a_running_frame_holds_it() -> None:
+    seen: list[bytes] = []
+    append = seen.append
+    owner = owner_of(lambda _i: append(bytes(400)))
+    # A cell would be a closure's; this is a local of the frame alone.
+    assert owner.root == "frame of test_a_local_of_a_running_frame_holds_it()"
+    assert "local 'seen'" in owner.name or "local 'append'" in owner.name
+
+
+def test_several_owners_are_all_named() -> None:
+    def step(i: int) -> None:
+        for one in (leaks.module_list, leaks.untracked_dict, leaks.class_attribute, leaks.closure):
+            one(i, True)
+
+    names = {owner.name for owner in holders_of(step).owners}
+    assert names == {"leaks.KEPT", "leaks.CACHE", "Trainer.history", "leaks.add closure cell 'items'"}
+
+
+def test_what_stands_still_or_is_emptied_is_not_named() -> None:
+    holders = holders_of(leaks.churning)
+    assert holders.owners == ()
+    assert holders.reason == "not resolved: no container and no value has grown at that rate"
+
+
+def test_of_two_rates_the_one_that_is_asked_for_is_named() -> None:
+    def step(i: int) -> None:
+        leaks.module_list(i, True)
+        leaks.CACHE.update(((i, at), None) for at in range(2))
+
+    assert owner_of(step, rate=1.0).name == "leaks.KEPT"
+    leaks.CACHE.clear()
+    assert owner_of(step, rate=2.0).name == "leaks.CACHE"
+
+
+def test_bytes_tell_the_owner_from_what_only_counts() -> None:
+    def step(i: int) -> None:
+        leaks.module_list(i, True)
+        leaks.CACHE[i] = None
+
+    assert owner_of(step, rate=None, size=3033.0).name == "leaks.KEPT"
+    # What no entry amounts to is retained elsewhere.
+    assert not holders_of(step, rate=None, size=1e6).owners
+
+
+def test_a_sparse_leak_is_told_from_a_single_entry() -> None:
+    def step(i: int) -> None:
+        if i % 10 == 0:
+            leaks.module_list(i, True)
+        if i in (3, WARM + 3):
+            leaks.CACHE[i] = bytes(500)
+
+    assert owner_of(step, rate=0.1, more=24).name == "leaks.KEPT"
+    assert not holders_of(leaks.churning, rate=0.1, more=24).owners
+
+
+def test_weak_references_own_nothing() -> None:
+    # What is gone is another matter: then the reference itself is what is kept.
+    alive = [Item() for _ in range(WARM + MORE)]
+    holders = holders_of(lambda i: leaks.KEPT.append(weakref.ref(alive[i])))
+    assert "leaks.KEPT" not in [owner.name for owner in holders.owners]
+    leaks.KEPT.clear()
+    assert owner_of(lambda _i: leaks.KEPT.append(weakref.ref(Item(), id))).name == "leaks.KEPT"
+
+
+def test_what_is_spread_over_containers_leads_to_all_of_them() -> None:
+    leaks.KEPT.extend([] for _ in range(4))
+    holders = holders_of(lambda i: leaks.KEPT[i % 4].append(Item()), Item)
+    assert {owner.name for owner in holders.owners} == {f"leaks.KEPT[{at}]" for at in range(4)}
+
+
+def test_a_namespace_may_be_the_container() -> None:
+    owner = owner_of(lambda i: setattr(leaks, f"kept_{i}", bytes(100)))
+    for name in [name for name in vars(leaks) if name.startswith("kept_")]:
+        delattr(leaks, name)
+    assert owner.name == f"leaks.kept_{WARM + MORE - 1}"
+    assert owner.root == "module leaks"
+
+
+def test_what_the_caller_holds_itself_is_not_named() -> None:
+    own: list[Item] = []
+    leaks.KEPT.append(own)
+    gc.freeze()
+    own.extend(Item() for _ in range(WARM))
+    new = newcomers()
+    survivors = [one for one in gc.get_objects() if type(one) is Item]
+    gc.unfreeze()
+    assert find_owners((), WARM, survivors, new).owners[0].name == "leaks.KEPT[0]"
+    assert not find_owners((), WARM, survivors, new, ignore={id(own)}).owners
+
+
+def test_frozen_objects_of_the_program_are_seen() -> None:
+    gc.freeze()
+    try:
+        assert owner_of(lambda i: leaks.module_list(i, True)).name == "leaks.KEPT"
+    finally:
+        gc.unfreeze()

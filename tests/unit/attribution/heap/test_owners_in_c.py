@@ -1,0 +1,141 @@
+"""Who holds it where C does, or a registry of the interpreter: that is said, and who keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import ctypes
+import gc
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+import leaks
+from held import MORE, WARM, forget, holders_of, owner_of
+from leaks import Item
+from pytest_leakcheck.attribution.heap.candidates import Sought, search
+from pytest_leakcheck.attribution.heap.census import Growing, newcomers
+from pytest_leakcheck.attribution.heap.owners import Holders, find_owners
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    gc.collect()
+    yield
+    forget()
+
+
+def test_a_reference_that_is_lost_in_c_is_said_to_be_there() -> None:
+    lost: list[int] = []
+
+    def step(_i: int) -> None:
+        one = Item()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
+        lost.append(id(one))
+
+    holders = holders_of(step, Item)
+    assert holders.owners == ()
+    assert holders.reason == f"not resolved: {WARM} references are held outside Python objects (C)"
+    for place in lost:
+        ctypes.pythonapi.Py_DecRef(ctypes.cast(place, ctypes.py_object))
+
+
+def test_what_is_registered_in_c_is_said_to_be_there() -> None:
+    registered: list[weakref.ref[Callable[[], object]]] = []
+
+    def step(_i: int) -> None:
+        one = Item()
+        registered.append(weakref.ref(atexit.register(lambda: one)))
+
+    holders = holders_of(step, Item)
+    for reference in registered:
+        atexit.unregister(reference())  # type: ignore[arg-type]
+    assert holders.owners == ()
+    assert holders.reason == f"not resolved: {WARM} references are held outside Python objects (C)"
+
+
+def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
+    def hidden() -> Callable[[], Callable[[], None] | None]:
+        items: list[bytes] = []
+
+        def add() -> None:
+            items.append(bytes(100))
+
+        return weakref.ref(atexit.register(add))
+
+    reference = hidden()
+    holders = holders_of(lambda _i: _call(reference()))
+    atexit.unregister(reference())  # type: ignore[arg-type]
+    assert holders.owners == ()
+    assert holders.reason == f"not resolved: a list of {WARM + MORE} grows, and is held outside Python objects (C)"
+
+
+def _call(function: Callable[[], None] | None) -> None:
+    assert function is not None
+    function()
+
+
+def test_a_registry_of_the_interpreter_is_named() -> None:
+    stop = threading.Event()
+    threads: list[weakref.ref[threading.Thread]] = []
+
+    def step(_i: int) -> None:
+        thread = threading.Thread(target=stop.wait)
+        thread.start()
+        threads.append(weakref.ref(thread))
+
+    try:
+        owner = owner_of(step, threading.Thread)
+    finally:
+        stop.set()
+        for reference in threads:
+            if thread := reference():
+                thread.join()
+    assert owner.name == "threading._active"
+
+
+def test_tasks_that_are_kept_have_a_size() -> None:
+    tasks: set[asyncio.Task[bool]] = set()
+    leaks.KEPT.append(tasks)
+    loop = asyncio.new_event_loop()
+
+    def step(_i: int) -> None:
+        tasks.add(loop.create_task(asyncio.Event().wait()))
+        loop.run_until_complete(asyncio.sleep(0))
+
+    owner = owner_of(step, asyncio.Task)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.close()
+    assert owner.name == "leaks.KEPT[0]"
+    # The number that a coroutine has in place of a length is none.
+    assert re.fullmatch(rf"{WARM} × Task, [\d,]{{1,6}} B each", owner.holds)
+
+
+def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:
+    gc.disable()
+    try:
+        gc.freeze()
+        ring = [Item(), Item()]
+        ring[0].beside, ring[1].beside = ring[1], ring[0]
+        survivors = list(ring)
+        ring.clear()
+        new = newcomers()
+        gc.unfreeze()
+        holders = find_owners((), 1, survivors, new)
+    finally:
+        gc.enable()
+    assert holders == Holders((), "held by nothing but each other: a cycle that the collector would free")
+
+
+def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
+    """What holds a text is no container, so it has no entries that could be of a type written in C."""
+    report = SimpleNamespace(text="x" * 200)
+    found = search(Sought(iterations=10, size=10_000.0), [], [Growing(report, 5, report.text)], ())
+    assert found.owners == ()
+    assert found.reason == "not resolved: no container and no value has grown at that rate"

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.attribution.handles import (
+    Held,
+    Identities,
+    describe_fd,
+    describe_target,
+    group,
+    live_children,
+    open_files,
+    survivors,
+    take_identities,
+)
+from pytest_leakcheck.probes.collector import open_targets
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ("socket:[12345]", "socket"),
+        ("pipe:[7]", "pipe"),
+        ("anon_inode:[eventpoll]", "eventpoll"),
+        ("anon_inode:inotify", "inotify"),
+        ("/memfd:frames", "memfd frames"),
+        ("/data/video_0001.mp4", "/data/video_0001.mp4"),
+        ("/tmp/socket:[1]", "/tmp/socket:[1]"),
+    ],
+)
+def test_numbers_that_differ_from_one_to_the_next_are_left_out(target: str, text: str) -> None:
+    assert describe_target(target) == text
+
+
+def test_equal_ones_are_counted_most_frequent_first() -> None:
+    assert group(["a", "b", "b", "c", "b", "c"]) == (Held("b", 3), Held("c", 2), Held("a", 1))
+    assert group([]) == ()
+
+
+# No process has such a number.
+_GONE = 1 << 30
+
+
+def test_survivors_are_what_is_new() -> None:
+    before = Identities({3: "/dev/null", 4: "socket:[1]"}, {1: "MainThread"}, {_GONE: "old"}, {(_GONE, 3): "/a"})
+    after = Identities(
+        {3: "/dev/null", 4: "socket:[2]", 5: "socket:[3]"},
+        {1: "MainThread", 2: "Thread-7 (work)", 3: "Thread-8 (work)"},
+        {_GONE: "old", _GONE + 1: "sleep 60"},
+        {(_GONE, 3): "/a", (_GONE, 4): "/clip.mp4", (_GONE, 5): "/clip.mp4", (_GONE + 1, 3): "/of a new child"},
+    )
+    assert survivors(before, after) == {
+        # Descriptor 4 was closed and its number used again.
+        "fd": (Held("socket", 2), Held("/clip.mp4", 2, "in child old")),
+        "thread": (Held("Thread-N (work)", 2),),
+        "process": (Held("sleep 60", 1, "the oldest for 0.0 s"),),
+        "task": (),
+        "mmap": (),
+    }
+    assert survivors(after, after) == dict.fromkeys(("fd", "thread", "process", "task", "mmap"), ())
+
+
+def test_mappings_are_told_by_file_with_what_they_have_gained() -> None:
+    before = Identities({}, {}, {}, {}, mappings={0: ("[heap]", 1 << 20), 5: ("", 1 << 16), 7: ("/a", 4096)})
+    after = Identities(
+        {}, {}, {}, {}, mappings={0: ("[heap]", 3 << 20), 5: ("", 1 << 16), 7: ("/b", 1 << 20), 8: ("/c", 4096)}
+    )
+    assert survivors(before, after)["mmap"] == (Held("[heap]", 1, "2.0 MiB in all"), Held("/b", 1, "1.0 MiB in all"))
+
+
+def test_tasks_are_told_by_their_coroutine() -> None:
+    async def fetch() -> None:
+        await asyncio.sleep(60)
+
+    async def begin() -> tuple[Held, ...]:
+        before = take_identities()
+        tasks = [asyncio.create_task(fetch()) for _ in range(2)]
+        await asyncio.sleep(0)
+        held = survivors(before, take_identities())["task"]
+        for task in tasks:
+            task.cancel()
+        return held
+
+    name = "test_tasks_are_told_by_their_coroutine.<locals>.fetch"
+    assert asyncio.run(begin()) == (Held(f"task of {name}()", 2),)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_what_is_kept_survives_and_what_is_given_back_does_not() -> None:
+    before = take_identities()
+    descriptor = os.open("/dev/null", os.O_RDONLY)
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name="reader-3")
+    thread.start()
+    child = subprocess.Popen(["sleep", "60"])
+    # A program that is being started has no command line for a moment.
+    while not Path(f"/proc/{child.pid}/cmdline").read_bytes():
+        end.wait(0.001)
+    held = survivors(before, take_identities())
+    child.kill()
+    child.wait()
+    end.set()
+    thread.join()
+    os.close(descriptor)
+    assert held["fd"] == (Held("/dev/null", 1),)
+    assert held["thread"] == (Held("reader-N (Event.wait)", 1),)
+    assert [(one.what, one.count) for one in held["process"]] == [("sleep 60", 1)]
+    assert re.fullmatch(r"the oldest for \d+\.\d s", held["process"][0].note)
+    # A thread that has been joined is the kernel's for a moment more.
+    while Path(f"/proc/self/task/{thread.native_id}").exists():
+        time.sleep(0.001)
+    held = survivors(before, take_identities())
+    assert (held["fd"], held["thread"], held["process"]) == ((), (), ())
+
+
+def test_a_socket_says_whom_it_talks_to() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            assert describe_fd(client.fileno(), "socket:[1]") == f"socket to 127.0.0.1:{port}"
+        assert describe_fd(server.fileno(), "socket:[1]") == "socket listening on 127.0.0.1"
+    left, right = socket.socketpair()
+    with left, right, socket.socket() as unused:
+        assert describe_fd(left.fileno(), "socket:[1]") == "socket"
+        assert describe_fd(unused.fileno(), "socket:[1]") == "socket"
+        assert describe_fd(left.fileno(), "/dev/null") == "/dev/null"
+    assert describe_fd(-1, "socket:[1]") == "socket"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_descriptors_that_a_child_opens_are_told_with_the_child() -> None:
+    program = "import sys; sys.stdin.readline(); kept = open('/dev/zero'); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        while len(Path(f"/proc/{child.pid}/cmdline").read_bytes()) < len(program):
+            pass
+        before = take_identities()
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "open\n"
+        (held,) = survivors(before, take_identities())["fd"]
+    assert held.what == "/dev/zero"
+    assert held.note.startswith(f"in child {sys.executable} -c import sys;")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_fork_of_this_process_is_told_by_its_name_and_not_by_a_command_that_is_this_process_s_own() -> None:
+    ready, go_on = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        Path("/proc/self/comm").write_text("worker-7")
+        os.write(ready[1], b".")
+        os.read(go_on[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    try:
+        assert live_children()[child] == "worker-7 (forked)"
+    finally:
+        os.write(go_on[1], b".")
+        os.waitpid(child, 0)
+        for descriptor in (*ready, *go_on):
+            os.close(descriptor)
+
+
+def test_a_file_stays_the_same_when_it_is_moved_and_removed(tmp_path: Path) -> None:
+    path = tmp_path / "part"
+    with path.open("w") as file:
+        before = open_files()[file.fileno()]
+        path.rename(tmp_path / "whole")
+        assert open_files()[file.fileno()] == before
+        (tmp_path / "whole").unlink()
+        assert open_files()[file.fileno()] == before
+        assert open_targets()[file.fileno()] == str(tmp_path / "whole")
+        number = file.fileno()
+        # A number that is used again is another file.
+        with path.open("w") as other:
+            os.dup2(other.fileno(), number)
+            assert open_files()[number] != before

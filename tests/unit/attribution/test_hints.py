@@ -1,0 +1,77 @@
+"""Each known shape is recognised by what a finding knows, and its advice is gone when the shape is."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.attribution.hints import SHAPES, hint_for
+from pytest_leakcheck.attribution.paths import Where
+from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.owner import Owner, Step
+from pytest_leakcheck.model.site import Site
+
+TEST = Site("/project/test_decode.py", 12, "test_decode", "work()")
+
+
+def made(resource: str, file: str, function: str, call: str = "") -> Culprit:
+    path = (TEST, Site(file, 7, function, call))
+    return Culprit(resource, Where(path, TEST))
+
+
+def held_by(resource: str, holder: str, via: str, holds: str = "") -> Culprit:
+    return Culprit(resource, owner=Owner("case._KEPT", "module case", (Step(holder, via, suspect=True),), holds, 1.0))
+
+
+CASES = {
+    "PyAV's cycle": (Culprit("fd", cycle=("InputContainer", "VideoStream")), "close() it"),
+    "DataLoader": (
+        made("process", "/v/torch/utils/data/dataloader.py", "_MultiProcessingDataLoaderIter"),
+        "one loader",
+    ),
+    "suspended generator": (held_by("fd", "suspended generator frames()", "local clip"), "contextlib.closing"),
+    "commit operations": (held_by("heap", "list", "[19]", "CommitOperationAdd"), "preupload_lfs_files"),
+    "graph": (held_by("heap", "list", "[19]", "Tensor (1,) float32 cpu with its graph"), "loss.detach()"),
+    "executor": (made("thread", "/l/concurrent/futures/thread.py", "ThreadPoolExecutor._adjust"), "shutdown()"),
+    "pool": (made("process", "/l/multiprocessing/pool.py", "Pool.__init__"), "pool of processes"),
+    "segment": (made("shm", "/l/multiprocessing/shared_memory.py", "SharedMemory.__init__"), "unlink()"),
+    "semaphore": (made("shm", "/l/multiprocessing/synchronize.py", "SemLock.__init__"), "lock or semaphore"),
+    "child": (made("process", "/l/subprocess.py", "Popen._execute_child"), "wait()"),
+    "thread": (made("thread", "/l/threading.py", "Thread.start", "start_new_thread()"), "join()"),
+    "temporary": (made("disk", "/l/tempfile.py", "mkdtemp", "mkdir()"), "TemporaryDirectory"),
+    "handler": (held_by("object", "Logger", ".handlers"), "add it once"),
+    "cache": (held_by("object", "lru_cache of lookup", ""), "maxsize"),
+    "task": (Culprit("task"), "TaskGroup"),
+    "open": (made("fd", "/project/decode.py", "frames", "open()"), "with"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_known_shape_gets_its_advice(name: str) -> None:
+    culprit, advice = CASES[name]
+    assert advice in hint_for(culprit, ())
+
+
+def test_every_shape_has_a_case() -> None:
+    assert len(CASES) == len(SHAPES)
+    assert {hint_for(culprit, ()) for culprit, _advice in CASES.values()} == {shape.advice for shape in SHAPES}
+
+
+def test_what_is_held_may_show_the_shape() -> None:
+    assert "shutdown()" in hint_for(Culprit("thread"), (Held("ThreadPoolExecutor-N_N (_worker)", 4),))
+
+
+@pytest.mark.parametrize(
+    "culprit",
+    [
+        Culprit("fd"),
+        Culprit("thread"),
+        Culprit("heap", cycle=("Window",)),
+        made("fd", "/project/decode.py", "frames", "reopen()"),
+        made("object", "/l/tempfile.py", "mkdtemp", "mkdir()"),
+        held_by("heap", "module case", "._KEPT", "bytearray, 4,039 B"),
+        held_by("heap", "list", "[19]", "Tensor (1,) float32 cpu"),
+    ],
+)
+def test_no_advice_is_given_where_no_shape_fits(culprit: Culprit) -> None:
+    assert hint_for(culprit, (Held("reader-N", 4),)) == ""

@@ -1,0 +1,88 @@
+"""A call path is read from the outside in: what is pytest's is cut off, and what the author can change is pointed at."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from _pytest import fixtures, runner
+
+import pytest_leakcheck.runner.repetition
+from pytest_leakcheck.attribution.paths import is_harness, is_own, read_path, touches
+from pytest_leakcheck.model.site import Site
+
+CALL = Site(runner.__file__, 179, "pytest_runtest_call")
+SETUP = Site(runner.__file__, 165, "pytest_runtest_setup")
+TEARDOWN = Site(runner.__file__, 190, "pytest_runtest_teardown")
+FIXTURE = Site(fixtures.__file__, 900, "call_fixture_func")
+FINISH = Site(fixtures.__file__, 950, "_teardown_yield_fixture")
+TEST = Site("/project/tests/test_decode.py", 12, "test_decode", "frames()")
+FRAMES = Site("/project/decode/loader.py", 41, "frames", "mkdtemp()")
+LIBRARY = Site(tempfile.__file__, 368, "mkdtemp", "mkdir()")
+INSTALLED = Site("/venv/lib/python3.11/site-packages/av/container.py", 7, "open")
+MEASURE = Site(pytest_leakcheck.runner.repetition.__file__, 1, "measure")
+
+
+def test_the_tests_own_part_begins_after_the_harness() -> None:
+    where = read_path([Site("/venv/bin/pytest", 8, "<module>"), CALL, TEST, FRAMES, LIBRARY])
+    assert where is not None
+    assert where.path == (TEST, FRAMES, LIBRARY)
+    assert where.site == FRAMES
+    assert where.made_in == LIBRARY
+    assert (where.phase, where.fixture) == ("call", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "phase", "fixture"),
+    [
+        ((SETUP, FIXTURE, Site("/project/conftest.py", 3, "pipeline")), "setup", "pipeline"),
+        ((SETUP, FIXTURE, Site("/project/conftest.py", 3, "Cases.pipeline"), FRAMES), "setup", "pipeline"),
+        ((TEARDOWN, FINISH, Site("/project/conftest.py", 5, "pipeline")), "teardown", "pipeline"),
+        ((SETUP, Site("/project/conftest.py", 3, "setup_function")), "setup", ""),
+        ((MEASURE, FRAMES), "", ""),
+        # A test may ask for a fixture while it runs.
+        ((CALL, TEST, FIXTURE, Site("/project/conftest.py", 3, "pipeline")), "call", "pipeline"),
+    ],
+)
+def test_the_phase_and_the_fixture_are_read_from_pytests_own_frames(
+    path: tuple[Site, ...], phase: str, fixture: str
+) -> None:
+    where = read_path(path)
+    assert where is not None
+    assert (where.phase, where.fixture) == (phase, fixture)
+
+
+def test_where_all_is_installed_the_innermost_line_is_the_site() -> None:
+    where = read_path([CALL, INSTALLED, LIBRARY])
+    assert where is not None
+    assert where.site == LIBRARY
+
+
+def test_what_the_harness_does_itself_is_nowhere() -> None:
+    assert read_path([TEST, CALL]) is None
+    assert read_path([]) is None
+
+
+def test_files_are_told_apart_by_where_they_lie() -> None:
+    assert is_harness(runner.__file__)
+    assert is_harness(pytest_leakcheck.runner.repetition.__file__)
+    assert is_harness("/venv/lib/python3.11/site-packages/pytest_asyncio/plugin.py")
+    assert not is_harness("/home/me/pytest_decode/loader.py")
+    # A folder may be called pytest.
+    assert not is_harness("/home/me/pytest/_pytest/decode.py")
+    assert is_own("/home/me/pytest/decode.py")
+    assert not is_own(os.__file__)
+    assert not is_own(INSTALLED.file)
+    assert not is_own("<frozen importlib._bootstrap>")
+
+
+def test_a_path_touches_a_package_by_a_folder_or_a_module_of_its_name() -> None:
+    assert touches([TEST, FRAMES], ["decode"])
+    assert touches([TEST], ["numpy", "test_decode"])
+    assert touches([INSTALLED], ["av"])
+    assert not touches([TEST, FRAMES], ["loaders"])
+    assert not touches([TEST, FRAMES], ["project/decode"])
+    assert not touches([], ["decode"])
+    assert Path(FRAMES.file).stem == "loader"

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import functools
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.tracing.arrivals import Arrival, Arrivals
+from traced import counted_fds, line_found, marked, trace, within
+
+ROUNDS = 3
+HERE = __file__
+
+libc = ctypes.CDLL(None)
+
+
+class Keeper(list[Any]):
+    """What a leaking program keeps. Cleared after each test, so that nothing leaks in earnest."""
+
+    def take(self, thing: Any, *, leaks: bool) -> None:
+        if leaks:
+            self.append(thing)
+        elif isinstance(thing, int):
+            os.close(thing)
+        else:
+            thing.close()
+
+    def close(self) -> None:
+        for thing in self:
+            self.take(thing, leaks=False)
+        self.clear()
+
+
+@pytest.fixture
+def kept() -> Iterator[Keeper]:
+    keeper = Keeper()
+    yield keeper
+    keeper.close()
+
+
+def by_open(kept: Keeper, *, leaks: bool) -> None:
+    kept.take(open(os.devnull, "rb"), leaks=leaks)  # noqa: PTH123, SIM115 # here
+
+
+def by_os_open(kept: Keeper, *, leaks: bool) -> None:
+    kept.take(os.open(os.devnull, os.O_RDONLY), leaks=leaks)  # here
+
+
+def by_socket(kept: Keeper, *, leaks: bool) -> None:
+    kept.take(socket.socket(), leaks=leaks)  # here
+
+
+def by_generator(kept: Keeper, *, leaks: bool) -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+        yield os.open(os.devnull, os.O_RDONLY)  # here
+
+    for number in numbers():
+        if number > 1:
+            kept.take(number, leaks=leaks)
+
+
+def by_exception(kept: Keeper, *, leaks: bool) -> None:
+    def risky() -> None:
+        fd = os.open(os.devnull, os.O_RDONLY)  # here
+        try:
+            int("no number")
+        finally:
+            kept.take(fd, leaks=leaks)
+
+    with pytest.raises(ValueError, match="no number"):
+        risky()
+
+
+def by_comprehension(kept: Keeper, *, leaks: bool) -> None:
+    fds = [os.dup(0) for _ in range(2)]  # here
+    for fd in fds:
+        kept.take(fd, leaks=leaks)
+
+
+def by_thread_of_a_pool(kept: Keeper, *, leaks: bool) -> None:
+    def job(_n: int) -> None:
+        kept.take(os.dup(0), leaks=leaks)  # here
+
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(job, 1).result()
+
+
+def in_with(kept: Keeper, *, leaks: bool) -> None:
+    lock = threading.Lock()
+    with lock:
+        kept.take(os.dup(0), leaks=leaks)  # here
+
+
+def by_decorated(kept: Keeper, *, leaks: bool) -> None:
+    def logged(function: Callable[[], int]) -> Callable[[], int]:
+        @functools.wraps(function)
+        def wrapper() -> int:
+            return function()
+
+        return wrapper
+
+    @logged
+    def make() -> int:
+        return os.dup(0)  # here
+
+    kept.take(make(), leaks=leaks)
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.fd = os.dup(0)  # init
+
+    @property
+    def another(self) -> int:
+        return os.dup(0)  # property
+
+    def __enter__(self) -> int:
+        return os.dup(0)  # enter
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def by_init(kept: Keeper, *, leaks: bool) -> None:
+    kept.take(Holder().fd, leaks=leaks)
+
+
+def by_property(kept: Keeper, *, leaks: bool) -> None:
+    holder = Holder()
+    os.close(holder.fd)
+    kept.take(holder.another, leaks=leaks)
+
+
+def by_enter(kept: Keeper, *, leaks: bool) -> None:
+    holder = Holder()
+    os.close(holder.fd)
+    with holder as fd:
+        kept.take(fd, leaks=leaks)
+
+
+def by_coroutine(kept: Keeper, *, leaks: bool) -> None:
+    async def deep() -> int:
+        await asyncio.sleep(0)
+        return os.dup(0)  # here
+
+    async def shallow() -> None:
+        kept.take(await deep(), leaks=leaks)
+
+    asyncio.run(shallow())
+
+
+JOB = (marked(by_thread_of_a_pool), "job")
+CASES = [
+    (by_open, marked(by_open), "open()"),
+    (by_os_open, marked(by_os_open), "open()"),
+    (by_generator, marked(by_generator), "open()"),
+    (by_exception, marked(by_exception), "open()"),
+    (by_comprehension, marked(by_comprehension), "dup()"),
+    (in_with, marked(in_with), "dup()"),
+    (by_decorated, marked(by_decorated), "dup()"),
+    (by_init, marked(Holder, "# init"), "dup()"),
+    (by_property, marked(Holder, "# property"), "dup()"),
+    (by_enter, marked(Holder, "# enter"), "dup()"),
+    (by_coroutine, marked(by_coroutine), "dup()"),
+]
+
+
+def arrived(work: Callable[[], object], rounds: int = ROUNDS) -> list[Arrival]:
+    with counted_fds() as (count, list_now):
+        arrivals = Arrivals(count, list_now)
+        tracer = trace(arrivals, work, rounds)
+        assert tracer.interrupted == ""
+        assert not tracer.coarse
+        return list(arrivals.survivors().values())
+
+
+@pytest.mark.parametrize(("case", "line", "call"), CASES, ids=[case.__name__ for case, _line, _call in CASES])
+def test_the_call_that_made_each_survivor(case: Callable[..., None], line: int, call: str, kept: Keeper) -> None:
+    found = arrived(lambda: case(kept, leaks=True))
+    assert len(found) == len(kept) >= ROUNDS
+    for arrival in found:
+        assert arrival.exact
+        assert arrival.path[-1].file == HERE
+        assert (arrival.path[-1].line, arrival.path[-1].call) == (line, call)
+    kept.close()
+    assert arrived(lambda: case(kept, leaks=False)) == []
+
+
+def test_threads_at_once_are_told_apart_nearly_always(kept: Keeper) -> None:
+    found = arrived(lambda: by_thread_of_a_pool(kept, leaks=True), rounds=15)
+    assert len(found) == 15
+    right = [arrival for arrival in found if within(arrival.path, HERE)[-1] == (*JOB, "dup()")]
+    # Where it is not, it is said to be uncertain.
+    assert len(right) >= 8
+    assert not [arrival for arrival in found if arrival.exact and arrival not in right]
+    kept.close()
+    assert arrived(lambda: by_thread_of_a_pool(kept, leaks=False)) == []
+
+
+def test_a_socket_is_made_in_the_standard_library(kept: Keeper) -> None:
+    found = arrived(lambda: by_socket(kept, leaks=True))
+    assert len(found) == ROUNDS
+    for arrival in found:
+        assert arrival.what.startswith("socket:")
+        line, function, call = within(arrival.path, HERE)[-1]
+        assert (line, function) == (marked(by_socket), "by_socket")
+        assert call.endswith("__init__()")
+    kept.close()
+    assert arrived(lambda: by_socket(kept, leaks=False)) == []
+
+
+def by_ctypes(kept: Keeper) -> None:
+    number = 0
+    fd = libc.dup(number)  # here
+    number += 1
+    kept.append(fd)
+
+
+def test_where_a_call_makes_no_event_the_second_round_finds_the_line(kept: Keeper) -> None:
+    found = arrived(lambda: by_ctypes(kept))
+    assert len(found) == ROUNDS
+    for arrival in found:
+        line, function, _call = within(arrival.path, HERE)[-1]
+        assert function == "by_ctypes"
+        # Not before it was made, and certain where the call was seen.
+        assert line >= marked(by_ctypes)
+        assert arrival.exact == (sys.version_info >= (3, 12))
+    with counted_fds() as (count, _list_now):
+        assert line_found(by_ctypes, count, lambda: by_ctypes(kept)) == marked(by_ctypes)
+
+
+def test_what_is_seen_when_a_function_is_entered_came_in_its_caller() -> None:
+    names: dict[int, str] = {}
+
+    def later() -> None: ...
+
+    def maker() -> None:
+        names[7] = "a thing"
+        later()
+
+    arrivals = Arrivals(lambda: len(names), lambda: dict(names))
+    trace(arrivals, maker)
+    (arrival,) = arrivals.survivors().values()
+    assert arrival.path[-1].function.endswith("maker")
+    assert not arrival.exact
+
+
+def test_a_number_that_is_used_again_is_another_thing() -> None:
+    names = {3: "old"}
+
+    def work() -> None:
+        del names[3]
+        len("")
+        names[3] = "new"
+        len("")
+
+    arrivals = Arrivals(lambda: len(names), lambda: dict(names))
+    trace(arrivals, work)
+    assert [arrival.what for arrival in arrivals.survivors().values()] == ["new"]
+    names[3] = "newer"
+    assert arrivals.survivors() == {}
+
+
+def test_what_came_between_two_iterations_is_nobodys() -> None:
+    names: dict[int, str] = {}
+    arrivals = Arrivals(lambda: len(names), lambda: dict(names))
+    trace(arrivals, lambda: None)
+    names[1] = "between"
+    trace(arrivals, lambda: None)
+    assert arrivals.survivors() == {}
+
+
+def test_what_comes_without_an_event_is_in_the_outer_frame() -> None:
+    names: dict[int, str] = {}
+    arrivals = Arrivals(lambda: 0, lambda: dict(names))
+    trace(arrivals, lambda: names.update({1: "silent"}))
+    (arrival,) = arrivals.survivors().values()
+    assert not arrival.exact
+    assert arrival.path
+    assert not [site for site in arrival.path if "pytest_leakcheck/" in site.file]

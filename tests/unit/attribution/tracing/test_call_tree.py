@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.heap import Heap
+from traced import ROUNDS, Counter, counted_fds, followed, line_found, marked, trace, within
+
+HERE = __file__
+# Large enough that what an allocator keeps for itself does not matter.
+SIZE = 100_000
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+
+
+@pytest.fixture
+def heap() -> Iterator[Callable[[], int]]:
+    probe = Heap()
+    try:
+        probe.open()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    yield probe.read
+    probe.close()
+
+
+def allocate(size: int) -> int:
+    return int(libc.malloc(size))  # here
+
+
+def outer(held: list[int], *, leaks: bool) -> None:
+    block = allocate(SIZE)  # kept
+    libc.free(allocate(3 * SIZE))
+    if leaks:
+        held.append(block)
+    else:
+        libc.free(block)
+
+
+def test_memory_that_c_keeps_is_traced_to_its_function(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+
+    def work() -> None:
+        outer(held, leaks=True)
+
+    culprit = followed(heap, work)
+    sites = within(culprit.path, HERE)
+    # Of two calls of one function, the one that is not undone.
+    assert sites[-2] == (marked(outer, "# kept"), "outer", "allocate()")
+    assert sites[-1][1] == "allocate"
+    assert culprit.kept >= ROUNDS * SIZE
+    assert not culprit.balanced
+    for block in held:
+        libc.free(block)
+
+
+def release(block: int) -> None:
+    libc.free(block)
+
+
+def test_memory_that_is_freed_elsewhere_is_balanced(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+
+    def work() -> None:
+        blocks = [allocate(SIZE), allocate(5 * SIZE)]
+        release(blocks.pop())
+        held.extend(blocks)
+
+    culprit = followed(heap, work, rounds=4)
+    assert culprit.path[-1].function.endswith("work")
+    assert culprit.balanced
+    assert "allocate(): +" in culprit.flows
+    assert "release(): -" in culprit.flows
+    for block in held:
+        libc.free(block)
+
+
+def simply(held: list[int]) -> None:
+    held.append(allocate(SIZE))
+
+
+def test_memory_is_traced_to_the_line(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+    culprit = followed(heap, lambda: simply(held))
+    line, function, call = within(culprit.path, HERE)[-1]
+    assert function == "allocate"
+    assert culprit.flows == ""
+    if sys.version_info >= (3, 12):
+        assert (line, call) == (marked(allocate), "malloc()")
+        assert culprit.code is None
+    else:
+        # No event for a function of ctypes: the function's own, and the second round tells.
+        assert culprit.code is allocate.__code__
+    assert line_found(allocate, heap, lambda: simply(held)) == marked(allocate)
+    for block in held:
+        libc.free(block)
+
+
+def test_what_is_given_back_is_no_growth(heap: Callable[[], int]) -> None:
+    held: list[int] = []
+    culprit = followed(heap, lambda: outer(held, leaks=False))
+    assert culprit.kept < ROUNDS * SIZE / 2
+
+
+def make(counter: Counter) -> None:
+    counter.value += 100
+
+
+def drop(counter: Counter) -> None:
+    counter.value -= 99
+
+
+def make_and_drop(counter: Counter) -> None:
+    make(counter)
+    drop(counter)
+
+
+def test_what_is_made_here_and_dropped_there_is_balanced() -> None:
+    counter = Counter()
+    culprit = followed(counter.read, lambda: make_and_drop(counter))
+    assert culprit.path[-1].function == "make_and_drop"
+    assert culprit.kept == ROUNDS
+    assert culprit.balanced
+    first = make_and_drop.__code__.co_firstlineno
+    assert culprit.flows == f"line {first + 1} make(): +500, line {first + 2} drop(): -495"
+
+
+def test_descriptors_by_their_number() -> None:
+    kept: list[int] = []
+
+    def leak() -> None:
+        first, second = os.pipe()  # here
+        os.close(first)
+        kept.append(second)
+
+    with counted_fds() as (count, _list_now):
+        culprit = followed(count, leak)
+    # The pipe is two, of which one is closed in another line.
+    assert culprit.balanced
+    assert culprit.path[-1].function.endswith("leak")
+    assert f"line {marked(leak)} pipe(): +10" in culprit.flows
+    for fd in kept:
+        os.close(fd)
+
+
+def test_frames_that_ran_before_and_calls_back_from_c() -> None:
+    counter = Counter()
+
+    def key(n: int) -> int:
+        counter.value += n == 2
+        return n
+
+    tree = CallTree(counter.read)
+    tracer = trace(tree, lambda: None)
+    tracer = trace(tree, lambda: sorted([3, 2, 1], key=key))
+    assert tracer.interrupted == ""
+    culprit = tree.traced()
+    assert culprit.path[-1].function.endswith("key")
+    assert culprit.path[-2].call.endswith("key()")
+    assert culprit.code is key.__code__
+    # The whole path, from the frames that ran before it was armed on.
+    assert within(culprit.path, HERE)[0][1] == "test_frames_that_ran_before_and_calls_back_from_c"
+
+
+def test_equal_calls_in_one_line_are_one() -> None:
+    counter = Counter()
+
+    def twice() -> None:
+        for one in (make(counter), make(counter)):  # type: ignore[func-returns-value]
+            assert one is None
+
+    culprit = followed(counter.read, twice)
+    assert culprit.path[-1].function == "make"
+
+
+def deep(counter: Counter, n: int) -> int:
+    if n == 0:
+        counter.value += 1
+        return 0
+    return deep(counter, n - 1) + (deep(counter, n - 2) if n > 1 else 0)
+
+
+def test_a_coarse_path_is_shorter_and_true() -> None:
+    counter = Counter()
+
+    def leaking() -> None:
+        deep(counter, 17)
+
+    def work() -> None:
+        len("")
+        leaking()
+
+    tree = CallTree(counter.read)
+    trace(tree, work, 1, plain_seconds=0.0)
+    tree.forget()
+    tracer = trace(tree, work, 3, plain_seconds=0.0)
+    assert tracer.coarse
+    culprit = tree.traced()
+    assert culprit.coarse
+    names = [function for _line, function, _call in within(culprit.path, HERE)]
+    whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 18]
+    assert names == whole[: len(names)]
+
+
+def test_a_slow_counter_is_read_less_often() -> None:
+    reads = 0
+
+    def slow() -> int:
+        nonlocal reads
+        reads += 1
+        time.sleep(0.001)
+        return 0
+
+    def work() -> None:
+        for _ in range(300):
+            make_and_drop(Counter())
+
+    tree = CallTree(slow)
+    tracer = trace(tree, work, 1, plain_seconds=0.0)
+    assert tracer.coarse
+    assert reads < 30
+
+
+def test_nothing_grew() -> None:
+    assert CallTree(int).traced() == Traced(())
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="what follows the lines of the tests takes memory")
+def test_a_tree_takes_no_memory_in_later_iterations() -> None:
+    tree = CallTree(sys.getallocatedblocks)
+    held: list[object] = []
+
+    def work() -> None:
+        make_and_drop(Counter())
+        held.append(object())
+
+    trace(tree, work, 3)
+    tree.forget()
+    gc.collect()
+    gc.disable()
+    try:
+        trace(tree, work, 20)
+    finally:
+        gc.enable()
+    # 20 objects, and once what an interpreter keeps for itself (3.10: a spare frame of each function) or gives back (3.13).
+    assert 16 <= tree.total < 40

@@ -1,0 +1,110 @@
+"""The tree of calls goes down to the line: of a function, of the loop that arms it, of a recursion."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.tracing.line_tracer import Lines
+from traced import PLAIN, Counter, followed, line_found, marked
+
+HERE = __file__
+
+
+def own_line(counter: Counter) -> None:
+    for _ in range(3):
+        len("")
+    counter.value += 1  # here
+    len("")
+
+
+def test_growth_in_a_line_of_its_own() -> None:
+    counter = Counter()
+    culprit = followed(counter.read, lambda: own_line(counter))
+    assert culprit.path[-1].function == "own_line"
+    assert culprit.path[-1].call == ""
+    assert culprit.code is own_line.__code__
+    lines = Lines(own_line.__code__, counter.read, PLAIN)
+    lines.arm()
+    own_line(counter)
+    lines.disarm()
+    lines.close()
+    refined = lines.refine(culprit.path)
+    assert refined[-1].line == marked(own_line)
+    assert refined[:-1] == culprit.path[:-1]
+
+
+def test_a_line_of_the_loop_that_arms_it() -> None:
+    counter = Counter()
+    frame = sys._getframe()
+    frame_trace = frame.f_trace
+    before = sys.gettrace()
+    lines = Lines(frame.f_code, counter.read, PLAIN)
+    for _ in range(3):
+        lines.arm()
+        number = 1
+        counter.value += number  # the loop's own
+        number += 1
+        lines.disarm()
+    assert sys.gettrace() is before
+    assert frame.f_trace is frame_trace
+    lines.close()
+    assert lines.interrupted == ""
+    assert lines.line() == marked(test_a_line_of_the_loop_that_arms_it, "# the loop's own")
+
+
+def test_lines_of_a_generator_and_of_a_recursion() -> None:
+    counter = Counter()
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        counter.value += 5  # in the generator
+        yield 2
+
+    def down(n: int) -> None:
+        if n:
+            down(n - 1)
+        else:
+            counter.value += 5  # in the recursion
+
+    def consume() -> None:
+        for _ in numbers():
+            # Not its doing.
+            counter.value += 1
+
+    here = test_lines_of_a_generator_and_of_a_recursion
+    assert line_found(numbers, counter.read, consume) == marked(here, "# in the generator")
+    assert line_found(down, counter.read, lambda: down(4)) == marked(here, "# in the recursion")
+
+
+def test_a_trace_function_that_was_in_force_is_so_after_the_second_round() -> None:
+    def hook(*_: object) -> Any:
+        return hook
+
+    counter = Counter()
+    before = sys.gettrace()
+    sys.settrace(hook)
+    try:
+        assert line_found(own_line, counter.read, lambda: own_line(counter)) == marked(own_line)
+        assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring leaves sys.settrace alone")
+def test_a_program_that_sets_its_own_trace_function_keeps_it() -> None:
+    def hook(*_: object) -> None: ...
+
+    before = sys.gettrace()
+    lines = Lines(own_line.__code__, int, PLAIN)
+    try:
+        lines.arm()
+        sys.settrace(hook)
+        lines.disarm()
+        assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before)
+    assert "sys.settrace" in lines.interrupted

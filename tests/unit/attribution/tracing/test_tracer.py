@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.handles import group
+from pytest_leakcheck.attribution.tracing.frames import name_of_called
+from pytest_leakcheck.attribution.tracing.throttle import STOPPED, UNLIMITED, Throttle, seconds_held_up
+from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, Tracer, Unavailable
+from traced import PLAIN, trace
+
+MONITORED = sys.version_info >= (3, 12)
+HERE = __file__
+
+
+class Recorder:
+    """Keeps the events of this file as text, and no frame."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str]] = []
+        self.files: set[str] = set()
+        self.rounds = 0
+        self.coarse = False
+
+    def begin(self) -> None:
+        self.rounds += 1
+
+    def handler(self) -> Handler:
+        return self._on_event
+
+    def became_coarse(self) -> None:
+        self.coarse = True
+
+    def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
+        self.files.add(frame.f_code.co_filename)
+        if frame.f_code.co_filename == HERE and event not in ("begin", "end"):
+            name = name_of_called(called) if event in ("c_call", "c_return") else ""
+            self.events.append((event, frame.f_code.co_name, name))
+
+
+def recorded(work: Callable[[], object]) -> list[tuple[str, str, str]]:
+    recorder = Recorder()
+    tracer = trace(recorder, work)
+    assert tracer.interrupted == ""
+    return recorder.events
+
+
+def plain_calls() -> None:
+    inner(3)
+
+
+def inner(n: int) -> int:
+    return len(str.lower("x" * n))
+
+
+def test_calls_and_returns_of_python_and_c() -> None:
+    assert recorded(plain_calls) == [
+        ("call", "plain_calls", ""),
+        ("call", "inner", ""),
+        ("c_call", "inner", "str.lower"),
+        ("c_return", "inner", "str.lower"),
+        ("c_call", "inner", "len"),
+        ("c_return", "inner", "len"),
+        ("return", "inner", ""),
+        ("return", "plain_calls", ""),
+    ]
+
+
+def counting() -> Iterator[int]:
+    try:
+        yield 1
+        yield 2
+    except KeyError:
+        yield 3
+
+
+def with_generator() -> None:
+    stream = counting()
+    for _ in stream:
+        break
+    stream.throw(KeyError)  # type: ignore[attr-defined]
+    stream.close()  # type: ignore[attr-defined]
+
+
+def test_a_generator_is_entered_and_left_at_each_step() -> None:
+    events = [event for event, function, _called in recorded(with_generator) if function == "counting"]
+    assert events == ["call", "return"] * 3
+
+
+def failing() -> None:
+    int("no number")
+
+
+def with_exception() -> None:
+    with contextlib.suppress(ValueError):
+        failing()
+
+
+def test_a_function_that_raises_returns() -> None:
+    events = [(event, function) for event, function, called in recorded(with_exception) if not called]
+    assert events == [
+        ("call", "with_exception"),
+        ("call", "failing"),
+        ("return", "failing"),
+        ("return", "with_exception"),
+    ]
+
+
+async def waiting(n: int) -> int:
+    await asyncio.sleep(0)
+    return n
+
+
+async def gathering() -> list[int]:
+    return list(await asyncio.gather(waiting(1), waiting(2)))
+
+
+def test_coroutines() -> None:
+    events = recorded(lambda: asyncio.run(gathering()))
+    for name, times in (("waiting", 4), ("gathering", 2)):
+        assert [event for event, function, _called in events if function == name].count("call") == times
+        assert [event for event, function, _called in events if function == name].count("return") == times
+
+
+def test_threads_that_begin_in_an_iteration_are_seen() -> None:
+    def work() -> None:
+        with ThreadPoolExecutor(2) as executor:
+            list(executor.map(inner, [1, 2]))
+
+    assert [function for event, function, _called in recorded(work) if event == "call"].count("inner") == 2
+
+
+@pytest.mark.skipif(not MONITORED, reason="only a thread itself can set its profile function")
+def test_threads_that_began_before_are_seen() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(inner, 1).result()
+        events = recorded(lambda: executor.submit(inner, 1).result())
+    assert ("call", "inner", "") in events
+
+
+def test_the_loop_that_arms_it_is_seen_inside() -> None:
+    recorder = Recorder()
+    tracer = Tracer(recorder, PLAIN)
+    for _ in range(2):
+        tracer.arm()
+        inner(1)
+        tracer.disarm()
+    tracer.close()
+    assert recorder.rounds == 2
+    assert [function for event, function, _called in recorder.events if event == "call"] == ["inner", "inner"]
+
+
+def test_frames_of_this_package_are_not_reported() -> None:
+    recorder = Recorder()
+    trace(recorder, lambda: group(["a", "b"]))
+    assert not [file for file in recorder.files if "pytest_leakcheck/" in file]
+
+
+class Failing(Recorder):
+    def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
+        super()._on_event(event, frame, called)
+        if called is len:
+            raise LookupError("of our own")
+
+
+def test_a_failing_listener_is_not_heard_by_the_program() -> None:
+    recorder = Failing()
+    tracer = trace(recorder, plain_calls, rounds=2)
+    assert tracer.interrupted == "the listener failed: LookupError: of our own"
+    assert [called for _event, _function, called in recorder.events].count("len") == 1
+
+
+class Signalling(Recorder):
+    """As if the user pressed a key, or a timeout ran out, in the middle of our own work."""
+
+    def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
+        super()._on_event(event, frame, called)
+        if called is len:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            sum(range(10))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
+def test_what_a_signal_raises_reaches_the_program(error: type[BaseException]) -> None:
+    def handler(*_: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    profile = sys.getprofile()
+    try:
+        with pytest.raises(error):
+            trace(Signalling(), plain_calls)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert sys.getprofile() is profile
+
+
+class Thing:
+    pass
+
+
+def test_nothing_is_kept_alive() -> None:
+    references = []
+
+    def local() -> None:
+        thing = Thing()
+        references.append(weakref.ref(thing))
+        inner(2)
+
+    recorder = Recorder()
+    tracer = Tracer(recorder, PLAIN)
+    gc.disable()
+    try:
+        tracer.arm()
+        local()
+        tracer.disarm()
+        assert references[0]() is None
+    finally:
+        gc.enable()
+        tracer.close()
+
+
+@pytest.mark.skipif(not MONITORED, reason="sys.monitoring")
+def test_a_tool_id_in_use_is_left_alone_and_none_at_all_is_said() -> None:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
+    taken = [tool for tool in range(6) if monitoring.get_tool(tool) is None]
+    for tool in taken:
+        monitoring.use_tool_id(tool, "another")
+    try:
+        with pytest.raises(Unavailable, match="another"):
+            Tracer(Recorder())
+        monitoring.free_tool_id(taken[-1])
+        tracer = Tracer(Recorder())
+        assert monitoring.get_tool(taken[-1]) == "pytest-leakcheck"
+        tracer.close()
+        assert monitoring.get_tool(taken[-1]) is None
+        assert [monitoring.get_tool(tool) for tool in taken[:-1]] == ["another"] * (len(taken) - 1)
+    finally:
+        for tool in taken[:-1]:
+            monitoring.free_tool_id(tool)
+
+
+def fib(n: int) -> int:
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+
+def test_too_many_events_are_left_out_from_the_deepest_on() -> None:
+    recorder = Recorder()
+    results = []
+    tracer = trace(recorder, lambda: results.append(fib(18)), rounds=3, plain_seconds=0.0)
+    assert results == [2584] * 3
+    assert tracer.coarse
+    assert recorder.coarse
+    assert tracer.interrupted == ""
+    # At the limit, a function of Python looks as one of C.
+    assert ("c_call", "fib", "fib") in recorder.events
+
+
+def test_the_throttle_keeps_what_is_cheap() -> None:
+    throttle = Throttle(0.0)
+    assert throttle.limit == UNLIMITED
+    began = -1e9
+    throttle._stop_at = 1e12
+    throttle._by_depth[9] = 1e9
+    assert throttle.spend(20, began)
+    assert 0 <= throttle.limit < 20
+    assert throttle.coarse
+    throttle.stop()
+    assert throttle.limit == STOPPED
+    throttle.begin()
+    assert 0 <= throttle.limit < 20
+
+
+def test_the_throttle_does_not_charge_what_other_processes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall = held_up = 0.0
+    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.perf_counter", lambda: wall)
+    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.seconds_held_up", lambda _thread: held_up)
+    throttle = Throttle(0.0)
+    # An event of 200 ms, for 199 of which others had the processor.
+    wall, held_up = 0.2, 0.199
+    assert not throttle.spend(20, 0.0)
+    assert not throttle.is_late()
+    assert (throttle.limit, throttle.coarse) == (UNLIMITED, False)
+    assert sum(throttle._by_depth) == pytest.approx(0.001, rel=0.01)
+    # The next one takes as long by itself.
+    wall = 0.4
+    assert throttle.spend(20, 0.2)
+    assert throttle.coarse
+    # However long it is held up, an iteration comes to an end.
+    throttle = Throttle(0.0)
+    wall = held_up = 1.0
+    assert throttle.is_late()
+
+
+def test_the_throttle_charges_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A counter that sleeps, or asks another process, slows the test down as well."""
+    wall = 0.0
+    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.perf_counter", lambda: wall)
+    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.seconds_held_up", lambda _thread: 0.0)
+    throttle = Throttle(0.0)
+    wall = 0.2
+    assert throttle.spend(20, 0.0)
+    assert throttle.coarse
+
+
+def test_how_long_others_had_the_processor_is_known_for_one_thread() -> None:
+    thread, began = threading.get_native_id(), time.perf_counter()
+    before = seconds_held_up(thread)
+    time.sleep(0.05)
+    assert 0 <= seconds_held_up(thread) - before <= time.perf_counter() - began - 0.05
+    assert seconds_held_up(0) == 0
+
+
+def test_names_run_no_code_of_the_program() -> None:
+    class Meta(type):
+        def __getattribute__(cls, name: str) -> Any:
+            raise AssertionError(name)
+
+    class Strange(metaclass=Meta):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    assert name_of_called(Strange).endswith("Strange")
+    assert name_of_called(object.__new__(Strange)).endswith("Strange")
+    assert name_of_called([].append) == "list.append"
+    assert name_of_called(dict.fromkeys) == "dict.fromkeys"
+    assert name_of_called(os.dup) == "dup"
+    assert name_of_called(fib.__code__) == "fib"
+
+
+def endless(n: int) -> int:
+    return endless(n + 1)
+
+
+def test_a_recursion_without_end_ends_as_it_does() -> None:
+    def work() -> None:
+        with pytest.raises(RecursionError):
+            endless(0)
+
+    before = sys.getprofile()
+    tracer = trace(Recorder(), work)
+    assert sys.getprofile() is before
+    # Where it is the interpreter that takes the profile function out, that is said.
+    assert "recursion" in tracer.interrupted or not tracer.interrupted

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_leakcheck.config.bounds import (
+    Bound,
+    BoundError,
+    FormulaBound,
+    OrderBound,
+    SlopeBound,
+    parse_bound,
+    singular,
+)
+from pytest_leakcheck.model.units import Unit
+
+KIB, MIB = 2**10, 2**20
+PROPERTY = settings(max_examples=200, deadline=None, derandomize=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "exponent"),
+    [
+        ("O(1)", None),
+        (" O( 1 ) ", None),
+        ("O(log n)", 0.0),
+        ("O(log  n)", 0.0),
+        ("O(sqrt n)", 0.5),
+        ("O(sqrt(n))", 0.5),
+        ("O(n^0.5)", 0.5),
+        ("O(n**2)", 2.0),
+        ("O(n)", 1.0),
+    ],
+)
+def test_laws(text: str, exponent: float | None) -> None:
+    bound = parse_bound(text, "shards", "bytes")
+    assert bound == OrderBound(exponent, text)
+    assert str(bound) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "axis", "unit", "per"),
+    [
+        ("1.2 MiB/shard", "shards", "bytes", 1.2 * MIB),
+        ("1.2 MiB / shards", "shards", "bytes", 1.2 * MIB),
+        ("65536/shard", "shards", "bytes", 65536),
+        ("0.5/shard", "shards", "bytes", 0.5),
+        ("3/shard", "shards", "count", 3),
+        ("0.5/world_size", "world_size", "count", 0.5),
+        ("2/batch", "batches", "count", 2),
+        ("2/copy", "copies", "count", 2),
+    ],
+)
+def test_slopes(text: str, axis: str, unit: Unit, per: float) -> None:
+    bound = parse_bound(text, axis, unit)
+    assert bound == SlopeBound(per, text)
+    assert str(bound) == text
+
+
+@pytest.mark.parametrize(
+    ("axis", "one"),
+    [
+        ("shards", "shard"),
+        ("world_size", "world_size"),
+        ("batches", "batch"),
+        ("boxes", "box"),
+        ("copies", "copy"),
+        ("images", "image"),
+        ("mass", "mass"),
+        ("ties", "tie"),
+        ("s", "s"),
+    ],
+)
+def test_one_of_an_axis(axis: str, one: str) -> None:
+    assert singular(axis) == one
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "size", "expected"),
+    [
+        ("<= 512 MiB", "bytes", 8, 512 * MIB),
+        ("<=512MiB", "bytes", 8, 512 * MIB),
+        ("<= 65536", "bytes", 8, 65536),
+        ("<= 3", "count", 8, 3),
+        ("<= max(64, n)", "count", 8, 64),
+        ("<= max(64, n)", "count", 128, 128),
+        ("<= min(64, n, 3 * n)", "count", 128, 64),
+        ("<= 2 * n + 3", "count", 8, 19),
+        ("<= 2 + n * 3", "count", 8, 26),
+        ("<= (2 + n) * 3", "count", 8, 30),
+        ("<= 64 - n - 1", "count", 8, 55),
+        ("<= 64 - (n - 1)", "count", 8, 57),
+        ("<= 64 // n", "count", 5, 12),
+        ("<= 64 // n // 2", "count", 5, 6),
+        ("<= 64 // (2 * n + 1) * 2", "count", 5, 10),
+        ("<= 1.5 MiB * n + 64 MiB", "bytes", 8, 76 * MIB),
+        ("<= 1.5 * n", "count", 8, 12),
+    ],
+)
+def test_formulas(text: str, unit: Unit, size: int, expected: float) -> None:
+    bound = parse_bound(text, "n", unit)
+    assert isinstance(bound, FormulaBound)
+    assert bound.at(size) == expected
+    assert str(bound) == text
+
+
+def test_a_number_is_a_limit() -> None:
+    limit = parse_bound(3, "shards", "count")
+    assert isinstance(limit, FormulaBound)
+    assert (limit.at(8), str(limit)) == (3, "<= 3")
+    assert str(parse_bound(3, "shards", "count", lower=True)) == "3"
+
+
+@pytest.mark.parametrize("text", ["64 - (world_size - 1)", ">= 64 - (world_size - 1)"])
+def test_a_lower_bound_needs_no_sign(text: str) -> None:
+    bound = parse_bound(text, "world_size", "count", lower=True)
+    assert isinstance(bound, FormulaBound)
+    assert (bound.at(4), str(bound)) == (61, text)
+
+
+BYTES = "write a law 'O(1)', a slope '1.2 MiB/shard' or a limit '<= 512 MiB'"
+COUNT = "write a law 'O(1)', a slope '3/shard' or a limit '<= 3'"
+LAWS = "write O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
+LIST = "a formula has numbers, 'shards', + - * //, max() and min()"
+FORMULA = "valid is, for example, 'max(64, shards)'"
+
+
+# What was seen, what is wrong with it, what is valid.
+@pytest.mark.parametrize(
+    ("value", "unit", "message"),
+    [
+        (None, "bytes", f"a value of type NoneType is no bound: {BYTES}"),
+        (True, "count", f"True is no bound: {COUNT}"),
+        (-1, "count", f"-1 is no bound: {COUNT}"),
+        (1.5, "count", f"1.5 is no bound: {COUNT}"),
+        (2**70, "count", f"a number beyond 2**63 - 1 is no bound: {COUNT}"),
+        ("", "count", f"'' is no bound: {COUNT}"),
+        ("512 MiB", "bytes", f"'512 MiB' is no bound: {BYTES}"),
+        ("9" * 201, "count", f"'{'9' * 30}...' has 201 characters: a bound has at most 200"),
+        ("O(n log n)", "bytes", f"'O(n log n)' is none of the laws that are told apart: {LAWS}"),
+        ("O(n^9)", "bytes", f"'O(n^9)' is none of the laws that are told apart: {LAWS}"),
+        ("O(n^0)", "bytes", f"'O(n^0)' is none of the laws that are told apart: {LAWS}"),
+        ("O(n", "bytes", f"'O(n' is no bound: {BYTES}"),
+        ("1 MiB/row", "bytes", "'1 MiB/row' is per 'row', and the axis is 'shards': write '1.2 MiB/shard'"),
+        ("1 MiB/", "bytes", "'1 MiB/' is per '', and the axis is 'shards': write '1.2 MiB/shard'"),
+        ("1/2/shard", "count", "'1/2/shard' is no slope: write an amount per unit of the axis, such as '3/shard'"),
+        ("1 MiB/shard", "count", "'1 MiB/shard' has '1 MiB' where a number belongs: write '3/shard'"),
+        ("many/shard", "bytes", "'many/shard' has 'many' where a size belongs: write '1.2 MiB/shard'"),
+        ("<=", "count", f"'<=' cannot be parsed as a formula; {FORMULA}"),
+        ("<= 3 *", "count", f"'<= 3 *' cannot be parsed as a formula; {FORMULA}"),
+        ("<= -3", "count", f"'<= -3' has '-3': {LIST}; {FORMULA}"),
+        ("<= rows", "count", f"'<= rows' has the name 'rows': the only name is the axis, 'shards'; {FORMULA}"),
+        ("<= max", "count", f"'<= max' has the name 'max': the only name is the axis, 'shards'; {FORMULA}"),
+        (
+            "<= 3 shards",
+            "count",
+            f"'<= 3 shards' has '3 shards', and this resource is counted, in plain numbers; {FORMULA}",
+        ),
+        ("<= 3 MiB", "count", f"'<= 3 MiB' has '3 MiB', and this resource is counted, in plain numbers; {FORMULA}"),
+        (
+            "<= shards shards",
+            "count",
+            f"'<= shards shards' cannot be parsed as a formula; {FORMULA}",
+        ),
+        ("<= (3", "count", f"'<= (3' cannot be parsed as a formula; {FORMULA}"),
+        ("<= 3)", "count", f"'<= 3)' cannot be parsed as a formula; {FORMULA}"),
+        ("<= 3 / 2", "count", f"'<= 3 / 2' has '3 / 2': {LIST}; {FORMULA}"),
+        ("<= shards.real", "count", f"'<= shards.real' has 'shards.real': {LIST}; {FORMULA}"),
+        ("<= print(3)", "count", f"'<= print(3)' has 'print(3)': {LIST}; {FORMULA}"),
+        (
+            "<= 3 // (shards - 8)",
+            "count",
+            "'<= 3 // (shards - 8)' divides by what may be 0 or less at some size: divide by a number or the axis; "
+            + FORMULA,
+        ),
+        (
+            "<= " + "+".join("1" * 17),
+            "count",
+            f"'<= {'+'.join('1' * 17)}' has more than 16 numbers and names: write a shorter one; {FORMULA}",
+        ),
+        ("<= shards or shards", "count", f"'<= shards or shards' has 'shards or shards': {LIST}; {FORMULA}"),
+        ("<= max(*shards)", "count", f"'<= max(*shards)' has '*shards': {LIST}; {FORMULA}"),
+        ("<= max()", "count", f"'<= max()' has 'max()': {LIST}; {FORMULA}"),
+        ("<= True", "count", f"'<= True' has 'True': {LIST}; {FORMULA}"),
+        (
+            "<= 9223372036854775808",
+            "count",
+            "'<= 9223372036854775808' has a number that cannot be read (9223372036854775808 is too large: "
+            f"at most 2**63 - 1); {FORMULA}",
+        ),
+    ],
+)
+def test_what_is_no_bound(value: object, unit: Unit, message: str) -> None:
+    with pytest.raises(BoundError) as error:
+        parse_bound(value, "shards", unit)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("value", ["O(1)", "3/shard", "<= 3", ""])
+def test_what_is_no_lower_bound(value: str) -> None:
+    with pytest.raises(BoundError, match="valid is, for example"):
+        parse_bound(value, "shards", "count", lower=True)
+
+
+@pytest.mark.parametrize("value", [None, 1.5])
+def test_a_lower_bound_is_a_formula(value: object) -> None:
+    with pytest.raises(BoundError, match=r"is no bound: write a formula such as '3 - \(shards - 1\)'$"):
+        parse_bound(value, "shards", "count", lower=True)
+
+
+def read(value: object, unit: Unit, *, lower: bool = False) -> Bound | str:
+    """The bound over ``shards``, or what is said against it."""
+    try:
+        return parse_bound(value, "shards", unit, lower=lower)
+    except BoundError as error:
+        return str(error)
+
+
+PIECES = st.sampled_from(
+    [*"()+-*/,<=>.0 9O^n", "//", "max(", "min(", "MiB", "shards", "shard", "<= ", "O(", "log n", "__"]
+)
+TEXTS = (
+    st.text(max_size=60)
+    | st.lists(PIECES, max_size=30).map("".join)
+    | st.lists(PIECES, max_size=30).map("<= {}".format)
+)
+
+
+@PROPERTY
+@given(TEXTS | st.lists(PIECES, max_size=30).map(lambda pieces: "<= " + "".join(pieces)), st.booleans(), st.booleans())
+def test_any_text_is_a_bound_or_an_error_of_ours(text: str, counted: bool, lower: bool) -> None:
+    bound = read(text, "count" if counted else "bytes", lower=lower)
+    if isinstance(bound, str):
+        return
+    assert str(bound) == text
+    if isinstance(bound, FormulaBound):
+        assert all(abs(bound.at(size)) < float("inf") for size in (1, 7, 2**53))
+
+
+@PROPERTY
+@given(st.integers() | st.floats() | st.none() | st.binary() | st.lists(st.integers()))
+def test_any_other_value_is_a_bound_or_an_error_of_ours(value: object) -> None:
+    bound = read(value, "count")
+    assert isinstance(bound, FormulaBound) or (isinstance(bound, str) and "is no bound" in bound)
+
+
+def joined(parts: tuple[str, str, str]) -> str:
+    return f"({parts[0]} {parts[1]} {parts[2]})"
+
+
+LEAVES = st.integers(0, 1000).map(str) | st.just("shards") | st.sampled_from(["0.5", "1.25"])
+FORMULAS = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.tuples(inner, st.sampled_from(["+", "-", "*"]), inner).map(joined)
+        | st.tuples(inner, st.just("//"), st.integers(1, 9).map(str) | st.just("shards")).map(joined)
+        # Without parentheses, it is a matter of which sign binds first.
+        | st.tuples(inner, st.sampled_from(["+", "-", "*"]), inner).map(" ".join)
+        | st.tuples(inner, inner).map(lambda pair: f"max({pair[0]}, {pair[1]})")
+        | st.tuples(inner, inner).map(lambda pair: f"min({pair[0]}, {pair[1]})")
+    ),
+    max_leaves=8,
+)
+
+
+@PROPERTY
+@given(FORMULAS, st.integers(1, 10_000))
+def test_a_formula_is_worth_what_python_makes_of_it(formula: str, size: int) -> None:
+    bound = read(f"<= {formula}", "count")
+    if isinstance(bound, str):
+        assert "characters: a bound" in bound or "more than 16" in bound
+        return
+    assert isinstance(bound, FormulaBound)
+    assert bound.at(size) == eval(formula, {"shards": size})

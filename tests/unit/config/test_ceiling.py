@@ -1,0 +1,180 @@
+"""Ceilings: read from marks and options, set, lifted and set again; each limit is seen to be hit, and to be gone."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
+from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, Imposed, read_ceiling, read_option
+from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.cgroup import MemoryGroup
+from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.probes.resource_limits import room_for_descriptors
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
+MIB = 1 << 20
+
+
+def test_limits_are_read_in_the_units_of_their_resources() -> None:
+    ceiling = read_ceiling(fd=256, rss="1 GiB", vram=4096, by="cgroup")
+    assert ceiling == Ceiling({"fd": 256, "rss": 1 << 30, "vram": 4096}, "cgroup")
+    assert str(ceiling) == "fd 256, rss 1.0 GiB, vram 4.0 KiB"
+    assert read_option("fd=256, rss=1GiB") == Ceiling({"fd": 256, "rss": 1 << 30})
+    assert read_option("by=cgroup,rss=5 MiB") == Ceiling({"rss": 5 * MIB}, "cgroup")
+    assert read_option("") == Ceiling()
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("fd", "'fd' is no limit: write fd=256,rss=1GiB"),
+        ("fd=many", "fd: 'many' is not a number: write 0 or 3"),
+        ("rss=1 GB of it", "rss: '1 GB of it' is not a size"),
+        ("thread=7", "thread=7: only fd, rss, vram can be limited"),
+        ("fd=5", "fd=5 leaves no room for pytest itself: at least 32"),
+        ("by=magic,fd=64", "by='magic' is not one of 'rlimit', 'cgroup'"),
+        ("by=rlimit", 'names no resource: write fd=256, rss="1 GiB", vram="2 GiB"'),
+    ],
+)
+def test_a_limit_that_cannot_be_read_is_refused_in_words(option: str, said: str) -> None:
+    with pytest.raises(CeilingError, match=re.escape(said)):
+        read_option(option)
+
+
+def test_only_keywords_are_taken() -> None:
+    with pytest.raises(CeilingError, match="takes keywords only"):
+        read_ceiling(256)
+
+
+def test_descriptors_run_out_and_are_there_again_when_it_is_lifted() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = Path("/proc/self/fd").stat().st_size
+    imposed = Imposed(Ceiling({"fd": held + 16}))
+    kept: list[int] = []
+    imposed.impose()
+    try:
+        assert imposed.missing == {}
+        with pytest.raises(OSError, match="Too many open files"):
+            kept.extend(os.open("/dev/null", os.O_RDONLY) for _ in range(64))
+        with room_for_descriptors():
+            os.close(os.open("/dev/null", os.O_RDONLY))
+        imposed.lift()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+        os.close(os.open("/dev/null", os.O_RDONLY))
+        imposed.resume()
+        with pytest.raises(OSError, match="Too many open files"):
+            kept.extend(os.open("/dev/null", os.O_RDONLY) for _ in range(64))
+    finally:
+        imposed.lift()
+        for descriptor in kept:
+            os.close(descriptor)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+MEMORY = """
+import sys
+from pytest_leakcheck.config.ceiling import Ceiling, Imposed
+imposed = Imposed(Ceiling({"rss": int(sys.argv[1])}))
+imposed.impose()
+print(imposed.missing)
+kept = []
+try:
+    for _ in range(40):
+        kept.append(bytearray(b"x" * (8 << 20)))
+except MemoryError:
+    print("out of memory after", 8 * len(kept), "MiB")
+imposed.lift()
+bytearray(512 << 20)
+print("lifted")
+"""
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_memory_runs_out_near_its_ceiling() -> None:
+    done = run(MEMORY, str(128 * MIB))
+    assert done.stdout.startswith("{}\nout of memory after ")
+    assert done.stdout.endswith("MiB\nlifted\n")
+    # What the interpreter has by itself, and the copy that is on its way into the array, count.
+    assert 64 <= int(done.stdout.split()[5]) <= 120
+
+
+def test_a_ceiling_below_what_a_process_has_is_no_ceiling_and_says_so() -> None:
+    done = run(MEMORY, str(MIB))
+    assert "'rss': 'its ceiling cannot be set: this process has " in done.stdout
+    assert "before the test begins, more than 1.0 MiB" in done.stdout
+
+
+def test_a_device_is_limited_by_its_allocator() -> None:
+    device = SimulatedDevice(100 * MIB)
+    vram = Vram(lambda: [device])
+    vram.open()
+    imposed = Imposed(Ceiling({"vram": 10 * MIB}))
+    imposed.impose()
+    imposed.impose_on(vram)
+    with pytest.raises(DeviceOutOfMemory):
+        device.allocate(50 * MIB)
+    imposed.lift()
+    device.free(device.allocate(50 * MIB))
+    device.empty_cache()
+    imposed.resume()
+    with pytest.raises(DeviceOutOfMemory):
+        device.allocate(50 * MIB)
+    imposed.lift()
+    without = Imposed(Ceiling({"vram": MIB}))
+    without.impose_on(None)
+    assert without.missing == {"vram": "there is no device to set a ceiling for"}
+
+
+GROUP = """
+import os, sys
+from pytest_leakcheck.probes.cgroup import MemoryGroup
+group = MemoryGroup.make(64 << 20)
+group.join()
+print(group.path, flush=True)
+if os.fork() == 0:
+    kept = bytearray(b"x" * (256 << 20))
+    os._exit(0)
+print(os.wait()[1], group.kills, flush=True)
+"""
+
+
+def test_a_cgroup_kills_what_is_over_it_and_counts_that() -> None:
+    try:
+        MemoryGroup.make(64 * MIB).remove()
+    except Unavailable as error:
+        pytest.skip(f"no cgroup of its own: {error}")
+    done = run(GROUP)
+    path, status, kills = done.stdout.split()
+    assert (int(status), int(kills)) == (9, 1)
+    MemoryGroup(Path(path)).remove()
+    assert not Path(path).exists()
+
+
+def test_where_no_cgroup_can_be_made_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("pytest_leakcheck.probes.cgroup._own", lambda: None)
+    with pytest.raises(Unavailable, match="no cgroup of this process has a memory controller"):
+        MemoryGroup.make(MIB)
+    monkeypatch.setattr("pytest_leakcheck.probes.cgroup._own", lambda: tmp_path / "gone")
+    with pytest.raises(Unavailable, match=r"a memory cgroup cannot be made here \(No such file or directory"):
+        MemoryGroup.make(MIB)
+    imposed = Imposed(Ceiling({"rss": MIB}, "cgroup"))
+    imposed.impose()
+    assert imposed.missing["rss"].startswith("its ceiling cannot be set: a memory cgroup cannot be made here")
+    assert imposed.group is None
+
+
+@pytest.mark.parametrize(("text", "kills"), [("low 0\noom 3\noom_kill 2\n", 2), ("under_oom 0\n", 0), ("", 0)])
+def test_kills_are_read_in_either_version(tmp_path: Path, text: str, kills: int) -> None:
+    (tmp_path / "memory.max").touch()
+    (tmp_path / "memory.events").write_text(text)
+    assert MemoryGroup(tmp_path).kills == kills

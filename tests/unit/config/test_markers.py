@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.markers import MarkError, read_marks, valid_form
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.plugin import MARKERS
+
+MARK = pytest.mark
+COUNT = "Valid: fd_budget(0, *, per_iteration=0, peak=0, over=N, unclosed='fail', reason='')"
+BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')"
+EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, isolate=, resources=)"
+
+
+def read(*decorators: pytest.MarkDecorator, settings: Settings | None = None) -> Plan | None:
+    return read_marks("test_a.py::test_b", [one.mark for one in decorators], settings or Settings())
+
+
+def planned(*decorators: pytest.MarkDecorator, settings: Settings | None = None) -> Plan:
+    plan = read(*decorators, settings=settings)
+    assert plan is not None
+    return plan
+
+
+def test_a_test_without_marks_of_ours_gets_no_plan() -> None:
+    assert read() is None
+    assert read(MARK.xfail, MARK.parametrize("a", [1])) is None
+
+
+def test_a_budget_alone_is_all_that_is_judged() -> None:
+    plan = planned(MARK.fd_budget(0))
+    assert plan == Plan("test_a.py::test_b", (Budget("fd", 0),), Effort())
+
+
+def test_leakcheck_judges_all_by_default_and_keeps_explicit_budgets() -> None:
+    plan = planned(MARK.leakcheck, MARK.heap_budget("1 MiB"))
+    assert [(budget.resource, budget.level, budget.explicit) for budget in plan.budgets] == [
+        ("process", None, False),
+        *((name, None, False) for name in ("fd", "thread", "shm", "disk", "task")),
+        ("heap", 2**20, True),
+        *((name, None, False) for name in ("object", "block", "arrow", "vram", "mmap")),
+    ]
+
+
+def test_leakcheck_with_resources_judges_those() -> None:
+    plan = planned(MARK.leakcheck(resources=["rss", "fd"]))
+    assert plan.budgets == (Budget("fd"), Budget("rss"))
+
+
+def test_the_closest_mark_of_a_name_wins_whole() -> None:
+    plan = planned(MARK.fd_budget(1), MARK.fd_budget(5, reason="of the class"), MARK.thread_budget(2))
+    assert plan.budgets == (Budget("fd", 1), Budget("thread", 2))
+    plan = planned(MARK.leakcheck(iterations=5), MARK.leakcheck(iterations=9, warmup=9))
+    assert (plan.effort.iterations, plan.effort.warmup) == (5, 3)
+
+
+def test_the_command_line_beats_the_mark_and_the_mark_beats_the_file() -> None:
+    mark = MARK.leakcheck(iterations=5, warmup=1, max_time=2)
+    settings = Settings(
+        iterations=50,
+        warmup=10,
+        max_time=9.0,
+        run=77,
+        sources={"iterations": "command line", "warmup": "pyproject.toml", "max_time": "default"},
+    )
+    assert planned(mark, settings=settings).effort == Effort(iterations=50, warmup=1, max_time=2.0, run_length=77)
+    assert planned(MARK.fd_budget(0), settings=settings).effort == Effort(50, 10, 9.0, 77)
+
+
+WRONG = [
+    (MARK.fd_budget("many"), f"fd_budget(\"many\"): 'many' is not a number: write 0 or 3. {COUNT}"),
+    (MARK.fd_budget(1, 2), f"fd_budget(1, 2): takes one level, 2 arguments were given. {COUNT}"),
+    (MARK.fd_budget(-1), f"fd_budget(-1): -1 is negative: a budget is 0 or more. {COUNT}"),
+    (MARK.fd_budget(1.5), f"fd_budget(1.5): 1.5 is not a number: write 0 or 3. {COUNT}"),
+    (MARK.fd_budget(None), f"fd_budget(None): None is not a number: write 0 or 3. {COUNT}"),
+    (MARK.rss_budget(-1), f"rss_budget(-1): -1 is negative: a budget is 0 or more. {BYTES}"),
+    (
+        MARK.rss_budget("5 parsecs"),
+        "rss_budget(\"5 parsecs\"): '5 parsecs' is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB). "
+        + BYTES,
+    ),
+    (
+        MARK.fd_budget(0, unclose="warn"),
+        "fd_budget(0, unclose=\"warn\"): has no keyword 'unclose': valid are per_iteration, peak, over, unclosed, reason. "
+        "Did you mean 'unclosed'? " + COUNT,
+    ),
+    (
+        MARK.fd_budget(0, zzz=1),
+        "fd_budget(0, zzz=1): has no keyword 'zzz': valid are per_iteration, peak, over, unclosed, reason. " + COUNT,
+    ),
+    (
+        MARK.fd_budget(over=100),
+        "fd_budget(over=100): over=100 needs a level to hold over that run: write fd_budget(LEVEL, over=100). " + COUNT,
+    ),
+    (
+        MARK.fd_budget(0, over=0),
+        f"fd_budget(0, over=0): over=0 is not a number of iterations: write over=10_000. {COUNT}",
+    ),
+    (
+        MARK.fd_budget(0, unclosed="maybe"),
+        "fd_budget(0, unclosed=\"maybe\"): unclosed='maybe' is not one of 'fail', 'warn', 'allow'. " + COUNT,
+    ),
+    (MARK.fd_budget(0, reason=3), f"fd_budget(0, reason=3): reason=3 is not a text. {COUNT}"),
+    (
+        MARK.fd_budget(0, per_iteration=-2),
+        f"fd_budget(0, per_iteration=-2): per_iteration: -2 is negative: a budget is 0 or more. {COUNT}",
+    ),
+    (
+        MARK.leakcheck(iterations=0),
+        f"leakcheck(iterations=0): iterations=0 is not a number of iterations of at least 1. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(iterations=True),
+        f"leakcheck(iterations=True): iterations=True is not a whole number from 0 to 100,000. {EFFORT}",
+    ),
+    (MARK.leakcheck(warmup=-1), f"leakcheck(warmup=-1): warmup=-1 is not a whole number from 0 to 100,000. {EFFORT}"),
+    (
+        MARK.leakcheck(max_time=float("nan")),
+        f"leakcheck(max_time=nan): max_time=nan is not a number of seconds above 0. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(max_time=0),
+        f"leakcheck(max_time=0): max_time=0 is not a number of seconds above 0. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(resources=[["fd"]]),
+        f"leakcheck(resources=[[\"fd\"]]): resources=[['fd']] is not a list of {', '.join(RESOURCES)}. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(isolate="yes"),
+        f"leakcheck(isolate=\"yes\"): isolate='yes' is not True or False. {EFFORT}",
+    ),
+    (MARK.leakcheck(5), f"leakcheck(5): takes keywords only. {EFFORT}"),
+    (
+        MARK.leakcheck(resources="fd"),
+        "leakcheck(resources=\"fd\"): resources='fd' is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
+        + EFFORT,
+    ),
+    (
+        MARK.leakcheck(resources=["fdd"]),
+        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
+        + EFFORT,
+    ),
+    (
+        MARK.leakcheck(resources=5),
+        f"leakcheck(resources=5): resources=5 is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(iteration=5),
+        f"leakcheck(iteration=5): has no keyword 'iteration'. Did you mean 'iterations'? {EFFORT}",
+    ),
+    (MARK.leakcheck(foo=5), f"leakcheck(foo=5): has no keyword 'foo'. {EFFORT}"),
+]
+
+
+@pytest.mark.parametrize(("mark", "message"), WRONG, ids=[row[1].partition(": ")[0] for row in WRONG])
+def test_a_wrong_mark_is_shown_with_what_is_wrong_and_the_valid_form(mark: Any, message: str) -> None:
+    with pytest.raises(MarkError) as raised:
+        read(mark)
+    assert str(raised.value) == message
+
+
+def test_a_wrong_mark_behind_a_closer_one_of_its_name_is_not_read() -> None:
+    assert planned(MARK.fd_budget(0), MARK.fd_budget("many")).budgets == (Budget("fd", 0),)
+
+
+def test_each_mark_has_a_line_of_help_that_starts_with_its_valid_form() -> None:
+    """The plugin spells them out, so that a plain run imports nothing for them."""
+    *budgets, scaling, ceiling, leakcheck = MARKERS
+    assert ceiling.startswith("leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit'): pytest-leakcheck: ")
+    assert scaling.startswith(
+        "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: "
+    )
+    assert budgets == [
+        f"{valid_form(f'{name}_budget')}: pytest-leakcheck: bound the {resource.plural} that this test retains."
+        for name, resource in RESOURCES.items()
+    ]
+    assert leakcheck.startswith(
+        "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: "
+    )

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pytest_leakcheck.config import settings
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import ADAPTIVE, MOST_ITERATIONS, Effort, plan_test
+from pytest_leakcheck.judge.growth import looks
+
+
+def names(plan_budgets: tuple[Budget, ...]) -> list[str]:
+    return [budget.resource for budget in plan_budgets]
+
+
+def test_budgets_alone_are_judged_in_the_order_of_scarcity() -> None:
+    plan = plan_test("t", (Budget("rss", 5), Budget("fd", 0)), Effort(), None)
+    assert plan.budgets == (Budget("fd", 0), Budget("rss", 5))
+
+
+def test_everything_adds_growth_budgets_that_are_not_explicit() -> None:
+    plan = plan_test("t", (Budget("heap", 5),), Effort(), ())
+    memory = ["heap", "object", "block", "arrow", "vram", "mmap"]
+    assert names(plan.budgets) == ["process", "fd", "thread", "shm", "disk", "task", *memory]
+    assert [budget for budget in plan.budgets if budget.explicit] == [Budget("heap", 5)]
+
+
+def test_named_resources_are_added_as_explicit_and_nothing_else() -> None:
+    plan = plan_test("t", (), Effort(), ("rss", "fd"))
+    assert names(plan.budgets) == ["fd", "rss"]
+    assert all(budget.explicit and budget.level is None for budget in plan.budgets)
+
+
+def test_the_effort_is_carried_and_0_iterations_mean_as_many_as_are_needed() -> None:
+    effort = Effort(iterations=0, warmup=1)
+    assert plan_test("t", (), effort, ()).effort == effort
+    assert effort.most == ADAPTIVE
+    assert Effort(iterations=40).most == 40
+
+
+def test_the_adaptive_effort_passes_the_horizon_of_memory_with_a_look_to_spare() -> None:
+    late = [at for at in looks(ADAPTIVE) if at >= 200]
+    assert late == [229, 287, 359, 449, 562]
+
+
+def test_settings_and_plan_have_one_upper_limit() -> None:
+    """Settings cannot import it: a plain run must stay light."""
+    assert settings._MOST == MOST_ITERATIONS

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.config.settings import OPTIONS, SettingError, Settings, resolve, split_words
+
+
+@pytest.fixture(autouse=True)
+def _no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CI", "BUILD_NUMBER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def resolved(command_line: dict[str, Any] | None = None, configuration: dict[str, Any] | None = None) -> Settings:
+    return resolve(command_line or {}, configuration or {}, "pyproject.toml")
+
+
+def test_nothing_said_gives_the_defaults_and_says_so() -> None:
+    found = resolved()
+    assert found == Settings(sources=dict.fromkeys(found.sources, "default"))
+    assert set(found.sources) == {
+        "active",
+        "iterations",
+        "warmup",
+        "max_time",
+        "isolate",
+        "run",
+        "fail_on",
+        "blame",
+        "ceiling",
+        "missing",
+        "vram",
+        "summary",
+        "json",
+    }
+
+
+def test_the_command_line_beats_the_configuration_and_that_beats_the_default() -> None:
+    configuration = {"leakcheck_warmup": 5, "leakcheck_run": 100}
+    found = resolved({"leakcheck_warmup": "7", "leakcheck_iterations": None}, configuration)
+    assert (found.warmup, found.run, found.iterations) == (7, 100, 0)
+    assert (found.sources["warmup"], found.sources["run"], found.sources["iterations"]) == (
+        "command line",
+        "pyproject.toml",
+        "default",
+    )
+    assert found.from_command_line("warmup")
+    assert not found.from_command_line("run")
+
+
+def test_values_of_the_command_line_are_text_and_become_numbers() -> None:
+    found = resolved({"leakcheck_max_time": "1.5", "leakcheck_iterations": "40", "leakcheck": True})
+    assert (found.max_time, found.iterations, found.active) == (1.5, 40, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcomes"),
+    [
+        ("auto", ("leak", "over_budget", "unclosed")),
+        ("leak", ("leak",)),
+        ("leak, inconclusive", ("leak", "inconclusive")),
+        ("leak,auto", ("leak", "over_budget", "unclosed")),
+    ],
+)
+def test_what_turns_a_test_red(text: str, outcomes: tuple[str, ...]) -> None:
+    assert resolved({"leakcheck_fail_on": text}).fail_on == outcomes
+
+
+@pytest.mark.parametrize("variable", ["CI", "BUILD_NUMBER"])
+def test_in_ci_inconclusive_is_red_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert resolved().fail_on == ("leak", "over_budget", "unclosed", "inconclusive")
+    assert resolved({"leakcheck_fail_on": "leak"}).fail_on == ("leak",)
+    monkeypatch.setenv(variable, "")
+    assert "inconclusive" not in resolved().fail_on
+
+
+WRONG = [
+    ("leakcheck_iterations", -1, "must be at least 0"),
+    ("leakcheck_iterations", "x", "expects a whole number"),
+    ("leakcheck_iterations", "1.5", "expects a whole number"),
+    ("leakcheck_iterations", None, "expects a whole number"),
+    ("leakcheck_warmup", -1, "must be at least 0"),
+    ("leakcheck_max_time", 0, "must be more than 0"),
+    ("leakcheck_max_time", -1.5, "must be more than 0"),
+    ("leakcheck_max_time", "nan", "must be more than 0"),
+    ("leakcheck_max_time", "soon", "expects a number of seconds"),
+    ("leakcheck_run", 0, "must be at least 1"),
+    (
+        "leakcheck_fail_on",
+        "leak,bad",
+        "'bad' is not one of auto, leak, over_budget, unclosed, inconclusive",
+    ),
+    ("leakcheck_missing", "x", "must be one of skip, fail"),
+    ("leakcheck_summary", "x", "must be one of failed, all, none"),
+    (
+        "leakcheck_blame",
+        "src/decode",
+        "'src/decode' is not the name of a package or module: give top-level names, as imported",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "wrong"), WRONG)
+def test_a_wrong_value_in_the_file_names_key_value_file_and_the_valid_form(key: str, value: Any, wrong: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        resolved(configuration={key: value})
+    assert str(raised.value) == f"{key} = {value!r} (pyproject.toml): {wrong}"
+
+
+@pytest.mark.parametrize(("key", "value", "wrong"), [row for row in WRONG if row[1] is not None])
+def test_a_wrong_flag_is_shown_as_it_was_typed(key: str, value: Any, wrong: str) -> None:
+    flag = next(option.flag for option in OPTIONS if option.key == key)
+    with pytest.raises(SettingError) as raised:
+        resolved({key: str(value)})
+    assert str(raised.value) == f"{flag}={value} (command line): {wrong}"
+
+
+def test_one_message_as_a_whole() -> None:
+    with pytest.raises(SettingError) as raised:
+        resolved(configuration={"leakcheck_warmup": -1})
+    assert str(raised.value) == "leakcheck_warmup = -1 (pyproject.toml): must be at least 0"
+
+
+def test_flags_and_keys_are_named_after_the_option() -> None:
+    names = {option.name: (option.flag, option.key) for option in OPTIONS}
+    assert names[""] == ("--leakcheck", "leakcheck")
+    assert names["max-time"] == ("--leakcheck-max-time", "leakcheck_max_time")
+
+
+def test_words_are_split_at_commas_and_trimmed() -> None:
+    assert split_words(" leak ,over_budget,, ") == ("leak", "over_budget")
+    assert split_words("") == ()

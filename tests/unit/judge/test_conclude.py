@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.judge.conclude import Finding, Seen, conclude
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.decoding import decode, encode
+from pytest_leakcheck.model.recording import Recording, Series
+from pytest_leakcheck.model.verdict import Verdict
+
+PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
+AUTO = ("leak", "over_budget", "unclosed")
+IN_CI = (*AUTO, "inconclusive")
+TEST = "tests/test_loader.py::test_switch"
+
+
+def result(*verdicts: Verdict, budgets: tuple[Budget, ...] = (), series: tuple[Series, ...] = ()) -> Result:
+    return Result(Plan(TEST, budgets), Recording(TEST, series, seconds=1.25), verdicts, {})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "explicit", "fail_on", "missing", "colour"),
+    [
+        ("ok", True, IN_CI, "fail", "green"),
+        ("leak", True, AUTO, "skip", "red"),
+        ("leak", False, AUTO, "skip", "red"),
+        ("leak", True, ("unclosed",), "skip", "yellow"),
+        ("over_budget", True, AUTO, "skip", "red"),
+        ("unclosed", True, AUTO, "skip", "red"),
+        ("unclosed", False, AUTO, "skip", "yellow"),
+        ("inconclusive", True, AUTO, "skip", "yellow"),
+        ("inconclusive", True, IN_CI, "skip", "red"),
+        ("inconclusive", False, IN_CI, "skip", "yellow"),
+        ("unavailable", True, AUTO, "skip", "yellow"),
+        ("unavailable", True, AUTO, "fail", "red"),
+        ("unavailable", False, AUTO, "fail", "yellow"),
+    ],
+)
+def test_the_colour_of_a_verdict(
+    *, outcome: str, explicit: bool, fail_on: tuple[str, ...], missing: str, colour: str
+) -> None:
+    verdict = Verdict("fd", outcome, explicit=explicit)  # type: ignore[arg-type]
+    assert conclude(result(verdict), fail_on, missing).colour == colour
+
+
+def test_the_reddest_verdict_names_the_finding_and_of_equals_the_worst() -> None:
+    ok, leak = Verdict("fd", "ok"), Verdict("heap", "leak", slope=5.0)
+    waiting = Verdict("thread", "inconclusive")
+    over = Verdict("process", "over_budget", level=1)
+    assert conclude(result(ok, waiting, over, leak), AUTO).verdict == leak
+    assert conclude(result(ok, waiting, over), AUTO).verdict == over
+    assert conclude(result(ok, waiting), AUTO).verdict == waiting
+    # Where a leak is not to fail, what is red comes first.
+    assert conclude(result(leak, over), ("over_budget",)).verdict == over
+
+
+def test_a_test_that_was_stopped_before_its_start_is_inconclusive() -> None:
+    finding = conclude(result(budgets=(Budget("heap", 0),)), AUTO)
+    assert (finding.colour, finding.verdict.resource, finding.verdict.outcome) == ("yellow", "heap", "inconclusive")
+    assert finding.verdict.reason == "stopped after 1.2 s, before the first reading"
+    assert "--leakcheck-max-time" in finding.verdict.advice
+
+
+def test_what_moved_and_was_not_judged_is_seen() -> None:
+    series = (
+        Series("fd", tuple(range(31))),
+        Series("heap", tuple(1000 * i for i in range(31))),
+        Series("object", (5,) * 31),
+        Series("rss", tuple(-4096 * i for i in range(31))),
+    )
+    finding = conclude(result(Verdict("fd", "leak", slope=1.0), series=series), AUTO)
+    assert finding.seen == (Seen("heap", 1000.0, 30_000),)
+
+
+def test_budgets_and_their_reasons_travel_as_text() -> None:
+    budgets = (Budget("fd", 3, reason="one per camera"), Budget("heap"))
+    finding = conclude(result(Verdict("fd", "ok"), budgets=budgets), AUTO)
+    assert finding.budgets == {"fd": "3", "heap": "no growth"}
+    assert finding.reasons == {"fd": "one per camera"}
+
+
+def test_the_fingerprint_is_of_the_leak_and_not_of_the_machine() -> None:
+    leak = conclude(result(Verdict("fd", "leak", slope=1.0, iterations=17)), AUTO)
+    held = replace(leak, held={"fd": (Held("/home/ada/data/a.mp4", 17),)})
+    # Other figures, another count, another folder.
+    again = replace(
+        held, verdict=replace(leak.verdict, slope=1.01, level=40), held={"fd": (Held("/builds/7/data/a.mp4", 3),)}
+    )
+    assert held.fingerprint == again.fingerprint
+    assert leak.fingerprint.endswith("-fd")
+    assert len(leak.fingerprint) == 9
+    others = {
+        held.fingerprint,
+        replace(leak, test="elsewhere/tests/test_loader.py::test_switch").fingerprint,
+        replace(leak, test="tests/test_loader.py::test_other").fingerprint,
+        replace(leak, verdict=replace(leak.verdict, outcome="unclosed")).fingerprint,
+        replace(leak, verdict=replace(leak.verdict, resource="thread")).fingerprint,
+    }
+    assert len(others) == 5
+
+
+OUTCOMES = st.sampled_from(["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"])
+COLOURS = st.sampled_from(["green", "yellow", "red"])
+FLOATS = st.floats(-1e12, 1e12)
+TEXTS = st.text(max_size=8)
+VERDICTS = st.builds(
+    Verdict,
+    resource=st.sampled_from(["fd", "heap", "gauge:frames"]),
+    outcome=OUTCOMES,
+    slope=FLOATS,
+    level=st.integers(-(2**62), 2**62),
+    iterations=st.integers(0, 300),
+    floor=st.none() | FLOATS,
+    reason=TEXTS,
+    advice=TEXTS,
+    explicit=st.booleans(),
+)
+FINDINGS = st.builds(
+    Finding,
+    test=TEXTS,
+    colour=COLOURS,
+    verdict=VERDICTS,
+    verdicts=st.lists(VERDICTS, max_size=2).map(tuple),
+    colours=st.lists(COLOURS, max_size=2).map(tuple),
+    budgets=st.dictionaries(TEXTS, TEXTS, max_size=2),
+    seen=st.lists(st.builds(Seen, TEXTS, FLOATS, st.integers()), max_size=2).map(tuple),
+    held=st.dictionaries(
+        TEXTS, st.lists(st.builds(Held, TEXTS, st.integers(1, 99)), max_size=2).map(tuple), max_size=2
+    ),
+    recording=st.builds(
+        Recording, TEXTS, st.lists(st.builds(Series, TEXTS, st.just((1, 2)), st.just((0,))), max_size=2).map(tuple)
+    ),
+    reasons=st.dictionaries(TEXTS, TEXTS, max_size=2),
+)
+
+
+@PROPERTY
+@given(FINDINGS)
+def test_a_finding_survives_a_trip_through_json(finding: Finding) -> None:
+    read = decode(Finding, json.loads(json.dumps(encode(finding))))
+    assert read == finding
+    assert read.fingerprint == finding.fingerprint

@@ -1,0 +1,121 @@
+"""The printed floor: a leak of that size is called one, and well below it none is claimed to be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import ADAPTIVE
+from pytest_leakcheck.judge.detection_floor import detection_floor
+from pytest_leakcheck.judge.growth import growth, looks
+from pytest_leakcheck.judge.judge_series import RETAINED, Context, judge
+from pytest_leakcheck.model.recording import Series
+from pytest_leakcheck.model.resources import RESOURCES, Resource
+
+FIRST_LOOK = 16
+Noise: TypeAlias = Callable[[random.Random], int]
+
+
+def planted(readings: list[int], resource: Resource, slope: float) -> list[int]:
+    """The readings, with a leak that comes in whole pieces."""
+    grain = resource.grain
+    return [value + int(slope * i) // grain * grain for i, value in enumerate(readings)]
+
+
+def state(readings: list[int], resource: Resource) -> str:
+    return growth(readings, resource.tolerance, FIRST_LOOK).state
+
+
+def judged(readings: list[int], resource: Resource) -> str:
+    """What a run comes to that goes on until it is judged."""
+    for n in looks(len(readings) - 1):
+        seen = state(readings[: n + 1], resource)
+        if (seen == "growing" and n >= RETAINED.horizon) or (seen == "flat" and n >= RETAINED.clean):
+            return seen
+    return "undecided"
+
+
+def floor_of(readings: list[int], resource: Resource) -> float:
+    found = detection_floor(readings, resource, resource.tolerance, FIRST_LOOK, quiet=len(readings) - 1)
+    assert found is not None
+    return found
+
+
+def steady(source: random.Random) -> int:
+    return source.randrange(10_000)
+
+
+def spiky(source: random.Random) -> int:
+    return source.randrange(200) + (5000 if source.random() < 0.1 else 0)
+
+
+def one_sided(source: random.Random) -> int:
+    return int(3000 * source.random() ** 4)
+
+
+@pytest.mark.parametrize("name", ["heap", "object", "block", "rss"])
+@pytest.mark.parametrize("noise", [steady, spiky, one_sided])
+@pytest.mark.parametrize("n", [58, 229])
+def test_a_leak_at_the_floor_is_found_in_another_run(name: str, noise: Noise, n: int) -> None:
+    resource, found = RESOURCES[name], 0
+    for seed in range(100):
+        source = random.Random(seed)
+        floor = floor_of([noise(source) for _ in range(n + 1)], resource)
+        again = [noise(source) for _ in range(ADAPTIVE + 1)]
+        found += judged(planted(again, resource, floor), resource) == "growing"
+    assert found >= 99
+
+
+@pytest.mark.parametrize("name", ["heap", "object", "block", "mmap", "rss"])
+def test_without_noise_nothing_well_below_the_floor_shows(name: str) -> None:
+    resource = RESOURCES[name]
+    floor = floor_of([7] * 59, resource)
+    assert state(planted([7] * 59, resource, floor), resource) == "growing"
+    assert state(planted([7] * 59, resource, floor / 5), resource) != "growing"
+
+
+def test_noise_raises_the_floor_and_iterations_lower_it() -> None:
+    heap, source = RESOURCES["heap"], random.Random(0)
+    noisy = [source.randrange(10_000) for _ in range(230)]
+    assert floor_of([0] * 59, heap) < floor_of(noisy, heap) < floor_of(noisy[:59], heap)
+
+
+def test_a_counter_that_grows_by_pages_has_no_floor_of_bytes() -> None:
+    """A mapping of a byte is a page, so what comes to 2 KiB per iteration comes in every other one."""
+    assert floor_of([0] * 59, RESOURCES["mmap"]) > RESOURCES["mmap"].tolerance
+
+
+def outcome_at_random(source: random.Random, chance: float, iterations: int) -> str:
+    """What is said of descriptors that are kept at random: by default, or after a given number of iterations."""
+    most = iterations or ADAPTIVE
+    readings = [11]
+    for look in looks(most):
+        while len(readings) <= look:
+            readings.append(readings[-1] + (source.random() < chance))
+        series = Series("fd", tuple(readings), (0,) * look)
+        verdict = judge(series, Budget("fd"), Context(final=look >= most, horizon=most))
+        if verdict is not None and (not iterations or look >= most or verdict.outcome != "ok"):
+            return verdict.outcome
+    raise AssertionError("undecided at the end")
+
+
+@pytest.mark.parametrize(("iterations", "quiet"), [(0, 13), (20, 20), (50, 50), (200, 200)])
+def test_a_descriptor_that_is_kept_at_random_as_often_as_the_floor_says_is_no_ok(iterations: int, quiet: int) -> None:
+    floor = detection_floor([5] * (quiet + 1), RESOURCES["fd"], 0.0, FIRST_LOOK, quiet)
+    assert floor is not None
+    source = random.Random(1)
+    outcomes = [outcome_at_random(source, floor, iterations) for _ in range(500)]
+    assert outcomes.count("ok") <= 5
+    if not iterations:
+        assert outcomes.count("leak") >= 495
+    fifth = [outcome_at_random(source, floor / 5, iterations) for _ in range(100)]
+    assert fifth.count("ok") > 10
+
+
+def test_a_series_that_is_too_short_has_none() -> None:
+    heap = RESOURCES["heap"]
+    assert detection_floor([5] * 6, heap, heap.tolerance, FIRST_LOOK, 5) is None

@@ -1,0 +1,100 @@
+"""What ran out, by what failed: errors of the kernel by number, those of libraries and workers by their words."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
+from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line
+from pytest_leakcheck.runner.headroom import failed_at
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch calls it."""
+
+
+WORKER = """Caught OSError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "/usr/lib/python3/site-packages/torch/utils/data/_utils/worker.py", line 349, in _worker_loop
+    data = fetcher.fetch(index)
+  File "/home/me/project/loader.py", line 19, in __init__
+    self.container = av.open(path)
+  File "av/error.py", line 354, in <module>
+OSError: [Errno 24] Too many open files: 'a.mp4'
+"""
+
+
+_MEMORY = ("heap", "object", "block", "arrow", "mmap", "rss")
+
+
+@pytest.mark.parametrize(
+    ("error", "gone"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), ("fd",)),
+        (OSError(errno.ENFILE, "Too many open files in system"), ("fd",)),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), _MEMORY),
+        (MemoryError(), _MEMORY),
+        (RuntimeError("can't start new thread"), ("thread", "process")),
+        (RuntimeError("received 0 items of ancdata"), ("fd",)),
+        (RuntimeError(WORKER), ("fd",)),
+        (OSError(WORKER), ("fd",)),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:114] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+                "allocate 4194304 bytes. Error code 12 (Cannot allocate memory)"
+            ),
+            _MEMORY,
+        ),
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), ("vram",)),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes."), ("vram",)),
+        # What may mean anything.
+        (OSError(errno.ENOENT, "No such file or directory: 'Too many'"), ()),
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), ()),
+        (ValueError("out of memory"), ()),
+        (AssertionError("[Errno 24]"), ()),
+    ],
+)
+def test_what_ran_out(error: BaseException, gone: tuple[str, ...]) -> None:
+    assert exhausted_by(error) == gone
+
+
+def no_video() -> None:
+    try:
+        os.open("/dev/null/below", os.O_RDONLY)
+    except OSError as error:
+        error.errno = errno.EMFILE
+        raise ValueError("no video") from None
+
+
+def test_what_caused_a_failure_counts_as_well() -> None:
+    with pytest.raises(ValueError, match="no video") as caught:
+        no_video()
+    assert exhausted_by(caught.value) == ("fd",)
+
+
+def test_a_simulated_device_that_has_no_more_is_recognised() -> None:
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        SimulatedDevice(1).allocate(2)
+    assert exhausted_by(caught.value) == ("vram",)
+
+
+def test_the_first_line_of_a_workers_failure_is_the_last_of_its_own() -> None:
+    assert first_line(RuntimeError(WORKER)) == "RuntimeError: OSError: [Errno 24] Too many open files: 'a.mp4'"
+    assert first_line(OSError(WORKER)) == "OSError: [Errno 24] Too many open files: 'a.mp4'"
+    assert first_line(MemoryError()) == "MemoryError"
+    assert first_line(ValueError("one\ntwo")) == "ValueError: one"
+
+
+def test_the_line_that_failed_is_the_innermost_of_the_programs_own() -> None:
+    site = failed_at(RuntimeError(WORKER))
+    assert site is not None
+    assert (site.file, site.line, site.function) == ("/home/me/project/loader.py", 19, "__init__")
+    with pytest.raises(ValueError, match="no video") as caught:
+        no_video()
+    site = failed_at(caught.value)
+    assert site is not None
+    assert (site.file, site.function) == (__file__, "no_video")
+    assert failed_at(ValueError("never raised")) is None

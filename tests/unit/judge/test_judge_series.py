@@ -1,0 +1,343 @@
+"""The verdicts, pinned by literal series: each is walked look by look, as a repetition does, until one is given."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import ADAPTIVE
+from pytest_leakcheck.judge.exhaustion import ran_out
+from pytest_leakcheck.judge.growth import growth, looks
+from pytest_leakcheck.judge.judge_series import Context, judge, judge_once
+from pytest_leakcheck.model.recording import Series
+from walks import budget, walk
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+MORE = "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time"
+
+
+def by_default(resource: str) -> Budget:
+    return Budget(resource, explicit=False)
+
+
+# The truth table.
+
+
+def test_zero_allowed_and_one_more_every_iteration_is_a_leak() -> None:
+    verdict = walk(budget("fd", 0), lambda i: 11 + i)
+    assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 1.0, 17)
+    assert verdict.reason == "+1.0/iter sustained over 17 iterations"
+    assert walk(budget("fd", 0), lambda _: 11).outcome == "ok"
+
+
+def test_zero_allowed_and_one_step_is_over_budget_with_both_ways_out() -> None:
+    verdict = walk(budget("fd", 0), lambda i: 11 + (i >= 7))
+    assert (verdict.outcome, verdict.level, verdict.slope) == ("over_budget", 1, 0.0)
+    assert verdict.reason == "one-off +1 at iteration 7, 0 allowed"
+    assert verdict.advice == "if it is meant to stay: fd_budget(1), or fd_budget() to bound growth only"
+
+
+# Up to the last iteration before the first look that may say ok.
+@pytest.mark.parametrize("at", range(1, 14))
+def test_a_step_is_over_budget_at_whichever_iteration_it_comes(at: int) -> None:
+    verdict = walk(budget("fd", 0), lambda i: 11 + (i >= at))
+    assert (verdict.outcome, verdict.reason) == ("over_budget", f"one-off +1 at iteration {at}, 0 allowed")
+
+
+@pytest.mark.parametrize("held_to", [budget("fd"), by_default("fd"), budget("fd", 1)])
+def test_growth_alone_bounded_and_one_step_is_ok_and_noted(held_to: Budget) -> None:
+    verdict = walk(held_to, lambda i: 11 + (i >= 7))
+    assert (verdict.outcome, verdict.reason) == ("ok", "one-off +1 at iteration 7")
+
+
+def test_three_allowed_and_three_kept_is_ok() -> None:
+    verdict = walk(budget("fd", 3), lambda i: 11 + min(i, 3))
+    assert (verdict.outcome, verdict.level, verdict.reason) == ("ok", 3, "settles at +3")
+
+
+def test_three_allowed_and_four_kept_is_over_budget_without_a_horizon() -> None:
+    verdict = walk(budget("fd", 3), lambda i: 11 + min(i, 4))
+    assert (verdict.outcome, verdict.reason) == ("over_budget", "settles at +4, 3 allowed")
+    assert verdict.iterations <= 28
+
+
+def test_three_allowed_and_one_more_every_tenth_for_ever_is_a_leak() -> None:
+    verdict = walk(budget("fd", 3), lambda i: 11 + i // 10)
+    assert verdict.outcome == "leak"
+    assert verdict.slope == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_level_over_a_run_is_judged_by_what_the_growth_comes_to() -> None:
+    held_to = budget("rss", "2 GiB", over=100_000)
+    verdict = walk(held_to, lambda i: 50 * MIB + 30 * KIB * i)
+    assert verdict.outcome == "over_budget"
+    assert verdict.reason == "2.9 GiB over 100,000 iterations at +30.0 KiB/iter, 2.0 GiB allowed"
+    mended = walk(replace(held_to, level=3 * GIB), lambda i: 50 * MIB + 30 * KIB * i)
+    assert (mended.outcome, mended.floor is not None) == ("ok", True)
+
+
+# More shapes of the scarce counters.
+
+
+def test_one_more_every_fourth_is_found_within_a_hundred_iterations() -> None:
+    verdict = walk(budget("fd"), lambda i: i // 4)
+    assert (verdict.outcome, verdict.slope) == ("leak", 0.25)
+    assert verdict.iterations <= 100
+
+
+@pytest.mark.parametrize("every", range(1, 11))
+def test_a_leak_at_every_tenth_iteration_or_more_often_is_found(every: int) -> None:
+    assert walk(by_default("fd"), lambda i: i // every).outcome == "leak"
+
+
+@pytest.mark.parametrize("resource", ["fd", "heap", "object"])
+def test_a_sawtooth_is_clean(resource: str) -> None:
+    assert walk(budget(resource, 0), lambda i: i % 10 * 1000).outcome == "ok"
+
+
+def test_a_rate_that_is_allowed_is_no_leak_and_one_beyond_it_is() -> None:
+    held_to = budget("fd", per_iteration=2)
+    assert walk(held_to, lambda i: 2 * i).outcome == "ok"
+    verdict = walk(held_to, lambda i: 3 * i)
+    assert verdict.reason == "+3.0/iter sustained over 17 iterations, +2.0/iter allowed"
+
+
+# Memory and gc objects: caches fill.
+
+
+@pytest.mark.parametrize("resource", ["heap", "object"])
+@pytest.mark.parametrize("size", [64, 128, 200])
+def test_a_filling_cache_is_never_a_leak_and_what_goes_on_is(resource: str, size: int) -> None:
+    assert walk(budget(resource), lambda i: 1000 * min(i, size)).outcome in ("ok", "inconclusive")
+    verdict = walk(budget(resource), lambda i: 1000 * i)
+    assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 1000.0, 229)
+
+
+def test_a_cache_that_grows_with_the_logarithm_is_never_a_leak() -> None:
+    verdict = walk(budget("heap"), lambda i: int(100_000 * math.log1p(i)))
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason.startswith("still growing but decaying: +774 B/iter, then +272 B/iter; about 562 more")
+
+
+def test_a_bounded_owner_explains_growth_and_is_named_only_at_the_end() -> None:
+    context = Context(explained="bounded cache still filling: lru_cache of load: 128 of 256", horizon=ADAPTIVE)
+    series = Series("heap", tuple(1000 * i for i in range(ADAPTIVE + 1)))
+    assert judge(series, budget("heap"), context) is None
+    verdict = judge(series, budget("heap"), replace(context, final=True))
+    assert verdict is not None
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == "bounded cache still filling: lru_cache of load: 128 of 256"
+    assert verdict.advice == MORE
+    alone = judge(series, budget("heap"), replace(context, final=True, explained=""))
+    assert alone is not None
+    assert alone.outcome == "leak"
+
+
+def test_growth_that_would_kill_the_process_within_a_run_needs_no_horizon() -> None:
+    def fifty_mib(i: int) -> int:
+        return 50 * MIB * i
+
+    verdict = walk(budget("rss"), fifty_mib, headroom=24 * GIB)
+    assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 50.0 * MIB, 17)
+    assert walk(budget("rss"), fifty_mib, headroom=24 * GIB, run_length=100).iterations == 229
+    assert walk(budget("rss"), fifty_mib).iterations == 229
+
+
+def test_resident_memory_that_the_allocator_keeps_is_no_leak() -> None:
+    verdict = walk(budget("rss"), lambda i: 40 * KIB * i, exact_flat=True)
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == (
+        "kept by the allocator: +40.0 KiB/iter over 229 iterations, while the exact memory counters stand still"
+    )
+    assert walk(budget("rss"), lambda i: 40 * KIB * i, exact_flat=False).outcome == "leak"
+    # The excuse is that of resident memory alone.
+    assert walk(budget("heap"), lambda i: 40 * KIB * i, exact_flat=True).outcome == "leak"
+
+
+def test_a_level_within_the_noise_of_resident_memory_is_inconclusive() -> None:
+    def noisy(i: int) -> int:
+        return 100 * KIB * (i > 0) + 400 * KIB * (i % 3 == 1)
+
+    verdict = walk(budget("rss", 0), noisy)
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == "100 KiB above the start, 0 B allowed; the noise of this run is 400 KiB"
+    assert verdict.advice == "give the budget a level above the noise, or bound growth only"
+    clear = walk(budget("rss", 0), lambda i: 5 * MIB * (i > 0))
+    assert (clear.outcome, clear.reason) == ("over_budget", "settles at +5.0 MiB, 0 B allowed")
+    assert 'rss_budget("5.0 MiB")' in clear.advice
+
+
+@pytest.mark.parametrize(
+    ("grown", "n", "reason"),
+    [
+        (lambda i: 1000 * i, 40, "grew +1000 B/iter over 40 iterations; a cache may fill for 100"),
+        (lambda _: 0, 40, "40 iterations, 50 needed"),
+    ],
+)
+def test_at_the_end_it_is_said_what_is_missing(grown: Callable[[int], int], n: int, reason: str) -> None:
+    verdict = judge(Series("heap", tuple(map(grown, range(n + 1)))), budget("heap"), Context(final=True, horizon=100))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason, verdict.advice) == ("inconclusive", reason, MORE)
+
+
+def test_an_unexplained_wandering_is_inconclusive_with_its_size() -> None:
+    source, readings = random.Random(0), [0]
+    for i in range(ADAPTIVE):
+        readings.append(readings[-1] + 2000 * (source.random() < (0.1 if i < 100 else 0.04)))
+    verdict = walk(budget("heap"), readings)
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == "rises unevenly, +75 B/iter on the whole"
+
+
+def test_a_run_that_may_go_on_gets_no_verdict_before_its_time() -> None:
+    assert judge(Series("fd", (11,) * 13), budget("fd")) is None
+    assert judge(Series("fd", (11,) * 14), budget("fd")) is not None
+    assert judge(Series("heap", (11,) * 50), budget("heap")) is None
+    assert judge(Series("heap", (11,) * 51), budget("heap")) is not None
+
+
+# Noise.
+
+
+def iid(source: random.Random) -> list[int]:
+    return [source.randrange(200_000) for _ in range(ADAPTIVE + 1)]
+
+
+def spiky(source: random.Random) -> list[int]:
+    return [1_000_000 + source.randrange(5_000_000 if source.random() < 0.1 else 2000) for _ in range(ADAPTIVE + 1)]
+
+
+def autoregressive(source: random.Random) -> list[int]:
+    value, readings = 0.0, []
+    for _ in range(ADAPTIVE + 1):
+        value = 0.8 * value + source.gauss(0, 20_000)
+        readings.append(int(10_000_000 + value))
+    return readings
+
+
+@pytest.mark.parametrize("noise", [iid, spiky, autoregressive])
+def test_noise_is_never_a_leak_and_a_slope_within_it_always_is(noise: Callable[[random.Random], list[int]]) -> None:
+    outcomes = [walk(budget("heap"), noise(random.Random(seed))).outcome for seed in range(100)]
+    assert "leak" not in outcomes
+    # It is not silence for want of trying: nearly all of it is called clean.
+    assert outcomes.count("ok") > 90
+    for seed in range(15):
+        planted = [value + 15_000 * i for i, value in enumerate(noise(random.Random(seed)))]
+        assert walk(budget("heap"), planted).outcome == "leak"
+
+
+# What the collector alone gave back.
+
+
+def test_what_only_the_collector_closes_is_unclosed() -> None:
+    verdict = walk(budget("fd", 0), lambda _: 11, released=lambda _: 2)
+    assert (verdict.outcome, verdict.slope, verdict.iterations, verdict.level) == ("unclosed", 2.0, 17, 0)
+    assert verdict.reason == "2 descriptors per iteration given back by the garbage collector alone"
+    assert verdict.advice == "close them when done: the collector runs late, and not at all where it is switched off"
+    assert verdict.explicit
+    assert walk(budget("fd", 0), lambda _: 11, released=lambda _: 0).outcome == "ok"
+
+
+def test_unclosed_may_be_allowed_or_only_warned_of() -> None:
+    assert walk(budget("fd", 0, unclosed="allow"), lambda _: 11, released=lambda _: 2).outcome == "ok"
+    warned = walk(budget("fd", 0, unclosed="warn"), lambda _: 11, released=lambda _: 2)
+    # What is not explicit is never red.
+    assert (warned.outcome, warned.explicit) == ("unclosed", False)
+
+
+def test_what_the_collector_closed_once_is_ok_once_it_is_settled() -> None:
+    verdict = walk(budget("fd", 0), lambda _: 11, released=lambda i: int(i == 4))
+    assert verdict.outcome == "ok"
+    # The clean counter alone would have been enough after 13; the collector's share is waited for.
+    assert verdict.iterations > 13
+
+
+# The floor.
+
+
+@pytest.mark.parametrize("n", [13, 20, 46, 100])
+def test_the_floor_of_an_exact_counter_would_have_spoilt_the_ok_and_become_a_leak(n: int) -> None:
+    clean = judge(Series("fd", (11,) * (n + 1)), budget("fd"), Context(final=True))
+    assert clean is not None
+    assert clean.floor is not None
+    floor = clean.floor
+    planted = tuple(11 + int(floor * i) for i in range(ADAPTIVE * 4))
+    spoilt = judge(Series("fd", planted[: n + 1]), budget("fd"), Context(final=True))
+    assert spoilt is not None
+    assert spoilt.outcome != "ok"
+    assert any(growth(planted[: at + 1], 0.0, 16, exact=True).state == "growing" for at in looks(len(planted) - 1))
+
+
+def test_only_an_ok_has_a_floor() -> None:
+    assert walk(budget("fd", 0), lambda i: i).floor is None
+    assert walk(budget("fd", 0), lambda i: int(i >= 7)).floor is None
+    assert walk(budget("heap"), lambda _: 5).floor == 25.0
+
+
+# A process that ran out, and a block that ran once.
+
+
+def test_growth_up_to_the_failure_is_a_leak() -> None:
+    verdict = ran_out(Series("fd", (11, 12, 13, 15)), by_default("fd"), "OSError: [Errno 24] Too many open files")
+    assert verdict is not None
+    assert (verdict.outcome, verdict.level, verdict.iterations, verdict.explicit) == ("leak", 4, 3, False)
+    assert verdict.slope == pytest.approx(4 / 3)
+    assert verdict.reason == "+1.3/iter over 3 iterations, then OSError: [Errno 24] Too many open files"
+
+
+@pytest.mark.parametrize(
+    "readings", [(11,), (11, 11, 11, 11), (11, 12, 12, 12, 12), (11, 12, 11, 12, 11), (14, 13, 12)]
+)
+def test_a_counter_that_did_not_grow_up_to_the_failure_is_not_the_cause(readings: tuple[int, ...]) -> None:
+    assert ran_out(Series("fd", readings), budget("fd"), "MemoryError: ") is None
+
+
+@pytest.mark.parametrize(
+    ("held_to", "readings", "released", "outcome", "reason"),
+    [
+        (budget("fd", 0), (11, 11), (0,), "ok", ""),
+        (budget("fd", 1), (11, 12), (0,), "ok", ""),
+        (budget("fd", 0), (11, 10), (0,), "ok", ""),
+        (budget("fd", 0), (11, 12), (0,), "over_budget", "+1 after the block, 0 allowed"),
+        (budget("fd"), (11, 12), (0,), "over_budget", "+1 after the block, 0 allowed"),
+        (budget("heap", "1 KiB"), (0, 8192), (), "over_budget", "+8.0 KiB after the block, 1.0 KiB allowed"),
+        (budget("heap", "1 KiB"), (0, 2048), (), "ok", ""),
+        (budget("rss", 0), (0, 8192), (), "inconclusive", "+8.0 KiB after the block, 0 B allowed"),
+        (budget("rss", 0), (0, MIB), (), "over_budget", "+1.0 MiB after the block, 0 B allowed"),
+        (budget("fd", 0), (11, 11), (2,), "unclosed", "2 descriptors given back by the garbage collector alone"),
+        (budget("fd", 0, unclosed="allow"), (11, 11), (2,), "ok", ""),
+    ],
+)
+def test_a_block_is_judged_by_its_difference(
+    held_to: Budget, readings: tuple[int, ...], released: tuple[int, ...], outcome: str, reason: str
+) -> None:
+    verdict = judge_once(Series(held_to.resource, readings, released), held_to)
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)
+
+
+def test_a_series_too_short_for_any_floor_claims_none() -> None:
+    verdict = judge(Series("heap", (5,) * 5), Budget("heap", 0), Context(final=True, horizon=4))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.floor) == ("ok", None)
+
+
+def test_what_other_threads_may_hold_is_within_any_level_and_growth_is_not() -> None:
+    alone = walk(budget("object", 0), lambda i: 8 * (i >= 11))
+    assert (alone.outcome, alone.reason) == ("over_budget", "settles at +8, 0 allowed")
+    within = walk(budget("object", 0), lambda i: 8 * (i >= 11), slack=8)
+    assert (within.outcome, within.reason) == ("ok", "8 above the start; up to 8 over a level is other threads'")
+    beyond = walk(budget("object", 0), lambda i: 9 * (i >= 11), slack=8)
+    assert (beyond.outcome, beyond.reason) == ("over_budget", "settles at +9, 0 allowed")
+    assert walk(budget("object", 0), lambda i: i, slack=8).outcome == "leak"
+
+
+def test_what_the_interpreter_makes_for_itself_is_within_any_level_of_the_heap() -> None:
+    verdict = walk(budget("heap", 0), lambda i: 32 * (i >= 11))
+    assert verdict.outcome == "ok"
+    assert verdict.reason == "32 B above the start; up to 4.0 KiB over a level is the interpreter's own"
+    assert walk(budget("heap", 0), lambda i: 8192 * (i >= 11)).outcome == "over_budget"

@@ -1,0 +1,155 @@
+"""What Python makes in this process is known by its name, and by whose thread; what it does not report is not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.probes import audit_events
+from pytest_leakcheck.probes.audit_events import MadeHere
+from pytest_leakcheck.probes.processes import thread_ids
+
+
+@pytest.fixture
+def made() -> Iterator[MadeHere]:
+    one = MadeHere()
+    one.start(())
+    yield one
+    one.stop()
+
+
+def bind(path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="s-") as folder, socket.socket(socket.AF_UNIX) as one:
+        # Through a link, since the path of a socket must be short.
+        link = Path(folder, "link")
+        link.symlink_to(path.parent)
+        one.bind(str(link / path.name))
+
+
+def move(path: Path) -> None:
+    tmp_file(path).replace(path)
+
+
+def tmp_file(path: Path) -> Path:
+    other = path.with_name("before")
+    other.touch()
+    return other
+
+
+def open_below(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.close(os.open(path.name, os.O_CREAT, dir_fd=folder))
+    os.close(folder)
+
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    "open": lambda path: path.open("w").close(),
+    "bytes": lambda path: os.close(os.open(os.fsencode(path), os.O_CREAT)),
+    "below a descriptor": open_below,
+    "mkdir": lambda path: path.mkdir(),
+    "rename": move,
+    "link": lambda path: os.link(tmp_file(path), path),
+    "symlink": lambda path: path.symlink_to(__file__),
+    "database": lambda path: sqlite3.connect(path).close(),
+    "socket": bind,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_made_here_is_known_however_it_is_made(made: MadeHere, tmp_path: Path, way: str) -> None:
+    WAYS[way](tmp_path / "one")
+    assert (tmp_path / "one").is_symlink() or (tmp_path / "one").exists()
+    assert "one" in made
+    assert "other" not in made
+
+
+def test_a_segment_is_known_when_it_is_given_its_size(made: MadeHere) -> None:
+    segment = SharedMemory(create=True, size=1)
+    segment.close()
+    assert segment.name.lstrip("/") in made
+    segment.unlink()
+
+
+def test_what_is_only_read_or_made_by_no_reported_call_is_not_known(made: MadeHere, tmp_path: Path) -> None:
+    with Path(__file__).open():
+        pass
+    os.mkfifo(tmp_path / "pipe")
+    assert Path(__file__).name not in made
+    assert "pipe" not in made
+
+
+def test_a_name_is_forgotten_with_the_listing_after_the_next(made: MadeHere, tmp_path: Path) -> None:
+    """The event comes before the entry, so that a listing may come in between."""
+    (tmp_path / "one").touch()
+    made.listed()
+    assert "one" in made
+    made.listed()
+    assert "one" not in made
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_what_a_forked_child_makes_is_known(made: MadeHere, tmp_path: Path) -> None:
+    if (child := os.fork()) == 0:
+        (tmp_path / "one").touch()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert "one" in made
+
+
+def test_what_an_earlier_thread_makes_is_told_from_what_a_new_one_makes(tmp_path: Path) -> None:
+    go, end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        (tmp_path / "earlier").touch()
+        end.set()
+
+    earlier = threading.Thread(target=work)
+    earlier.start()
+    made = MadeHere()
+    made.start(map(int, thread_ids()))
+    go.set()
+    end.wait()
+    earlier.join()
+    new = threading.Thread(target=(tmp_path / "new").touch)
+    new.start()
+    new.join()
+    assert made.by_earlier_thread("earlier")
+    assert "earlier" not in made
+    assert "new" in made
+    assert not made.by_earlier_thread("new")
+    made.stop()
+
+
+def test_nothing_is_noted_once_it_has_stopped_and_there_is_one_hook(tmp_path: Path) -> None:
+    for _ in range(3):
+        made = MadeHere()
+        made.start(())
+        made.stop()
+        (tmp_path / "one").touch()
+    assert made not in audit_events._watching
+    assert len(audit_events._hooks) == 1
+
+
+@pytest.mark.usefixtures("made")
+def test_noting_retains_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+
+    def blocks_after(turns: int) -> int:
+        for _ in range(turns):
+            path.touch()
+            path.unlink()
+        return sys.getallocatedblocks()
+
+    before = blocks_after(300)
+    assert blocks_after(3000) - before < 100

@@ -1,0 +1,217 @@
+"""Each instrument reads exactly what was made, and reads it gone again."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_leakcheck.probes import open_instruments, resource_limits
+from pytest_leakcheck.probes.processes import LinuxTree, PortableTree, Tree, descendants, process_tree
+from pytest_leakcheck.probes.resource_limits import read_limits
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+MIB = 2**20
+
+
+@contextmanager
+def reading(tree: Tree) -> Iterator[Tree]:
+    tree.open()
+    try:
+        yield tree
+    finally:
+        tree.close()
+
+
+@pytest.fixture(params=[LinuxTree, PortableTree])
+def tree(request: pytest.FixtureRequest) -> Iterator[Tree]:
+    with reading(request.param()) as opened:
+        yield opened
+
+
+@contextmanager
+def child_with_grandchild() -> Iterator[int]:
+    """A shell that waits for a sleeping child of its own; each holds three descriptors. Yields the grandchild's pid."""
+    shell = subprocess.Popen(
+        ["sh", "-c", "sleep 60 & echo $!; wait"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert shell.stdout
+    grandchild = int(shell.stdout.readline())
+    shell.stdout.close()
+    try:
+        # A program that is being started opens its libraries.
+        _wait_until(lambda: _asleep(shell.pid) and _asleep(grandchild) and _command(grandchild).startswith("sleep"))
+        yield grandchild
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+        shell.wait()
+
+
+def rise(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(new - old for old, new in zip(before, after, strict=True))
+
+
+def test_each_descriptor_counts_once(tree: Tree) -> None:
+    before = tree.read()
+    kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
+    kept.append(os.dup(kept[0]))
+    assert rise(before, tree.read()) == (4, 0, 0)
+    for descriptor in kept:
+        os.close(descriptor)
+    assert tree.read() == before
+
+
+def test_each_thread_counts_once(tree: Tree) -> None:
+    # Servers of other tests may run below this process.
+    before, own = tree.read(), tree.own()
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert rise(before, tree.read()) == (0, 3, 0)
+    assert rise(own, tree.own()) == (0, 3)
+    end.set()
+    for thread in threads:
+        thread.join()
+    # The kernel takes a thread off its list a little after `join` has returned.
+    _wait_until(lambda: not any(Path(f"/proc/self/task/{thread.native_id}").exists() for thread in threads))
+    assert tree.read() == before
+
+
+def test_children_and_grandchildren_count_with_what_they_hold(tree: Tree) -> None:
+    before, own = tree.read(), tree.own()
+    with child_with_grandchild():
+        assert rise(before, tree.read()) == (6, 2, 2)
+        # This process alone has not changed.
+        assert rise(own, tree.own()) == (0, 0)
+    assert tree.read() == before
+
+
+def test_a_zombie_neither_raises_nor_counts(tree: Tree) -> None:
+    before = tree.read()
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    assert tree.read() == before
+    # It was left for its parent to wait for.
+    assert child.wait() == 0
+
+
+def test_linux_and_portable_agree() -> None:
+    with reading(LinuxTree()) as linux, reading(PortableTree()) as portable:
+        before, own = (linux.read(), portable.read()), (linux.own(), portable.own())
+        # On Linux psutil opens a descriptor to list the others, and lists it too; the rest is the same.
+        assert before[0][1:] == before[1][1:]
+        kept = os.open("/dev/null", os.O_RDONLY)
+        with child_with_grandchild():
+            assert rise(before[0], linux.read()) == rise(before[1], portable.read()) == (7, 2, 2)
+            assert rise(own[0], linux.own()) == rise(own[1], portable.own()) == (1, 0)
+        os.close(kept)
+        assert (linux.read(), portable.read()) == before
+
+
+def test_an_old_kernel_is_read_by_listing() -> None:
+    tree = LinuxTree()
+    with reading(tree), child_with_grandchild():
+        expected = tree.read(), tree.own()
+        tree._sized = False
+        assert (tree.read(), tree.own()) == expected
+
+
+def test_a_tree_that_is_closed_holds_nothing() -> None:
+    with reading(LinuxTree()) as outer:
+        before = outer.read()
+        with reading(LinuxTree()):
+            assert rise(before, outer.read()) == (2, 0, 0)
+        assert outer.read() == before
+
+
+def test_a_name_with_a_parenthesis_and_a_z_is_no_zombie(tmp_path: Path) -> None:
+    sleep = shutil.which("sleep")
+    assert sleep
+    odd = tmp_path / "x) Z (y"
+    odd.symlink_to(sleep)
+    child = subprocess.Popen([odd, "60"])
+    try:
+        assert child.pid in descendants(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
+    assert child.pid not in descendants(os.getpid())
+
+
+def test_a_process_that_is_gone_has_no_descendants() -> None:
+    assert list(descendants(2**30)) == []
+
+
+def test_this_platform_has_its_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(process_tree(), LinuxTree)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert isinstance(process_tree(), PortableTree)
+
+
+def _asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def _command(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("waited for 2 s in vain")
+
+
+# Memory.
+
+
+def test_only_wanted_instruments_are_opened_and_none_stays_open() -> None:
+    with reading(LinuxTree()) as tree:
+        before = tree.read()
+        instruments, missing = open_instruments(["rss", "object"])
+        assert [instrument.resource for instrument in instruments] == ["object", "rss"]
+        assert missing == {}
+        for instrument in instruments:
+            instrument.close()
+        assert tree.read() == before
+
+
+# Limits.
+
+
+def test_limits_are_those_of_the_process_and_the_machine() -> None:
+    found = read_limits()
+    assert found["fd"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert found["heap"] == found["rss"]
+    assert 0 < found["rss"] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_tighter_of_machine_and_cgroup_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_limits, "groups_of", lambda: [SimpleNamespace(limit=MIB)])
+    assert read_limits()["rss"] == MIB
+    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: MIB // 2)
+    assert read_limits()["rss"] == MIB // 2
+
+
+def test_what_is_unlimited_or_unknown_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource_limits, "groups_of", list)
+    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: 0)
+    assert read_limits() == {}

@@ -1,0 +1,154 @@
+"""What is known of a cause: as a value, as rows of a report, and as a fingerprint that other tests share."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.attribution.paths import Where
+from pytest_leakcheck.model.culprit import Culprit, fingerprint
+from pytest_leakcheck.model.decoding import decode, encode
+from pytest_leakcheck.model.owner import Owner, Step
+from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.report.culprit_text import cycle_text, headline, place, rows
+from pytest_leakcheck.report.glyphs import ASCII, UNICODE
+
+TEST = Site("/project/tests/test_decode.py", 12, "test_decode", "frames()")
+FRAMES = Site("/project/decode/loader.py", 41, "frames", "open()")
+OPEN = Site("/venv/lib/python3.11/site-packages/av/container.py", 7, "open", "fopen()")
+OWNER = Owner(
+    "loader._loader.cache",
+    "module loader",
+    (
+        Step("module loader", "_loader"),
+        Step("Loader", ".cache"),
+        Step("dict of 20", "['clip.mp4']", suspect=True),
+    ),
+    "av.container.InputContainer",
+    1.0,
+)
+CULPRIT = Culprit(
+    "fd",
+    Where((TEST, FRAMES, OPEN), FRAMES, "call"),
+    owner=OWNER,
+    source="container = av.open(path)",
+    hint="close() it",
+)
+
+
+def text(culprit: Culprit, width: int = 65) -> str:
+    return "\n".join(f"{label:<9}{line}" for label, line in rows(culprit, width, UNICODE))
+
+
+def test_the_rows_name_where_it_is_made_and_who_holds_it() -> None:
+    assert (
+        text(CULPRIT)
+        == """\
+opened   decode/loader.py:41 in frames()
+           container = av.open(path)
+         inside av/container.py:7 fopen()
+         called from tests/test_decode.py:12 in test_decode()
+held by  loader._loader.cache
+         module loader
+         └ _loader → Loader
+           └ .cache → dict of 20   <- grows by 1.0/iter
+             └ ['clip.mp4'] → av.container.InputContainer
+hint     close() it"""
+    )
+    assert headline(CULPRIT) == "loader.py:41 open()"
+
+
+def test_in_ascii_the_same_rows_have_other_signs() -> None:
+    shown = list(rows(CULPRIT, 65, ASCII))
+    assert "` .cache > dict of 20   <- grows by 1.0/iter" in shown[7][1]
+    assert all(line.isascii() for _label, line in shown)
+
+
+def test_what_is_not_resolved_says_why() -> None:
+    unknown = Culprit("heap", unresolved={"site": "allocated here and freed elsewhere", "owner": "no Python object"})
+    assert (
+        text(unknown)
+        == """\
+allocatednot resolved: allocated here and freed elsewhere
+held by  not resolved: no Python object"""
+    )
+    assert headline(unknown) == ""
+    assert text(Culprit("fd")) == ""
+
+
+def test_the_line_that_keeps_it_and_the_cycle_have_rows_of_their_own() -> None:
+    kept = replace(FRAMES, line=44)
+    shown = text(Culprit("fd", kept=kept, cycle=("InputContainer", "VideoStream")))
+    assert (
+        shown
+        == """\
+kept     decode/loader.py:44 in frames()
+cycle    released only by the garbage collector: InputContainer ↔ VideoStream"""
+    )
+    assert cycle_text(Culprit("fd", cycle=("A",)), UNICODE) == "A refers to itself"
+    assert cycle_text(Culprit("fd", cycle=("A", "B", "C")), UNICODE) == "A → B → C → A"
+
+
+@pytest.mark.parametrize(
+    ("phase", "fixture", "said"),
+    [
+        ("setup", "pipeline", "in fixture pipeline, set-up: the test itself is innocent"),
+        ("teardown", "", "in tear-down: the test itself is innocent"),
+        ("call", "", ""),
+    ],
+)
+def test_a_fixture_is_blamed_in_place_of_the_test(phase: str, fixture: str, said: str) -> None:
+    where = Where((FRAMES,), FRAMES, phase, fixture)  # type: ignore[arg-type]  # of the phases
+    assert said in text(Culprit("fd", where))
+    assert said or "innocent" not in text(Culprit("fd", where))
+
+
+def test_a_long_path_loses_its_middle_and_a_long_line_its_middle() -> None:
+    path = tuple(Step(f"Node{n}", f".next{n}") for n in range(30))
+    shown = list(rows(Culprit("object", owner=Owner("case.HEAD", "module case", path, "Node30", 0.0)), 40, UNICODE))
+    assert len(shown) == 11
+    assert "22 references more" in shown[6][1]
+    assert max(len(line) for _label, line in shown) <= 40
+
+
+def test_a_file_below_this_folder_is_shown_from_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert place(Site(str(tmp_path / "src" / "decode" / "loader.py"), 3, "f")) == "src/decode/loader.py:3"
+    assert place(Site(f"{tmp_path}-2/loader.py", 3, "f")) == f"{tmp_path.name}-2/loader.py:3"
+
+
+def test_a_culprit_survives_json() -> None:
+    full = replace(
+        CULPRIT, kept=FRAMES, cycle=("A", "B"), unresolved={"site": "no"}, iterations=24, source="x = open(path)"
+    )
+    for culprit in (full, Culprit("heap")):
+        assert decode(Culprit, json.loads(json.dumps(encode(culprit)))) == culprit
+
+
+def named(culprit: Culprit | None, test: str = "tests/test_a.py::test_b") -> str:
+    return fingerprint(test, "fd", "leak", culprit)
+
+
+def test_a_fingerprint_is_of_the_cause_and_not_of_the_test_the_machine_or_the_line() -> None:
+    elsewhere = replace(FRAMES, file="/home/me/tmpx1/decode/loader.py", line=77)
+    moved = replace(CULPRIT, where=Where((replace(TEST, line=3), elsewhere, OPEN), elsewhere, "call"))
+    assert named(moved) == named(CULPRIT) == named(CULPRIT, "tests/test_a.py::test_c")
+    assert named(CULPRIT).endswith("-fd-loader-fopen")
+    assert len(named(CULPRIT)) == len("123456-fd-loader-fopen")
+
+
+def test_another_cause_has_another_fingerprint() -> None:
+    other = replace(CULPRIT, source="container = av.open(other)")
+    assert named(other) != named(CULPRIT)
+    assert fingerprint("t", "fd", "unclosed", CULPRIT) != fingerprint("t", "fd", "leak", CULPRIT)
+
+
+def test_without_a_site_the_owner_is_the_cause_and_without_either_the_test() -> None:
+    held = Culprit("heap", owner=OWNER)
+    assert named(held) == named(held, "tests/test_a.py::test_c")
+    assert named(None) == named(Culprit("heap"))
+    assert named(None) != named(None, "tests/test_a.py::test_c")
+    assert named(None).endswith("-fd")

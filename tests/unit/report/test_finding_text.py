@@ -1,0 +1,252 @@
+"""Whole reports, letter by letter, as they stand under a failed test."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.config.budget import Budget, parse_budget
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.judge_series import Context, judge
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.recording import Collector, Recording, Series
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.report.finding_text import block, floor_text, headline
+from pytest_leakcheck.report.glyphs import ASCII, UNICODE, Glyphs
+
+PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
+AUTO = ("leak", "over_budget", "unclosed")
+NO_HEAP = "the C library has no mallinfo2 (glibc 2.33 or newer has it); rss_budget needs none"
+
+
+def finding(
+    test: str,
+    series: tuple[Series, ...],
+    budgets: tuple[Budget, ...],
+    held: dict[str, tuple[Held, ...]] | None = None,
+    *,
+    collector: Collector = "on",
+) -> Finding:
+    """Judged as the runner does: in order, up to the first red."""
+    verdicts: list[Verdict] = []
+    missing: dict[str, str] = {}
+    recording = Recording(f"tests/test_loader.py::{test}", series, 3, 1.25, collector, limits={"fd": 1024})
+    for budget in budgets:
+        read = recording.find(budget.resource)
+        if read is None:
+            missing[budget.resource] = NO_HEAP
+            verdicts.append(Verdict(budget.resource, "unavailable", reason=NO_HEAP))
+            continue
+        verdict = judge(read, budget, Context(final=True))
+        assert verdict is not None
+        verdicts.append(verdict)
+        if verdict.outcome in AUTO:
+            break
+    return conclude(Result(Plan(recording.test, budgets), recording, tuple(verdicts), held or {}), AUTO)
+
+
+LEAK = finding(
+    "test_switch[front-camera]",
+    (
+        Series("fd", tuple(range(11, 29)), (0,) * 17),
+        Series("heap", tuple(10_000_000 + 1000 * i for i in range(18))),
+        Series("object", (4,) * 18),
+    ),
+    (Budget("fd", 0, reason="one file at a time"), Budget("heap")),
+    {
+        "fd": (Held("/data/episodes/2024/front/video_0001.mp4", 16), Held("socket", 1)),
+        "thread": (Held("Thread-N (decode)", 2),),
+        "process": (),
+    },
+)
+OVER_BUDGET = finding(
+    "test_once",
+    (Series("fd", (11,) * 7 + (12,) * 40, (0,) * 46),),
+    (Budget("fd", 0),),
+    {"fd": (Held("/dev/null", 1),)},
+    collector="off",
+)
+UNCLOSED = finding(
+    "test_cycle", (Series("fd", (11,) * 18, (2,) * 17),), (Budget("fd", 0),), {"fd": (Held("/data/a.mp4", 2),)}
+)
+INCONCLUSIVE = finding("test_short", (Series("fd", (11,) * 9, (0,) * 8),), (Budget("fd", 0),))
+UNAVAILABLE = finding("test_heap", (Series("fd", (11,) * 14, (0,) * 13),), (Budget("fd"), Budget("heap", 0)))
+OK = finding(
+    "test_ok",
+    (Series("fd", (11,) * 7 + (12,) * 53, (0,) * 59), Series("heap", (10_000_000,) * 60)),
+    (Budget("fd"), parse_budget("heap", ("1 MiB",), {})),
+)
+ALL = (LEAK, OVER_BUDGET, UNCLOSED, INCONCLUSIVE, UNAVAILABLE, OK)
+GOLDEN: list[tuple[Finding, str]] = [
+    (
+        LEAK,
+        """
+fd +1.0/iter × 17 (budget 0) — 16 × video_0001.mp4 + 1 more
+
+  leak         +1.0/iter sustained over 17 iterations
+  fd           11 → 28             ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
+  seen         heap +1000 B/iter, +16.6 KiB so far; not judged
+  held         16 × /data/episodes/2024/front/video_0001.mp4
+               1 × socket
+               2 × Thread-N (decode)
+  means        this process reaches 1,024 descriptors after ≈ 1,016 iterations
+  budget       0: one file at a time
+  finding      c291f0-fd
+  next         pytest --leakcheck "tests/test_loader.py::test_switch[front-camera]"
+""",
+    ),
+    (
+        OVER_BUDGET,
+        """
+fd +1 (budget 0) — 1 × null
+
+  over budget  one-off +1 at iteration 7, 0 allowed
+  fd           11 → 12             ▁▁▁█████████████  +1  exact
+  held         1 × /dev/null
+  collector    switched off by the program: cyclic garbage counts as retained
+  advice       if it is meant to stay: fd_budget(1), or fd_budget() to bound
+               growth only
+  finding      61b0ec-fd
+  next         pytest --leakcheck "tests/test_loader.py::test_once"
+""",
+    ),
+    (
+        UNCLOSED,
+        """
+fd +2.0/iter unclosed × 17 (budget 0) — 2 × a.mp4
+
+  unclosed     2 descriptors per iteration given back by the garbage collector
+               alone
+  fd           11 → 11             ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  +2.0/iter  by the collector
+  released     2 × /data/a.mp4
+  means        where nothing collects, this process reaches 1,024 descriptors
+               after ≈ 510 iterations
+  advice       close them when done: the collector runs late, and not at all
+               where it is switched off
+  finding      ba54ed-fd
+  next         pytest --leakcheck "tests/test_loader.py::test_cycle"
+""",
+    ),
+    (
+        INCONCLUSIVE,
+        """
+fd inconclusive: 8 iterations, 13 needed
+
+  inconclusive 8 iterations, 13 needed
+  fd           11 → 11             ▁▁▁▁▁▁▁▁▁  +0  exact
+  advice       more iterations would tell: --leakcheck-iterations,
+               --leakcheck-max-time
+  finding      375a6c-fd
+  next         pytest --leakcheck "tests/test_loader.py::test_short"
+""",
+    ),
+    (
+        UNAVAILABLE,
+        """
+heap unavailable: the C library has no mallinfo2 (glibc 2.3…
+
+  unavailable  the C library has no mallinfo2 (glibc 2.33 or newer has it);
+               rss_budget needs none
+  heap         unavailable: the C library has no mallinfo2 (glibc 2.33 or newer
+               has it); rss_budget needs none
+  in order     fd
+  finding      42a89e-heap
+  next         pytest --leakcheck "tests/test_loader.py::test_heap"
+""",
+    ),
+    (
+        OK,
+        """
+fd ok × 59 (budget no growth)
+
+  ok           one-off +1 at iteration 7
+  fd           11 → 12             within budget; would have seen 1 in 5 iter
+  heap         9.5 MiB → 9.5 MiB   within budget; would have seen 25 B/iter
+  finding      b59854-fd
+  next         pytest --leakcheck "tests/test_loader.py::test_ok"
+""",
+    ),
+]
+
+
+def in_ascii(text: str) -> str:
+    """The same columns in the other signs."""
+    return text.translate(str.maketrans("".join(astuple(UNICODE)), "".join(astuple(ASCII))))
+
+
+@pytest.mark.parametrize(("one", "text"), GOLDEN, ids=[one.verdict.outcome for one, _ in GOLDEN])
+def test_the_whole_block(one: Finding, text: str) -> None:
+    assert block(one, UNICODE) == text.strip("\n")
+    assert block(one, ASCII) == in_ascii(text.strip("\n"))
+    assert block(one, ASCII).isascii()
+
+
+@pytest.mark.parametrize("one", ALL, ids=[one.verdict.outcome for one in ALL])
+@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
+def test_lines_are_no_wider_than_a_terminal(one: Finding, glyphs: Glyphs) -> None:
+    first, empty, *lines, following = block(one, glyphs).splitlines()
+    assert first == headline(one, glyphs)
+    assert len(first) <= 60
+    assert empty == ""
+    assert all(0 < len(line) <= 80 and line == line.rstrip() for line in lines)
+    # The command is there to be copied, and is whole whatever its width.
+    assert following == f'  next         pytest --leakcheck "{one.test}"'
+
+
+WORDS = st.text("ab_/ .", min_size=1, max_size=120)
+HELD = st.builds(Held, WORDS.map("/{}".format) | WORDS.map("Thread-N ({})".format), st.integers(1, 10**6))
+
+
+@settings(PROPERTY, max_examples=20)
+@given(
+    held=st.lists(HELD, max_size=4),
+    first=st.integers(0, 2**50),
+    slope=st.integers(1, 2**40),
+    resource=st.sampled_from(["fd", "heap"]),
+)
+def test_nothing_that_is_held_makes_a_line_wider(held: list[Held], first: int, slope: int, resource: str) -> None:
+    series = Series(resource, tuple(first + slope * i for i in range(18)))
+    one = finding("test_wide", (series,), (Budget(resource, 0, reason="said at length " * 9),), {resource: tuple(held)})
+    for glyphs in (UNICODE, ASCII):
+        first_line, *lines, _next = block(one, glyphs).splitlines()
+        assert len(first_line) <= 60
+        assert max(map(len, lines)) <= 80
+
+
+def test_many_kinds_are_counted_after_the_ninth() -> None:
+    kinds = tuple(Held(f"/data/{i:02}.mp4", 1) for i in range(12))
+    one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
+    lines = block(one, ASCII).splitlines()
+    assert "               1 x /data/08.mp4" in lines
+    assert "               and 3 kinds more" in lines
+    assert not any("09.mp4" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (Verdict("fd", "ok", floor=0.1), "1 in 10 iter"),
+        (Verdict("fd", "ok", floor=0.383), "1 in 3 iter"),
+        (Verdict("fd", "ok", floor=1.0), "1.0/iter"),
+        (Verdict("heap", "ok", floor=17.0), "17 B/iter"),
+        (Verdict("heap", "ok", floor=1536.0), "1.5 KiB/iter"),
+        (Verdict("object", "ok", floor=1.0), "1/iter"),
+        (Verdict("fd", "leak"), ""),
+    ],
+)
+def test_the_floor_in_words(verdict: Verdict, text: str) -> None:
+    assert floor_text(verdict) == text
+
+
+def test_a_long_number_of_names_leaves_the_first_and_the_count() -> None:
+    kinds = (Held("/data/" + "a" * 90 + ".mp4", 17), Held("socket", 1), Held("pipe", 1))
+    one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
+    line = headline(one, UNICODE)
+    assert line.startswith("fd +1.0/iter × 17 (budget 0) — 17 × aaa")
+    assert line.endswith("a… + 2 more")
+    assert len(line) == 60

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.report.glyphs import ASCII, UNICODE
+from pytest_leakcheck.report.summary import first_line, summary_lines
+
+
+def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
+    budgets = tuple(Budget(verdict.resource, 0) for verdict in verdicts)
+    kept = {verdicts[0].resource: (Held(held, 17),)} if held else {}
+    recording = Recording(f"tests/test_loader.py::{test}", (), seconds=1.25)
+    return conclude(
+        Result(Plan(recording.test, budgets), recording, verdicts, kept), ("leak", "over_budget", "unclosed")
+    )
+
+
+def leak(test: str = "test_switch") -> Finding:
+    verdict = Verdict("fd", "leak", slope=1.0, level=13, iterations=17, reason="+1.0/iter sustained over 17 iterations")
+    return finding(test, verdict, held="/data/episodes/video_0001.mp4")
+
+
+WAITING = finding("test_short", Verdict("fd", "inconclusive", iterations=8, reason="8 iterations, 13 needed"))
+CLEAN = finding(
+    "test_clean",
+    Verdict("fd", "ok", iterations=46, floor=0.125, reason="one-off +1 at iteration 7"),
+    Verdict("heap", "ok", iterations=58, floor=17.0),
+)
+WEAKER = finding("test_weaker", Verdict("fd", "ok", iterations=13, floor=0.5), Verdict("heap", "ok", floor=4.0))
+
+
+def shown(*findings: Finding, wanted: str = "failed") -> list[tuple[str, str]]:
+    return list(summary_lines(findings, wanted, UNICODE))
+
+
+def test_the_first_line_counts_verdicts_and_says_what_it_cost() -> None:
+    findings = [leak(), WAITING, CLEAN, WEAKER]
+    assert first_line(findings, 12.5, UNICODE) == "4 measured · 2 ok · 1 leak · 1 inconclusive · 5.0 s of 12.5 s"
+    assert first_line(findings, 12.5, ASCII) == "4 measured | 2 ok | 1 leak | 1 inconclusive | 5.0 s of 12.5 s"
+    assert first_line([], 0.04, UNICODE) == "0 measured · 0.0 s of 0.0 s"
+
+
+def test_by_default_what_is_not_green_has_its_lines_and_what_is_shares_one() -> None:
+    assert shown(leak(), CLEAN, WAITING, WEAKER) == [
+        ("red", f"{leak().fingerprint}  fd +1.0/iter × 17 (budget 0) — 17 × video_0001.mp4"),
+        ("dim", "  tests/test_loader.py::test_switch"),
+        ("yellow", f"{WAITING.fingerprint}  fd inconclusive: 8 iterations, 13 needed"),
+        ("dim", "  tests/test_loader.py::test_short"),
+        # A red test has its block above; nothing else says this.
+        ("dim", "  8 iterations, 13 needed"),
+        # Of each resource the weakest floor, from whichever test.
+        ("dim", "  in each ok test a leak would have been seen of fd 1 in 2 iter, heap 17 B/iter"),
+    ]
+
+
+def test_all_shows_each_green_test_with_what_it_would_have_seen() -> None:
+    assert shown(CLEAN, WEAKER, wanted="all") == [
+        ("green", "ok  tests/test_loader.py::test_clean"),
+        ("dim", "  would have seen fd 1 in 8 iter, heap 17 B/iter"),
+        ("dim", "  fd: one-off +1 at iteration 7"),
+        ("green", "ok  tests/test_loader.py::test_weaker"),
+        ("dim", "  would have seen fd 1 in 2 iter, heap 4 B/iter"),
+    ]
+
+
+def test_none_shows_nothing() -> None:
+    assert shown(leak(), CLEAN, wanted="none") == []
+    assert shown() == []
+
+
+def test_one_fingerprint_has_one_line() -> None:
+    assert shown(leak(), leak()) == [
+        ("red", f"{leak().fingerprint}  fd +1.0/iter × 17 (budget 0) — 17 × video_0001.mp4"),
+        ("dim", "  tests/test_loader.py::test_switch (2 times)"),
+    ]
+    assert len(shown(leak(), leak("test_other"))) == 4
+
+
+def test_no_line_is_wider_than_a_terminal() -> None:
+    long = finding("test_" + "x" * 120, Verdict("fd", "leak", slope=1.0, iterations=17), held="/" + "y" * 120)
+    clean = finding("test_" + "z" * 120, *CLEAN.verdicts, Verdict("object", "ok", floor=1.0, reason="moved " * 30))
+    for wanted in ("failed", "all"):
+        lines = shown(long, clean, wanted=wanted)
+        assert lines
+        assert all(len(line) <= 80 for _colour, line in lines)
+
+
+def test_what_has_no_floor_claims_none() -> None:
+    bare = finding("test_bare", Verdict("heap", "ok", iterations=5))
+    for wanted in ("failed", "all"):
+        assert not [line for _colour, line in shown(bare, wanted=wanted) if "would have" in line]

@@ -1,0 +1,160 @@
+"""A command in a process of its own: what became of it, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from processes_left import left_over
+from pytest_leakcheck.runner.processes.supervisor import (
+    Board,
+    Ended,
+    Patience,
+    Start,
+    board_of,
+    excerpt,
+    from_line,
+    quiet_environment,
+    run,
+    to_line,
+    unsupported,
+)
+
+pytestmark = pytest.mark.skipif(bool(unsupported()), reason=unsupported())
+
+BEGIN = """
+    import os, signal, subprocess, sys, time
+    from pathlib import Path
+    from pytest_leakcheck.runner.processes.supervisor import Board, board_of
+    board = Board(board_of(Path(sys.argv[1])))
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+"""
+
+
+def ran(folder: Path, program: str, patience: float = 30.0) -> Ended:
+    command = [sys.executable, "-c", textwrap.dedent(BEGIN) + program, str(folder)]
+    return run(Start(command, folder, os.environ), folder, Patience(patience, patience))
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        (Ended(-11, 37, 1.0), "died of SIGSEGV (signal 11) in iteration 37"),
+        (Ended(-9, 1, 1.0), "died of SIGKILL (signal 9) in iteration 1"),
+        (Ended(-50, 2, 1.0), "died of a signal (signal 50) in iteration 2"),
+        (Ended(3, 999, 1.0), "exited with status 3 in iteration 999"),
+        (Ended(-1, 0, 0.0, error="Cannot allocate memory"), "could not be started: Cannot allocate memory"),
+        (Ended(0, 0, 1.0), "exited with status 0 before the first iteration"),
+        (Ended(-9, 37, 89.9, hung=True), "hung: no verdict after 90 s; killed in iteration 37"),
+        (Ended(-15, 0, 61.0, hung=True), "hung: no verdict after 61 s; killed before the first iteration"),
+    ],
+)
+def test_what_became_of_it_in_words(ended: Ended, reason: str) -> None:
+    assert ended.reason == reason
+    assert len(reason) <= 60 or not ended.iteration
+
+
+def test_one_that_ends(tmp_path: Path) -> None:
+    ended = ran(tmp_path, "board.iteration = 5; board.finish(); print('last words'); sys.exit(4)")
+    assert (ended.status, ended.iteration, ended.finished, ended.hung) == (4, 5, True, False)
+    assert ended.said == "last words"
+
+
+@pytest.mark.parametrize("number", [6, 9, 15])
+def test_one_that_dies(tmp_path: Path, number: int) -> None:
+    ended = ran(tmp_path, f"board.iteration = 7; os.kill(os.getpid(), {number})")
+    assert (ended.status, ended.iteration, ended.finished, ended.hung) == (-number, 7, False, False)
+
+
+def test_one_that_cannot_be_started(tmp_path: Path) -> None:
+    ended = run(Start(["/no/such/program"], tmp_path, os.environ), tmp_path, Patience(1.0, 1.0))
+    assert ended.reason == "could not be started: No such file or directory"
+
+
+def test_one_that_hangs(tmp_path: Path) -> None:
+    """Even where it does not care for SIGTERM, and with all that it has started."""
+    program = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+started = [subprocess.Popen(sleeper, start_new_session=own).pid for own in (False, True)]
+Path("pids").write_text(" ".join(map(str, [os.getpid(), *started])))
+board.iteration = 2
+time.sleep(600)
+"""
+    ended = ran(tmp_path, program, patience=1.0)
+    assert (ended.status, ended.iteration, ended.hung) == (-9, 2, True)
+    assert ended.seconds < 30
+    assert not left_over(tmp_path)
+
+
+def test_patience_is_for_one_iteration(tmp_path: Path) -> None:
+    program = "\nfor number in range(6): board.iteration = number + 1; time.sleep(0.5)\n"
+    ended = ran(tmp_path, program, patience=2.5)
+    assert (ended.status, ended.hung) == (0, False)
+    assert ended.seconds > 2.5
+
+
+def test_one_that_has_said_all_is_not_waited_for(tmp_path: Path) -> None:
+    ended = ran(tmp_path, "board.finish(); time.sleep(600)")
+    assert (ended.finished, ended.hung) == (True, False)
+    assert ended.seconds < 30
+
+
+def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
+    ended = ran(tmp_path, "Path('pids').write_text(str(subprocess.Popen(sleeper).pid))")
+    assert ended.status == 0
+    assert not left_over(tmp_path)
+
+
+def test_where_waiting_without_reaping_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "waitid")
+    assert ran(tmp_path, "board.iteration = 3; os._exit(9)").reason == "exited with status 9 in iteration 3"
+
+
+def test_the_board_is_seen_from_both_sides(tmp_path: Path) -> None:
+    board_of(tmp_path).write_bytes(bytes(Board.SIZE))
+    here, there = Board(board_of(tmp_path)), Board(board_of(tmp_path))
+    here.iteration = 1 << 40
+    assert (there.iteration, there.finished) == (1 << 40, False)
+    here.finish()
+    assert there.finished
+    here.close()
+    there.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "tuned"),
+    [
+        (None, "glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=131072"),
+        ("", "glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=131072"),
+        ("a=1", "glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=131072:a=1"),
+        ("glibc.malloc.tcache_count=3", "glibc.malloc.mmap_threshold=131072:glibc.malloc.tcache_count=3"),
+    ],
+)
+def test_tunables(given: str | None, tuned: str) -> None:
+    environment = {"HOME": "/"} | ({} if given is None else {"GLIBC_TUNABLES": given})
+    assert quiet_environment(environment) == {"HOME": "/", "GLIBC_TUNABLES": tuned}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 1.5, "ä\udc80", [1, (2, [3, ()])], {"a": ("b", {"c": (True,)})}, {"$tuple": 1, "b": 2}],
+)
+def test_values_come_back_as_they_were(value: Any) -> None:
+    line = to_line(value)
+    assert "\n" not in line
+    assert from_line(line) == value
+
+
+def test_what_json_has_no_word_for_is_text() -> None:
+    assert from_line(to_line({1: Path("a"), "b": {2}})) == {"1": "a", "b": "{2}"}
+
+
+def test_an_excerpt_is_the_end_without_the_machinery() -> None:
+    text = "\n".join([*map(str, range(100)), 'File "/x/_pytest/main.py", line 1', 'File "/x/test_it.py", line 2'])
+    assert excerpt(text).splitlines() == [*map(str, range(71, 100)), 'File "/x/test_it.py", line 2']
+    assert excerpt("") == ""

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_leakcheck.runner.bounded_caches import BoundedOwners
+
+pytestmark = pytest.mark.usefixtures("frozen")
+
+# So many that no cache of the interpreter or of another test gains more in the meantime.
+MANY = 2000
+
+
+def text_of(owners: BoundedOwners, resource: str = "object") -> str:
+    filling = owners.filling(resource)
+    return filling.text if filling is not None else ""
+
+
+def test_an_lru_cache_that_fills_up_is_named_until_it_is_full_and_begins_again() -> None:
+    @functools.lru_cache(2 * MANY)
+    def load(index: int) -> list[int]:
+        return [index]
+
+    load(-1)
+    owners = BoundedOwners()
+    assert "load" not in text_of(owners)
+    for index in range(MANY):
+        load(index)
+    filling = owners.filling("object")
+    assert filling is not None
+    assert filling.text == (
+        "lru_cache of test_an_lru_cache_that_fills_up_is_named_until_it_is_full_and_begins_again.<locals>.load: 2001 of 4000"
+    )
+    assert filling.retained == pytest.approx(MANY, rel=0.02)
+    assert not filling.full
+    for index in range(3 * MANY):
+        load(index)
+    full = owners.filling("object")
+    assert full is not None
+    assert full.full
+    assert full.retained == pytest.approx(2 * MANY, rel=0.02)
+    owners.restart()
+    for index in range(3 * MANY, 4 * MANY):
+        load(index)
+    assert "load" not in text_of(owners)
+
+
+def test_a_cache_that_the_program_has_frozen_is_named() -> None:
+    @functools.lru_cache(2 * MANY)
+    def load(index: int) -> list[int]:
+        return [index]
+
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    owners = BoundedOwners()
+    assert gc.get_freeze_count() >= frozen
+    for index in range(MANY):
+        load(index)
+    assert "load: 2000 of 4000" in text_of(owners)
+
+
+def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
+    owners = BoundedOwners()
+    recent = deque(([i] for i in range(MANY)), maxlen=2 * MANY)
+    filling = owners.filling("object")
+    assert filling is not None
+    assert (filling.text, filling.retained, filling.full) == ("deque(maxlen): 2000 of 4000", MANY, False)
+    recent.extend([i] for i in range(MANY))
+    full = owners.filling("object")
+    assert full is not None
+    assert (full.text, full.retained, full.full) == ("deque(maxlen): 4000 of 4000", 2 * MANY, True)
+
+
+def test_what_has_no_bound_explains_nothing() -> None:
+    @functools.lru_cache(None)
+    def load(index: int) -> list[int]:
+        return [index]
+
+    endless: deque[list[int]] = deque()
+    owners = BoundedOwners()
+    for index in range(MANY):
+        load(index)
+    endless.extend([i] for i in range(MANY))
+    assert text_of(owners) == ""
+
+
+def test_what_stands_still_explains_nothing() -> None:
+    half_full = deque(([i] for i in range(MANY)), maxlen=2 * MANY)
+    owners = BoundedOwners()
+    assert text_of(owners) == ""
+    assert len(half_full) == MANY
+
+
+def test_an_executor_below_its_workers_is_named() -> None:
+    held = threading.Event()
+    with ThreadPoolExecutor(4) as executor:
+        owners = BoundedOwners()
+        for _ in range(3):
+            executor.submit(held.wait)
+        assert text_of(owners, "thread") == "ThreadPoolExecutor: 3 of 4"
+        # It has threads, and opens nothing.
+        assert text_of(owners, "fd") == ""
+        held.set()
+
+
+def test_an_owner_that_is_gone_is_forgotten() -> None:
+    gone: deque[list[int]] = deque(maxlen=2 * MANY)
+    owners = BoundedOwners()
+    gone.extend([i] for i in range(MANY))
+    del gone
+    assert text_of(owners) == ""
+
+
+def test_owners_that_multiply_do_not_add_up_and_those_that_were_there_do() -> None:
+    before = [deque[object](maxlen=50) for _ in range(2)]
+    owners = BoundedOwners()
+    made = [deque([[1]], maxlen=50) for _ in range(20)]
+    filling = owners.filling("object")
+    assert filling is not None
+    assert filling.retained == 1
+    for one in before:
+        one.extend([i] for i in range(10))
+    both = owners.filling("object")
+    assert both is not None
+    assert both.retained == 20 + 1
+    assert len(made) == 20
+
+
+def test_an_owner_explains_descriptors_only_where_it_holds_them(tmp_path: Path) -> None:
+    log: deque[object] = deque(maxlen=100)
+    owners = BoundedOwners()
+    with ExitStack() as stack:
+        files = [stack.enter_context((tmp_path / str(i)).open("w")) for i in range(20)]
+        numbers = [file.fileno() for file in files]
+        # Numbers of descriptors in plain data: to evict them closes nothing.
+        log.extend({"id": number, "status": 200} for number in numbers)
+        assert owners.filling("fd", numbers) is None
+        # Nor do those of requests, though they overlap.
+        log.extend(number - 5 for number in numbers)
+        assert owners.filling("fd", numbers) is None
+        log.extend(files[:15])
+        filling = owners.filling("fd", numbers)
+        assert filling is not None
+        assert filling.retained == 15
+        log.clear()
+        log.extend(numbers)
+        by_number = owners.filling("fd", numbers)
+        assert by_number is not None
+        assert by_number.retained == 20
+
+
+class BlockValuesRefs:
+    """As pandas' class of that name, whose lists of views are cleared of the dead ones now and then."""
+
+    def __init__(self) -> None:
+        self.referenced_blocks: list[object] = []
+        self.clear_counter = 500
+
+
+def test_references_to_views_that_pandas_clears_out_later_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas._libs.internals", SimpleNamespace(BlockValuesRefs=BlockValuesRefs))
+    column = BlockValuesRefs()
+    owners = BoundedOwners()
+    assert owners.filling("object") is None
+    column.referenced_blocks.extend(object() for _ in range(180))
+    filling = owners.filling("object")
+    assert filling is not None
+    assert (filling.text, filling.retained) == ("pandas' references to views: 180 of 500", 180)
+    # Bytes are not explained by them.
+    assert owners.filling("heap") is None

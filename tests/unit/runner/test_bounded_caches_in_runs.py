@@ -1,0 +1,229 @@
+"""Caches with a bound, judged as they fill: never red by themselves, and a leak beside them is found with its own rate."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import os
+import re
+import sqlite3
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.result import RED
+from pytest_leakcheck.model.verdict import Verdict
+from repeats import Work, open_null, repeat
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
+    pytest.mark.usefixtures("frozen", "impatient"),
+    # What is evicted is closed by being dropped.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+EVERYTHING = [Budget(name, explicit=False) for name in ("process", "fd", "thread", "task", "heap", "object", "block")]
+
+
+def red(work: Work) -> Verdict | None:
+    verdicts = repeat(work, *EVERYTHING).verdicts
+    return next((verdict for verdict in verdicts if verdict.outcome in RED), None)
+
+
+def cached_files(bound: int) -> Work:
+    files: deque[Any] = deque(maxlen=bound)
+    return lambda: files.append(open("/dev/null"))  # noqa: PTH123 - kept, and closed when it is evicted
+
+
+def cached_lists(bound: int) -> Work:
+    numbers = itertools.count(10_000)
+
+    @functools.lru_cache(bound)
+    def load(number: int) -> list[int]:
+        return [number]
+
+    return lambda: load(next(numbers))
+
+
+# Each was called a leak: a look comes when it has just become full, while the series still counts as growing.
+@pytest.mark.parametrize("bound", [20, 30, 60, 76, 135])
+def test_a_cache_of_files_that_has_just_become_full_is_no_leak(bound: int) -> None:
+    assert red(cached_files(bound)) is None
+
+
+@pytest.mark.parametrize("bound", [220, 280, 340, 430, 512])
+def test_a_cache_of_results_that_has_just_become_full_is_no_leak(bound: int) -> None:
+    assert red(cached_lists(bound)) is None
+
+
+def test_a_level_is_still_measured_from_the_first_start() -> None:
+    """The series begins again when the cache is full, and what it holds by then counts."""
+    files: deque[Any] = deque(maxlen=20)
+    (verdict,) = repeat(lambda: files.append(open("/dev/null")), Budget("fd", 0)).verdicts  # noqa: PTH123, SIM115
+    assert (verdict.outcome, verdict.reason) == ("over_budget", "settles at +17, 0 allowed")
+
+
+def test_a_leak_that_begins_when_the_cache_is_full_is_found() -> None:
+    kept: list[Any] = []
+    fill, done = cached_files(30), itertools.count()
+
+    def work() -> None:
+        fill()
+        if next(done) > 30:
+            kept.append(open("/dev/null"))  # noqa: PTH123, SIM115 - the leak
+
+    verdict = red(work)
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome, verdict.slope) == ("fd", "leak", 1.0)
+
+
+# A leak beside a log that takes one entry per iteration.
+
+LEAKS: dict[str, tuple[str, float, Callable[[list[Any]], object]]] = {
+    "a file": ("fd", 1.0, lambda kept: kept.append(open("/dev/null"))),  # noqa: PTH123, SIM115 - the leak
+    "4 KiB": ("heap", 4096, lambda kept: kept.append(bytearray(4096))),
+    "100 KiB": ("heap", 102_400, lambda kept: kept.append(bytearray(102_400))),
+    "an object": ("object", 1.0, lambda kept: kept.append([])),
+}
+
+
+class Request:
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.path = f"/item/{number}"
+
+
+def logs() -> dict[str, Work]:
+    log: deque[Any] = deque(maxlen=10_000)
+    # Numbers that overlap with those of descriptors.
+    small, large = itertools.count(), itertools.count(10_000)
+    return {
+        "dicts": lambda: log.append({"id": next(small), "path": f"/item/{next(large)}", "status": 200}),
+        "instances": lambda: log.append(Request(next(small))),
+        "numbers": lambda: log.append(next(small)),
+        "lru_cache": functools.partial(lambda look_up: look_up(next(small)), functools.lru_cache(4096)(Request)),
+    }
+
+
+@pytest.mark.parametrize("log", logs())
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_leak_beside_a_log_is_found_at_its_own_rate(log: str, leak: str) -> None:
+    resource, rate, keep = LEAKS[leak]
+    write = logs()[log]
+    kept: list[Any] = []
+
+    def work() -> None:
+        write()
+        keep(kept)
+
+    verdict = red(work)
+    kept.clear()
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome) == (resource, "leak")
+    assert verdict.slope == pytest.approx(rate, rel=0.05)
+    assert red(write) is None
+
+
+def test_caches_that_multiply_explain_nothing() -> None:
+    """Each connection has a cache of its own, of statements that are written in C and may hold any amount."""
+    opened: list[sqlite3.Connection] = []
+
+    def open_one() -> None:
+        opened.append(sqlite3.connect(":memory:"))
+        opened[-1].execute("create table frames (number)")
+
+    verdict = red(open_one)
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome) == ("heap", "leak")
+
+    def open_and_close() -> None:
+        open_one()
+        opened.pop().close()
+
+    assert red(open_and_close) is None
+    for connection in opened:
+        connection.close()
+
+
+def test_executors_that_are_kept_are_a_leak_at_the_whole_rate() -> None:
+    pools: list[ThreadPoolExecutor] = []
+
+    def work() -> None:
+        pools.append(ThreadPoolExecutor(2))
+        pools[-1].submit(abs, -1).result()
+
+    verdict = red(work)
+    for pool in pools:
+        pool.shutdown()
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome, verdict.slope) == ("thread", "leak", 1.0)
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    with closing(asyncio.new_event_loop()) as loop:
+        yield loop
+
+
+def test_a_task_beside_a_log_is_found(loop: asyncio.AbstractEventLoop) -> None:
+    kept: list[asyncio.Task[bool]] = []
+    write, gate = logs()["dicts"], asyncio.Event()
+
+    def work() -> None:
+        write()
+        kept.append(loop.create_task(gate.wait()))
+        loop.run_until_complete(asyncio.sleep(0))
+
+    verdict = red(work)
+    for task in kept:
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    kept.clear()
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome, verdict.slope) == ("task", "leak", 1.0)
+
+
+def test_a_number_alone_may_be_a_descriptor() -> None:
+    numbers: deque[int] = deque(maxlen=1000)
+    opened: list[int] = []
+
+    def work() -> None:
+        opened.append(open_null())
+        numbers.append(opened[-1])
+
+    verdicts = {verdict.resource: verdict for verdict in repeat(work, Budget("fd", explicit=False)).verdicts}
+    for number in opened:
+        os.close(number)
+    assert verdicts["fd"].reason == "bounded cache still filling: deque(maxlen): 565 of 1000"
+
+
+# The caches of the standard library.
+
+
+@pytest.fixture
+def warm_patterns() -> Iterator[None]:
+    """As in a worker of pytest-xdist that has imported torch: most of the cache was there before."""
+    before = dict(re._cache)  # type: ignore[attr-defined]
+    re.purge()
+    for number in range(250):
+        re.compile(f"warm{{{number}}}")
+    yield
+    re.purge()
+    re._cache.update(before)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("warm_patterns")
+def test_patterns_that_a_test_compiles_are_no_leak_in_a_cache_that_was_half_full() -> None:
+    numbers = itertools.count()
+    assert red(lambda: re.compile(f"new{{{next(numbers)}}}")) is None
+    kept: list[object] = []
+    verdict = red(lambda: kept.append(re.compile(f"new{{{next(numbers)}}}")))
+    assert verdict is not None
+    assert verdict.outcome == "leak"

@@ -1,0 +1,287 @@
+"""The innocent explanations: each is built, and growth is not called a leak; taken away, it is."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import mmap
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.probes.folders import Folder
+from repeats import Work, repeat, verdict_on
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
+    pytest.mark.usefixtures("frozen", "impatient"),
+]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder of this test's own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def every(seconds: float, work: Work) -> Iterator[None]:
+    """Somebody else, who does this all the time."""
+    end = threading.Event()
+
+    def loop() -> None:
+        while not end.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
+# Shared folders.
+
+
+def test_files_that_are_left_are_a_leak_after_a_rest_and_named_by_their_kind(temporary: Path) -> None:
+    result = repeat(lambda: tempfile.mkdtemp(prefix="part-"), Budget("disk", 0))
+    (verdict,) = result.verdicts
+    assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 1.0, 20)
+    assert result.held["disk"] == (Held(f"{temporary}/part-*", 20),)
+    mended = repeat(lambda: tempfile.TemporaryDirectory().cleanup(), Budget("disk", 0))
+    assert [one.outcome for one in mended.verdicts] == ["ok"]
+
+
+def test_segments_that_are_left_are_a_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A folder of this test's own: what the whole machine does in /dev/shm moves the series.
+    monkeypatch.setattr("pytest_leakcheck.runner.sampler.watched_folders", lambda: (Folder("shm", str(tmp_path)),))
+    numbers = iter(range(10_000))
+
+    def make() -> None:
+        (tmp_path / f"segment-{next(numbers)}").touch()
+
+    (verdict,) = repeat(make, Budget("shm", 0)).verdicts
+    assert (verdict.outcome, verdict.slope) == ("leak", 1.0)
+
+    def make_and_remove() -> None:
+        path = tmp_path / "segment"
+        path.touch()
+        path.unlink()
+
+    fixed = repeat(make_and_remove, Budget("shm", 0))
+    assert [one.outcome for one in fixed.verdicts] == ["ok"]
+
+
+def test_what_others_make_meanwhile_is_not_held_against_a_test(temporary: Path) -> None:
+    numbers = iter(range(100_000))
+
+    def make_noise() -> None:
+        (temporary / f"noise-{next(numbers)}").touch()
+
+    def leave() -> None:
+        time.sleep(0.001)
+        tempfile.mkdtemp(prefix="part-")
+
+    with every(0.002, make_noise):
+        clean = repeat(lambda: time.sleep(0.001), Budget("disk", 0))
+        leaky = repeat(leave, Budget("disk", 0))
+    assert [one.outcome for one in clean.verdicts] == ["ok"]
+    assert [one.outcome for one in leaky.verdicts] == ["leak"]
+    assert leaky.verdicts[0].slope == pytest.approx(1.0, abs=0.1)
+    assert [held.what for held in leaky.held["disk"]] == [f"{temporary}/part-*"]
+
+
+def test_another_process_that_was_busy_for_a_while_is_no_leak(temporary: Path) -> None:
+    """Up to a look it grew like a leak; then it stops, while the test goes on."""
+    count = iter(range(100_000))
+
+    def work() -> None:
+        number = next(count)
+        if number < 22:
+            (temporary / f"burst-{number}").touch()
+
+    (verdict,) = repeat(work, Budget("disk")).verdicts
+    assert verdict.outcome == "ok"
+    assert verdict.iterations > 22
+
+
+# Something else at work.
+
+
+def test_what_grows_also_while_the_test_rests_is_not_its_leak() -> None:
+    kept: list[bytearray] = []
+    with every(0.001, lambda: kept.append(bytearray(100_000))):
+        result = repeat(lambda: time.sleep(0.001), Budget("heap"))
+    (verdict,) = result.verdicts
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason.startswith("grows also while the test rests, +")
+    assert "--leakcheck-isolate" in verdict.advice
+    kept.clear()
+
+
+def test_a_thread_of_the_tests_own_does_not_excuse_it() -> None:
+    kept: list[bytearray] = []
+    end = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def loop() -> None:
+        while not end.wait(0.001):
+            kept.append(bytearray(100_000))
+
+    def work() -> None:
+        if not threads:
+            threads.append(threading.Thread(target=loop))
+            threads[0].start()
+        time.sleep(0.001)
+
+    result = repeat(work, Budget("heap"))
+    end.set()
+    threads[0].join()
+    assert [one.outcome for one in result.verdicts] == ["leak"]
+
+
+def test_what_another_thread_holds_as_it_waits_is_not_held_against_a_level() -> None:
+    """As tqdm's monitor does: from when it first woke up, it holds a list and a few things more while it waits again."""
+    wake, end = threading.Event(), threading.Event()
+
+    def loop() -> None:
+        wake.wait()
+        found: list[list[int]] = [[] for _ in range(4)]
+        end.wait()
+        found.clear()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    most = 8 * (len(sys._current_frames()) - 1)
+    calls = 0
+    kept: list[list[int]] = []
+
+    def work(*, leaky: bool) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 20:
+            wake.set()
+            if leaky:
+                kept.extend([] for _ in range(most + 1))
+            time.sleep(0.01)
+
+    mended = verdict_on(lambda: work(leaky=False), Budget("object", 0))
+    end.set()
+    thread.join()
+    assert mended.outcome == "ok"
+    assert mended.level >= 5
+    assert mended.reason == f"{mended.level} above the start; up to {most} over a level is other threads'"
+    calls = 0
+    assert verdict_on(lambda: work(leaky=True), Budget("object", 0)).outcome == "over_budget"
+
+
+# Other kinds.
+
+
+def test_tasks_that_are_kept_are_a_leak_and_awaited_ones_are_not() -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        result = repeat(lambda: loop.create_task(asyncio.sleep(60)), Budget("task", 0))
+
+        async def awaited() -> None:
+            await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
+
+        mended = repeat(lambda: loop.run_until_complete(awaited()), Budget("task"))
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+    finally:
+        loop.close()
+    assert [(one.outcome, one.slope, one.iterations) for one in result.verdicts] == [("leak", 1.0, 17)]
+    assert [one.outcome for one in mended.verdicts] == ["ok"]
+
+
+def test_blocks_that_no_collector_knows_are_a_leak_after_the_horizon() -> None:
+    kept: list[bytes] = []
+    numbers = iter(range(10**6, 10**7))
+    result = repeat(lambda: kept.append(b"%d" % next(numbers)), Budget("block"))
+    (verdict,) = result.verdicts
+    # Twelve more where garbage that was frozen had to be ruled out.
+    assert (verdict.outcome, verdict.iterations in (229, 241)) == ("leak", True)
+    assert 0.9 <= verdict.slope <= 1.2
+    assert [one.outcome for one in repeat(lambda: b"%d" % next(numbers), Budget("block")).verdicts] == ["ok"]
+
+
+def test_memory_that_is_mapped_and_never_unmapped_is_a_leak() -> None:
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    result = repeat(lambda: libc.mmap(None, 65536, mmap.PROT_READ, flags, -1, 0), Budget("mmap"))
+    (verdict,) = result.verdicts
+    assert (verdict.outcome, verdict.iterations, verdict.slope) == ("leak", 229, 65536.0)
+    mended = repeat(lambda: mmap.mmap(-1, 65536).close(), Budget("mmap"))
+    assert [one.outcome for one in mended.verdicts] == ["ok"]
+
+
+def test_arrows_pool_is_judged_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [0]
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(total_allocated_bytes=lambda: held[0]))
+
+    def work() -> None:
+        held[0] += 4096
+
+    assert [(one.outcome, one.slope) for one in repeat(work, Budget("arrow")).verdicts] == [("leak", 4096.0)]
+    assert [one.outcome for one in repeat(int, Budget("arrow")).verdicts] == ["ok"]
+
+
+def test_tracers_of_coverage_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    tracers: list[bytearray] = []
+    current = SimpleNamespace(_collector=SimpleNamespace(tracers=tracers))
+    coverage = SimpleNamespace(Coverage=SimpleNamespace(current=lambda: current))
+    monkeypatch.setitem(sys.modules, "coverage", coverage)
+    (verdict,) = repeat(lambda: tracers.append(bytearray(700)), Budget("heap")).verdicts
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == "coverage.py keeps a tracer for each thread: 563 since the start; measure without it"
+    kept: list[bytearray] = []
+    (verdict,) = repeat(lambda: kept.append(bytearray(700)), Budget("heap")).verdicts
+    assert verdict.outcome == "leak", verdict
+
+
+def test_uneven_growth_while_other_threads_work_may_be_their_caches_of_freed_blocks() -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes = [ctypes.c_size_t]
+    numbers = iter(range(10_000))
+
+    def spin() -> None:
+        sum(range(20_000))
+
+    def uneven(*, threads: bool) -> None:
+        if next(numbers) % 3:
+            libc.malloc(1000)
+        thread = threading.Thread(target=spin)
+        if threads:
+            thread.start()
+            thread.join()
+
+    def steady() -> None:
+        libc.malloc(2000)
+        thread = threading.Thread(target=spin)
+        thread.start()
+        thread.join()
+
+    (verdict,) = repeat(lambda: uneven(threads=True), Budget("heap")).verdicts
+    assert verdict.outcome == "inconclusive"
+    assert "of the work, and malloc keeps freed blocks for each: uneven growth" in verdict.reason
+    assert "--leakcheck-isolate" in verdict.reason
+    # The same leak where no other thread works, and one in each iteration, are leaks.
+    assert [one.outcome for one in repeat(lambda: uneven(threads=False), Budget("heap")).verdicts] == ["leak"]
+    assert [one.outcome for one in repeat(steady, Budget("heap")).verdicts] == ["leak"]

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+
+from pytest_leakcheck.attribution.handles import Held
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.runner import settling
+from pytest_leakcheck.runner.measured_block import measure_block
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
+
+
+def test_a_block_that_keeps_something_is_over_budget_and_one_that_does_not_is_ok(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settling, "_SETTLE", 0.01)
+    with measure_block("t", (Budget("fd", 0), Budget("thread", 0)), {}) as finished:
+        descriptor = os.open("/dev/null", os.O_RDONLY)
+    result = finished()
+    os.close(descriptor)
+    assert [(one.resource, one.outcome) for one in result.verdicts] == [("fd", "over_budget"), ("thread", "ok")]
+    assert result.held["fd"] == (Held("/dev/null", 1),)
+    with measure_block("t", (Budget("fd", 0),), {}) as finished:
+        os.close(os.open("/dev/null", os.O_RDONLY))
+    assert [one.outcome for one in finished().verdicts] == ["ok"]
+    assert finished().held == {}
+
+
+def test_a_thread_that_is_about_to_end_is_waited_for() -> None:
+    with measure_block("t", (Budget("thread", 0),), {}) as finished:
+        threading.Thread(target=time.sleep, args=(0.03,)).start()
+    assert [one.outcome for one in finished().verdicts] == ["ok"]
+
+
+def test_a_block_that_raises_gives_its_own_error_and_leaves_nothing_open() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(ZeroDivisionError), measure_block("t", (Budget("fd", 0),), {}):
+        raise ZeroDivisionError
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

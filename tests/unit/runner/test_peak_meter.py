@@ -1,0 +1,336 @@
+"""The peaks of one run, in this process: what is counted at each call, and memory between calls and by the kernel's mark."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.recording import Phase
+from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.peak import PeakRss, peak_of
+from pytest_leakcheck.runner.peak_meter import Meter
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+MIB = 1 << 20
+
+
+def peaks(work: Callable[[Meter], object], *wanted: str, naming: int = 0) -> tuple[dict[str, int], Meter]:
+    meter = Meter(wanted, naming)
+    meter.begin()
+    try:
+        work(meter)
+    finally:
+        _series, found, _phases = meter.end()
+    return found, meter
+
+
+def test_what_comes_and_goes_is_seen_at_its_highest() -> None:
+    def work(_meter: Meter) -> None:
+        for file in [os.open(os.devnull, os.O_RDONLY) for _ in range(7)]:
+            os.close(file)
+
+    def less(_meter: Meter) -> None:
+        for _ in range(7):
+            os.close(os.open(os.devnull, os.O_RDONLY))
+
+    assert peaks(work, "fd")[0] == {"fd": 7}
+    assert peaks(less, "fd")[0] == {"fd": 1}
+
+
+def test_threads_files_and_shared_memory() -> None:
+    def work(meter: Meter) -> None:
+        end = threading.Event()
+        threads = [threading.Thread(target=end.wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        folders = [tempfile.mkdtemp(prefix="leakcheck-meter-") for _ in range(2)]
+        segment = Path(f"/dev/shm/leakcheck-meter-{os.getpid()}")
+        segment.write_bytes(b"x")
+        # On a busy machine not every call is looked at, and a thread may be at the listing: a checkpoint always looks.
+        for _ in range(50):
+            meter.checkpoint("held")
+            time.sleep(0.001)
+        segment.unlink()
+        for folder in folders:
+            Path(folder).rmdir()
+        end.set()
+        for thread in threads:
+            thread.join()
+
+    found = peaks(work, "thread", "disk", "shm")[0]
+    assert found["thread"] == 3
+    # Others make files there too.
+    assert (found["disk"] >= 2, found["shm"] >= 1) == (True, True)
+
+
+def test_memory_is_exact_between_calls() -> None:
+    def work(_meter: Meter) -> None:
+        block = bytearray(b"x") * (3 * MIB)
+        len(block)
+        del block
+
+    found, meter = peaks(work, "rss")
+    # Pages that the allocator kept take in the first of it.
+    assert 2.8 * MIB <= found["rss"] < 3.2 * MIB
+    assert meter.exact
+
+
+def test_memory_that_comes_and_goes_inside_one_call_is_the_kernels_to_tell() -> None:
+    big = bytes(8 * MIB)
+
+    def work(_meter: Meter) -> None:
+        # A copy of 8 MiB that is gone again when the call returns.
+        big.replace(b"\0\0", b"\1").endswith(b"x")
+
+    found, meter = peaks(work, "rss")
+    assert found["rss"] >= 3 * MIB
+
+    def inside(_meter: Meter) -> None:
+        hash(frozenset(map(len, (big.hex() for _ in range(1)))))
+
+    found, meter = peaks(inside, "rss")
+    assert found["rss"] >= 15 * MIB
+    assert not meter.exact or found["rss"] >= 15 * MIB
+
+
+def test_a_gauge_is_followed_at_each_call_and_a_number_is_one_reading() -> None:
+    def work(meter: Meter) -> None:
+        waiting: list[int] = []
+        meter.gauge("waiting", lambda: len(waiting))
+        meter.gauge("seen", 5)
+        meter.gauge("seen", 3)
+        meter.gauge("seen", 4, rank=2)
+        for number in range(9):
+            waiting.insert(0, number)
+        waiting.clear()
+
+    found = peaks(work, "gauge:waiting")[0]
+    assert found == {"gauge:waiting": 9, "gauge:seen": 5, "gauge:seen@2": 4}
+
+
+def test_a_reading_of_another_thread_does_not_take_a_peak_back() -> None:
+    """As with the ranks of a world of threads: one that has read 1 is held up, and another reads 2 meanwhile."""
+    compares, has_risen = threading.Event(), threading.Event()
+    count = 1
+
+    class Late(int):
+        def __gt__(self, other: int) -> bool:
+            compares.set()
+            has_risen.wait(0.2)
+            return int(self) > other
+
+    def read() -> int:
+        return Late(count) if threading.current_thread() is other else count
+
+    def work(meter: Meter) -> None:
+        nonlocal count
+        meter.gauge("count", read)
+        other.start()
+        compares.wait()
+        count = 2
+        len([count])
+        count = 0
+        has_risen.set()
+        other.join()
+
+    other = threading.Thread(target=lambda: len([0]))
+    assert peaks(work)[0] == {"gauge:count": 2}
+
+
+def test_phases_begin_where_the_last_ended() -> None:
+    meter = Meter(["fd"])
+    meter.begin()
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
+    meter.checkpoint("opened")
+    for file in files:
+        os.close(file)
+    meter.checkpoint("closed")
+    meter.checkpoint("idle")
+    meter.checkpoint("idle")
+    series, found, phases = meter.end()
+    assert phases == (Phase("opened", {"fd": 4}), Phase("closed", {"fd": 4}), Phase("idle", {"fd": 0}, 2))
+    assert found == {"fd": 4}
+    assert series[0].readings[0] == series[0].readings[1]
+
+
+def test_it_gives_everything_back() -> None:
+    before = set(os.listdir("/proc/self/fd")), sys.getprofile(), threading.getprofile()  # noqa: PTH208 - numbers
+    peaks(lambda _meter: None, "fd", "thread", "process", "rss", "heap", "mmap", "shm", "disk", "block")
+    assert (set(os.listdir("/proc/self/fd")), sys.getprofile(), threading.getprofile()) == before  # noqa: PTH208
+
+
+def test_a_program_that_takes_the_tracer_out_has_no_peak(capfd: pytest.CaptureFixture[str]) -> None:
+    if sys.version_info >= (3, 12):
+        pytest.skip("there the program's profiler has a place of its own")
+
+    def work(meter: Meter) -> None:
+        meter.gauge("seen", 5)
+        sys.setprofile(None)
+        os.close(os.open(os.devnull, os.O_RDONLY))
+
+    found, meter = peaks(work, "fd", "rss")
+    assert set(found) == {"rss"}
+    assert not meter.exact
+    assert meter.unavailable["fd"].startswith("the test was not followed to its end: the program called sys.setprofile")
+    assert not capfd.readouterr().err
+
+
+def test_what_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_self: PeakRss) -> None:
+        raise Unavailable("no such file")
+
+    monkeypatch.setattr(PeakRss, "open", fail)
+    found, meter = peaks(lambda _meter: None, "rss", "fd")
+    assert found == {"fd": 0}
+    assert meter.unavailable == {"rss": "no such file"}
+
+
+class Uploader:
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def add(self) -> None:
+        self.parts.append(bytes(range(256)) * 4096)
+
+
+def named(work: Callable[[], object]) -> Culprit:
+    _found, meter = peaks(lambda _meter: work(), "rss", naming=12 * MIB)
+    (culprit,) = [one for one in meter.culprits() if one.resource == "rss"]
+    assert not tracemalloc.is_tracing()
+    return culprit
+
+
+@pytest.fixture(autouse=True)
+def untraced() -> Iterator[None]:
+    yield
+    tracemalloc.stop()
+
+
+def test_the_line_and_the_variable_are_named() -> None:
+    def work() -> None:
+        parts = []
+        for _ in range(16):
+            parts.append(bytearray(b"x") * MIB)  # noqa: PERF401 - the line that is sought
+
+    culprit = named(work)
+    assert culprit.site is not None
+    assert culprit.source.startswith("parts.append(bytearray")
+    assert culprit.owner is not None
+    assert culprit.owner.name.endswith("work() local 'parts'")
+    assert "bytearray" in culprit.owner.holds
+
+
+def test_an_attribute_of_a_variable_is_named() -> None:
+    def work() -> None:
+        uploader = Uploader()
+        for _ in range(16):
+            uploader.add()
+
+    culprit = named(work)
+    assert culprit.source == "self.parts.append(bytes(range(256)) * 4096)"
+    assert culprit.owner is not None
+    assert culprit.owner.name.endswith("add() local 'self'.parts")
+
+
+def test_readings_that_other_processes_hold_up_are_no_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = PeakRss.now
+
+    def held_up(mark: PeakRss) -> int:
+        time.sleep(0.01)
+        return now(mark)
+
+    monkeypatch.setattr(PeakRss, "now", held_up)
+
+    def work() -> None:
+        uploader = Uploader()
+        for _ in range(16):
+            uploader.add()
+
+    assert named(work).source == "self.parts.append(bytes(range(256)) * 4096)"
+
+
+def test_a_body_that_makes_many_calls_is_looked_into_as_well() -> None:
+    """Each reading costs more while allocations are followed, and the trace itself takes memory: neither is the peak."""
+
+    def work() -> None:
+        parts = []
+        for _ in range(16):
+            parts.append(bytes(range(256)) * 4096)
+            for _ in range(60):
+                json.loads("[1]")
+        del parts
+
+    culprit = named(work)
+    assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
+    assert culprit.owner is not None
+    assert culprit.owner.name.endswith("work() local 'parts'")
+
+
+def test_the_variable_may_be_of_a_thread_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[bytes] = []
+    # Found through the module, and so by no variable of the thread that fills it.
+    monkeypatch.setattr(sys.modules[__name__], "keep", parts.append, raising=False)
+
+    def fill() -> None:
+        for _ in range(16):
+            globals()["keep"](bytes(range(256)) * 4096)
+            # Readings rest for some times what they take.
+            time.sleep(0.02)
+
+    def work(parts: list[bytes]) -> int:
+        filling = threading.Thread(target=fill)
+        filling.start()
+        filling.join()
+        return len(parts)
+
+    culprit = named(lambda: work(parts))
+    assert culprit.source == 'globals()["keep"](bytes(range(256)) * 4096)'
+    assert culprit.owner is not None
+    assert culprit.owner.name.endswith("work() local 'parts'")
+
+
+def test_what_python_has_not_allocated_is_not_named() -> None:
+    import mmap
+
+    def work() -> None:
+        memory = mmap.mmap(-1, 16 * MIB)
+        for at in range(0, 16 * MIB, 4096):
+            memory[at] = 1
+            len(memory)
+        memory.close()
+
+    culprit = named(work)
+    assert (culprit.site, culprit.owner) == (None, None)
+    assert culprit.unresolved["site"].startswith("it is not allocated by Python")
+
+
+def test_what_does_not_come_as_high_again_says_so() -> None:
+    culprit = named(lambda: None)
+    assert set(culprit.unresolved.values()) == {"it did not come as high again"}
+
+
+def test_where_a_counter_was_highest_is_named() -> None:
+    def work(_meter: Meter) -> None:
+        files = [os.open(os.devnull, os.O_RDONLY)]
+        files.append(os.open(os.devnull, os.O_RDONLY))
+        for file in files:
+            os.close(file)
+
+    _found, meter = peaks(work, "fd")
+    (culprit,) = meter.culprits()
+    assert culprit.source == "files.append(os.open(os.devnull, os.O_RDONLY))"
+
+
+def test_the_mark_of_another_process() -> None:
+    assert peak_of(os.getpid()) > MIB
+    assert peak_of(2**22) == 0

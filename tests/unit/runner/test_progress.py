@@ -1,0 +1,63 @@
+"""Who follows a repetition is told how far it is, and what that takes is none of what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_leakcheck.config.budget import parse_budget
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.runner import progress
+from pytest_leakcheck.runner.progress import Progress, follow
+from pytest_leakcheck.runner.repetition import Repetition
+
+TOLD: list[Progress] = []
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Progress]]:
+    monkeypatch.setattr(progress, "_followers", [])
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    follow(TOLD.append)
+    yield TOLD
+    TOLD.clear()
+
+
+def repeat(kept: list[object] | None) -> dict[str, str]:
+    budgets = tuple(parse_budget(name, (0,) if name == "object" else (), {}) for name in ("object", "heap"))
+    repetition = Repetition(Plan("test_it", budgets, Effort(warmup=3, max_time=30.0)))
+    repetition.begin()
+    while True:
+        if kept is not None:
+            kept.append([])
+        if not repetition.iteration_done():
+            break
+    return {verdict.resource: verdict.outcome for verdict in repetition.end().verdicts}
+
+
+@pytest.mark.usefixtures("frozen")
+def test_a_clean_repetition_stays_clean_while_it_is_followed(told: list[Progress]) -> None:
+    """Each word of it is kept by this test: hundreds of objects, none of which may count."""
+    assert repeat(None) == {"object": "ok", "heap": "ok"}
+    iterations = [one.iteration for one in told]
+    assert iterations == sorted(iterations)
+    assert iterations[0] == 1
+    assert len(told) >= 50
+    assert all(one.state == "measuring" and one.iteration <= one.most for one in told)
+    assert {"fd", "thread", "object", "heap"} <= set(told[-1].levels)
+    assert len({one.levels["object"] for one in told}) == 1
+
+
+@pytest.mark.usefixtures("frozen")
+def test_growth_is_told_and_what_was_decided_and_that_it_is_being_named(told: list[Progress]) -> None:
+    assert repeat([])["object"] == "leak"
+    levels = [one.levels["object"] for one in told if one.state == "measuring"]
+    assert levels == list(range(levels[0], levels[0] + len(levels)))
+    assert (told[-1].state, told[-1].verdicts["object"]) == ("naming", "leak")
+
+
+def test_it_is_told_so_often_and_no_more(told: list[Progress], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", 1e6)
+    repeat(None)
+    assert len(told) == 1
