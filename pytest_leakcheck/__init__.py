@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Budget
-    from pytest_leakcheck.judge.conclude import Finding
     from pytest_leakcheck.measurement import Measurement, measure
+    from pytest_leakcheck.model.finding import Finding
     from pytest_leakcheck.model.recording import Recording, Series
     from pytest_leakcheck.model.verdict import Verdict
     from pytest_leakcheck.plugin.errors import LeakError

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.collector import open_targets
@@ -26,21 +27,6 @@ _ANONYMOUS: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
 _COUNTER: Final = re.compile(r"\d+")
 # Of what was mapped, a smaller part is not told.
 _TOLD: Final = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """So many survivors of one kind.
-
-    Attributes:
-        what: What they are, without what differs from one to the next.
-        count: How many.
-        note: What else is known of them: how old the oldest is, how much they hold; empty if nothing is.
-    """
-
-    what: str
-    count: int
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,17 @@ import os
 import sys
 import sysconfig
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path, PurePath
 from types import ModuleType
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from pytest_leakcheck.model.site import Site
-
-Phase: TypeAlias = Literal["setup", "call", "teardown", ""]
+from pytest_leakcheck.model.culprit import Site, TestPhase, Where
 
 # The functions of pytest that begin a phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
-_PHASES: Final[dict[str, Phase]] = {
+_PHASES: Final[dict[str, TestPhase]] = {
     "pytest_runtest_setup": "setup",
     "pytest_runtest_call": "call",
     "pytest_runtest_teardown": "teardown",
@@ -52,32 +49,9 @@ def _folder_of(package: str) -> str:
 _HARNESS: Final = tuple(map(_folder_of, ("pytest_leakcheck", "_pytest", "pluggy")))
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where something is made.
-
-    Attributes:
-        path: The call path from the test's own outermost frame, innermost last.
-        site: The innermost line of it that is neither installed nor of the standard library: what can be changed. Where
-            all of it is installed, the innermost.
-        phase: The phase of the test; empty outside of pytest.
-        fixture: The fixture whose code runs; empty in the test itself.
-    """
-
-    path: tuple[Site, ...]
-    site: Site
-    phase: Phase = ""
-    fixture: str = ""
-
-    @property
-    def made_in(self) -> Site:
-        """The innermost line of all."""
-        return self.path[-1]
-
-
 def read_path(path: Sequence[Site]) -> Where | None:
     """Cut off what the harness does around the test; None where nothing is left."""
-    phase: Phase = ""
+    phase: TestPhase = ""
     fixture, begins = "", 0
     for at, site in enumerate(path):
         if not is_harness(site.file):
@@ -139,9 +113,3 @@ def is_own(file: str) -> bool:
         return False
     parts = PurePath(file).parts
     return _INSTALLED.isdisjoint(parts) and not file.startswith(_STANDARD)
-
-
-def touches(path: Sequence[Site], packages: Sequence[str]) -> bool:
-    """Whether a frame is of one of these packages: a folder or a module of that name is in its path."""
-    wanted = set(packages)
-    return any(not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem)) for site in path)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, cast
 
 from pytest_leakcheck.config.bounds import Bound, parse_bound
 from pytest_leakcheck.config.formula import BoundError
 from pytest_leakcheck.config.markers import SCALING, Mark, MarkError, did_you_mean, is_budget, spelled
-from pytest_leakcheck.judge.judge_scaling import AxisError, check_axis
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
 
@@ -138,3 +138,58 @@ def _resource(name: str, *, gauges: bool) -> str:
         return GAUGE_PREFIX + name
     counter = f"a counter of your own needs the fixture: def test_it(leakcheck), leakcheck.gauge({name!r}, read)"
     raise BoundError(f"no such resource.{near} Valid are {', '.join(measurable)}; {counter}")
+
+
+FEWEST_SIZES: Final = 3
+
+
+_RATIO_SLACK: Final = 0.1
+
+
+_LEAST_RATIO: Final = 1.5
+
+
+# Whole numbers up to here are exact as floats.
+_LARGEST_SIZE: Final = 2**53
+
+
+_EXAMPLE: Final = "write sizes such as [8, 16, 32, 64]"
+
+
+class AxisError(ValueError):
+    """Sizes that no law can be fitted to; the message says what was seen and what is valid."""
+
+
+def check_axis(sizes: object) -> tuple[int, ...]:
+    """Read the sizes of an axis: at least 3 whole numbers that rise by one factor, of 1.5 or more, give or take 10 %.
+
+    Raises:
+        AxisError: Anything else.
+    """
+    if not isinstance(sizes, list | tuple):
+        raise AxisError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE}")
+    for size in sizes:
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise AxisError(f"a size is of type {type(size).__name__}, not a whole number: {_EXAMPLE}")
+        if not 1 <= size <= _LARGEST_SIZE:
+            seen = "is below 1" if size < 1 else "is above 2**53"
+            raise AxisError(f"a size {seen}: {_EXAMPLE}")
+    shown = list(sizes) if len(sizes) <= 12 else f"[{', '.join(map(str, sizes[:12]))}, ...]"
+    if len(sizes) < FEWEST_SIZES:
+        raise AxisError(f"{shown} has {len(sizes)} of the 3 or more sizes that a law takes: {_EXAMPLE}")
+    for before, after in pairwise(sizes):
+        if after <= before:
+            wrong = f"has {after} twice" if after == before else f"falls from {before} to {after}"
+            raise AxisError(f"{shown} {wrong}: {_EXAMPLE}")
+    ratio = mean_ratio(sizes)
+    if any(abs(after / before / ratio - 1) > _RATIO_SLACK for before, after in pairwise(sizes)):
+        ratios = ", ".join(f"{after / before:.3g}" for before, after in pairwise(sizes[:12]))
+        raise AxisError(f"{shown} rises by the factors {ratios}, not by one: {_EXAMPLE}")
+    if ratio < _LEAST_RATIO:
+        raise AxisError(f"{shown} rises by a factor of {ratio:.3g} only, at least {_LEAST_RATIO} is needed: {_EXAMPLE}")
+    return tuple(sizes)
+
+
+def mean_ratio(sizes: Sequence[int]) -> float:
+    """The factor from one size to the next, on the whole."""
+    return float((sizes[-1] / sizes[0]) ** (1 / (len(sizes) - 1)))

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 from typing import Final
+
+from pytest_leakcheck.model.scaling_points import Law
 
 CONSTANT: Final = "O(1)"
 # What lies between is drawn to the nearest; an exponent of 0 is the logarithm.
@@ -34,31 +35,6 @@ _NORMAL: Final = 1.96
 _STILL: Final = 0.1
 # A peak is a whole number, so it is off by up to a half: the variance of that.
 _ROUNDING: Final = 1 / 12
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """How the peak of one resource follows the size.
-
-    Attributes:
-        order: ``O(1)``, ``O(log n)``, ``O(n)``, or ``O(n^0.50)`` with the exponent.
-        exponent: Of the best fit; 0 is the logarithm, None is ``O(1)``.
-        exponents: The interval that holds the exponent in about 95 % of cases; None for ``O(1)``.
-        slope: Growth per unit of the axis, in the unit of the resource.
-        slopes: The interval that holds the slope in at least 95 % of cases, where all peaks are equally uncertain.
-        growth: The peak at the largest size less that at the smallest.
-        resolution: Growth up to this is called constant: what was asked for, or the largest fall if that is more.
-        settles: For ``O(1)`` that grew at first: the size from which on it stands still.
-    """
-
-    order: str
-    exponent: float | None
-    exponents: tuple[float, float] | None
-    slope: float
-    slopes: tuple[float, float]
-    growth: int
-    resolution: int
-    settles: int | None = None
 
 
 def fit_law(sizes: Sequence[int], peaks: Sequence[int], *, resolution: int, noise: int) -> Law:

@@ -14,8 +14,10 @@ from itertools import pairwise
 from typing import Final
 
 from pytest_leakcheck.config.bounds import Bound, FormulaBound, OrderBound, SlopeBound, singular
-from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, Law, fit_law, standstill, trend
+from pytest_leakcheck.config.scaling_marker import FEWEST_SIZES, mean_ratio
+from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, fit_law, standstill, trend
 from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.scaling_points import Law
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 
@@ -28,50 +30,10 @@ NOISE: Final[dict[Unit, int]] = {"bytes": 48 << 10, "count": 0}
 EXACT: Final = 12 << 10
 # Fewer sizes tell growth from none, and not one law from another.
 _ENOUGH: Final = 5
-_FEWEST: Final = 3
 # Kendall's tau below which peaks do not trend: of six, three pairs in ten fall or tie.
 _TREND: Final = 0.4
 # An interval is shown where it is wider than this share of the slope, so that its ends differ in two digits.
 _SHOWN: Final = 0.04
-_RATIO_SLACK: Final = 0.1
-_LEAST_RATIO: Final = 1.5
-# Whole numbers up to here are exact as floats.
-_LARGEST_SIZE: Final = 2**53
-_EXAMPLE: Final = "write sizes such as [8, 16, 32, 64]"
-
-
-class AxisError(ValueError):
-    """Sizes that no law can be fitted to; the message says what was seen and what is valid."""
-
-
-def check_axis(sizes: object) -> tuple[int, ...]:
-    """Read the sizes of an axis: at least 3 whole numbers that rise by one factor, of 1.5 or more, give or take 10 %.
-
-    Raises:
-        AxisError: Anything else.
-    """
-    if not isinstance(sizes, list | tuple):
-        raise AxisError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE}")
-    for size in sizes:
-        if not isinstance(size, int) or isinstance(size, bool):
-            raise AxisError(f"a size is of type {type(size).__name__}, not a whole number: {_EXAMPLE}")
-        if not 1 <= size <= _LARGEST_SIZE:
-            seen = "is below 1" if size < 1 else "is above 2**53"
-            raise AxisError(f"a size {seen}: {_EXAMPLE}")
-    shown = list(sizes) if len(sizes) <= 12 else f"[{', '.join(map(str, sizes[:12]))}, ...]"
-    if len(sizes) < _FEWEST:
-        raise AxisError(f"{shown} has {len(sizes)} of the 3 or more sizes that a law takes: {_EXAMPLE}")
-    for before, after in pairwise(sizes):
-        if after <= before:
-            wrong = f"has {after} twice" if after == before else f"falls from {before} to {after}"
-            raise AxisError(f"{shown} {wrong}: {_EXAMPLE}")
-    ratio = _ratio(sizes)
-    if any(abs(after / before / ratio - 1) > _RATIO_SLACK for before, after in pairwise(sizes)):
-        ratios = ", ".join(f"{after / before:.3g}" for before, after in pairwise(sizes[:12]))
-        raise AxisError(f"{shown} rises by the factors {ratios}, not by one: {_EXAMPLE}")
-    if ratio < _LEAST_RATIO:
-        raise AxisError(f"{shown} rises by a factor of {ratio:.3g} only, at least {_LEAST_RATIO} is needed: {_EXAMPLE}")
-    return tuple(sizes)
 
 
 def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
@@ -142,7 +104,7 @@ class _Case:
         return Verdict(self.resource, outcome, slope, level, len(self.sizes), floor, reason, advice)
 
     def unsure(self, reason: str) -> Verdict:
-        ratio, last = _ratio(self.sizes), self.sizes[-1]
+        ratio, last = mean_ratio(self.sizes), self.sizes[-1]
         more = [round(last * ratio**step) for step in range(1, max(2, _ENOUGH - len(self.sizes)) + 1)]
         return self.say("inconclusive", reason, f"add the sizes {', '.join(map(str, more[:-1]))} and {more[-1]}")
 
@@ -211,7 +173,9 @@ def _still(case: _Case) -> Verdict:
         return case.say("ok", note, floor=max(unseen, 1) / reach)
     note, wander = "", law.resolution
     if wander > case.resolution:
-        rises = len(peaks) > _FEWEST and all(after - before > case.resolution for before, after in pairwise(peaks[-3:]))
+        rises = len(peaks) > FEWEST_SIZES and all(
+            after - before > case.resolution for before, after in pairwise(peaks[-3:])
+        )
         if rises or trend(peaks) >= _TREND:
             return case.unsure(f"falls by up to {case.amount(wander)} and rises again: {case.seen}")
         if trend(peaks) <= -_TREND:
@@ -279,8 +243,3 @@ def _beyond(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
         reason = f"{doubtful}; that is within the noise, {case.amount(case.noise)}"
         return case.say("inconclusive", reason, "give the bound more room than that")
     return case.say("ok", "")
-
-
-def _ratio(sizes: Sequence[int]) -> float:
-    """The factor from one size to the next, on the whole."""
-    return float((sizes[-1] / sizes[0]) ** (1 / (len(sizes) - 1)))

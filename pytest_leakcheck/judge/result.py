@@ -13,8 +13,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import Unavailable
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.attribution.handles import Held
-    from pytest_leakcheck.model.culprit import Culprit
+    from pytest_leakcheck.model.culprit import Culprit, Held
 
 RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 

@@ -1,15 +1,12 @@
-"""What was found out about the growth of one resource: where it is made, who holds it, and what to do about it."""
+"""The cause of a growth, as values: where it is made (`Site`, `Where`), what is held (`Held`), who holds it (`Owner`)."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-
-from pytest_leakcheck.attribution.paths import Where
-from pytest_leakcheck.model.owner import Owner
-from pytest_leakcheck.model.site import Site
+from typing import Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +79,101 @@ def _frame(site: Site) -> str:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("|".join(parts).encode(errors="backslashreplace")).hexdigest()[:6]
+
+
+TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where something is made.
+
+    Attributes:
+        path: The call path from the test's own outermost frame, innermost last.
+        site: The innermost line of it that is neither installed nor of the standard library: what can be changed. Where
+            all of it is installed, the innermost.
+        phase: The phase of the test; empty outside of pytest.
+        fixture: The fixture whose code runs; empty in the test itself.
+    """
+
+    path: tuple[Site, ...]
+    site: Site
+    phase: TestPhase = ""
+    fixture: str = ""
+
+    @property
+    def made_in(self) -> Site:
+        """The innermost line of all."""
+        return self.path[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """So many survivors of one kind.
+
+    Attributes:
+        what: What they are, without what differs from one to the next.
+        count: How many.
+        note: What else is known of them: how old the oldest is, how much they hold; empty if nothing is.
+    """
+
+    what: str
+    count: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One reference of a path.
+
+    Attributes:
+        holder: What refers, as ``module case``, ``Trainer``, ``list of 20``.
+        via: By what, as ``_KEPT``, ``.history``, ``['uploads']``, ``closure cell 'items'``.
+        suspect: Whether this is the reference that retains.
+    """
+
+    holder: str
+    via: str
+    suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What keeps the things that are retained.
+
+    Attributes:
+        name: Short, and to be searched for in the source: ``case._KEPT``.
+        root: Where the path begins; empty where the owner is known, but not what holds it.
+        steps: The path, with the suspect reference marked.
+        holds: What the owner holds of it, as ``20 × bytes, 3,033 B each``.
+        gained: Entries per iteration; of a single value, bytes or characters.
+    """
+
+    name: str
+    root: str
+    steps: tuple[Step, ...]
+    holds: str
+    gained: float
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One line of a call path.
+
+    Attributes:
+        file: As the code object has it, mostly an absolute path.
+        line: From 1.
+        function: The function that the line is in; with its class from Python 3.11 on.
+        call: What is called in that line, as ``name()``; empty where the line itself does it.
+    """
+
+    file: str
+    line: int
+    function: str
+    call: str = ""
+
+
+def touches(path: Sequence[Site], packages: Sequence[str]) -> bool:
+    """Whether a frame is of one of these packages: a folder or a module of that name is in its path."""
+    wanted = set(packages)
+    return any(not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem)) for site in path)

@@ -18,13 +18,13 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck.config.markers import SCALING, MarkError, read_marks
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.conclude import conclude
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin import replay
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.fork_guard import Origin
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.residue import Residue
 from pytest_leakcheck.plugin.session import SessionReport, glyphs_of
@@ -33,6 +33,7 @@ from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.probes.resource_limits import room_for_descriptors
 from pytest_leakcheck.report.finding_text import block
+from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.gauges import Gauges
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 from pytest_leakcheck.runner.repetition import Repetition

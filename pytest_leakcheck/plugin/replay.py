@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
-from pytest_leakcheck.judge.conclude import Finding
 from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.session import glyphs_of
 from pytest_leakcheck.report.finding_text import block

@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude import Finding
 from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.report import json_file as json_report
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for

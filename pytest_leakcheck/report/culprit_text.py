@@ -10,12 +10,9 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.attribution.paths import Phase, Where
-    from pytest_leakcheck.model.culprit import Culprit
-    from pytest_leakcheck.model.owner import Owner, Step
-    from pytest_leakcheck.model.site import Site
+    from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, TestPhase, Where
 
-_PHASES: Final[dict[Phase, str]] = {"setup": "set-up", "call": "the test", "teardown": "tear-down"}
+_PHASES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "the test", "teardown": "tear-down"}
 # How an entry of a container is referred to.
 _ENTRY: Final = ("[", "key ", "element", "cache")
 # Longer paths lose their middle.

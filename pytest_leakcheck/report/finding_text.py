@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
 
-from pytest_leakcheck.judge.conclude import Finding
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import CHILDREN, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.model.verdict import Verdict

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from pytest_leakcheck.attribution.handles import Held
-from pytest_leakcheck.judge.complexity_law import Law
-from pytest_leakcheck.judge.conclude import Colour, Finding, Seen
-from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site
 from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.model.owner import Owner
+from pytest_leakcheck.model.finding import Colour, Finding, Seen
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import Kind
-from pytest_leakcheck.model.scaling_points import Scaled
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.scaling_points import Law, Scaled
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 from pytest_leakcheck.report.output_file import check_writable as check_writable
 from pytest_leakcheck.report.output_file import write_whole

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from pytest_leakcheck.config.bounds import singular
-from pytest_leakcheck.judge.complexity_law import CONSTANT, Law
-from pytest_leakcheck.judge.conclude import Finding
+from pytest_leakcheck.judge.complexity_law import CONSTANT
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT, find_resource
-from pytest_leakcheck.model.scaling_points import Figure, Point, Scaled, peaks_of
+from pytest_leakcheck.model.scaling_points import Figure, Law, Point, Scaled, peaks_of
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import Glyphs, with_kind

@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_leakcheck.judge.conclude import Finding
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import GAUGE_PREFIX
 from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
 from pytest_leakcheck.report.finding_text import WIDTH, floor_text, headline, per

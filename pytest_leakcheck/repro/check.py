@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.site import Site
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.report.culprit_text import place
 from pytest_leakcheck.repro.run_arm import Run

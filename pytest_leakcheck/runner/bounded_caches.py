@@ -15,8 +15,8 @@ from itertools import compress
 from math import inf
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.heap.inspection import class_name
 from pytest_leakcheck.attribution.heap.retained_size import retained
+from pytest_leakcheck.attribution.inspection import class_name
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.collector import FROZEN_BY_PYTHON
 

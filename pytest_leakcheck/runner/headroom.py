@@ -19,8 +19,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.device import Vram
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.model.culprit import Culprit
-    from pytest_leakcheck.model.site import Site
+    from pytest_leakcheck.model.culprit import Culprit, Site
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 # With fewer left than this a worker can do nothing any more.
@@ -221,8 +220,9 @@ def _child_at_limit(size: int) -> str:
 
 def failed_at(error: BaseException) -> Site | None:
     """The innermost line of the program's own that it failed in; of what a worker sent in words, that of the worker."""
+    from pytest_leakcheck.attribution.inspection import name_of
     from pytest_leakcheck.attribution.paths import is_harness, is_own
-    from pytest_leakcheck.model.site import Site, name_of
+    from pytest_leakcheck.model.culprit import Site
 
     # A worker's traceback is text by now: File "/a/b.py", line 12, in function.
     told = [Site(file, int(line), function) for file, line, function in _FRAME.findall(str(error))]

@@ -13,21 +13,22 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_leakcheck.attribution.handles import Held, take_identities
+from pytest_leakcheck.attribution.handles import take_identities
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.exhaustion import device_lost, first_line, ran_out
 from pytest_leakcheck.judge.growth import growth, looks
 from pytest_leakcheck.judge.judge_series import Context, judge
 from pytest_leakcheck.judge.result import RED, Result, describe_environment, missing_verdicts, nothing_judged
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.plugin.fork_guard import Origin
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.resource_limits import read_limits, room_for_descriptors
 from pytest_leakcheck.runner.device_check import attest
 from pytest_leakcheck.runner.explanations import Suspicion
+from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.gauges import Phases
 from pytest_leakcheck.runner.headroom import Headroom
 from pytest_leakcheck.runner.progress import Telling

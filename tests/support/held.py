@@ -11,7 +11,7 @@ from hostile import Hostile
 from leaks import Step
 from pytest_leakcheck.attribution.heap.census import Census, newcomers
 from pytest_leakcheck.attribution.heap.owners import Holders, find_owners
-from pytest_leakcheck.model.owner import Owner
+from pytest_leakcheck.model.culprit import Owner
 
 WARM = 12
 MORE = 8

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, Listener, Tracer
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.collector import open_targets
 
 # Long enough that no test is throttled that is not about it.

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
-from pytest_leakcheck.attribution.heap.inspection import array_types, module_of_type, own_size, type_name
 from pytest_leakcheck.attribution.heap.tensors import describe_tensor, is_tensor
+from pytest_leakcheck.attribution.inspection import array_types, module_of_type, own_size, type_name
+from pytest_leakcheck.model.culprit import Held
 
 _MOST: Final = 5
 # They come with other things, and say little.

@@ -17,7 +17,8 @@ from typing import Final
 
 from pytest_leakcheck.attribution.heap.census import Growing, fitting
 from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
-from pytest_leakcheck.attribution.heap.inspection import (
+from pytest_leakcheck.attribution.heap.references import describe_holder, steps_of
+from pytest_leakcheck.attribution.inspection import (
     all_objects,
     amount,
     array_types,
@@ -27,8 +28,7 @@ from pytest_leakcheck.attribution.heap.inspection import (
     last_entries,
     type_name,
 )
-from pytest_leakcheck.attribution.heap.references import describe_holder, steps_of
-from pytest_leakcheck.model.owner import Owner
+from pytest_leakcheck.model.culprit import Owner
 
 _CYCLE: Final = "held by nothing but each other: a cycle that the collector would free"
 # That many owners are sought at most, and named.

@@ -18,19 +18,19 @@ from types import (
 )
 from typing import Any, Final, TypeGuard
 
-from pytest_leakcheck.attribution.heap.inspection import (
+from pytest_leakcheck.attribution.inspection import (
     class_attributes,
     class_name,
     container_kind,
     describe,
     instance_dict,
     module_of_type,
+    name_of,
     show_key,
     slots,
     type_name,
 )
-from pytest_leakcheck.model.owner import Step
-from pytest_leakcheck.model.site import name_of
+from pytest_leakcheck.model.culprit import Step
 
 LRU: Final = type(functools.lru_cache(lambda: None))
 UNNAMED: Final = "(internal)"

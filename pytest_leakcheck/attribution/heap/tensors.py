@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.handles import Held
-from pytest_leakcheck.attribution.heap.inspection import type_name
+from pytest_leakcheck.attribution.inspection import type_name
+from pytest_leakcheck.model.culprit import Held
 
 # A graph is followed through so many of its operations.
 _MOST_NODES: Final = 10_000

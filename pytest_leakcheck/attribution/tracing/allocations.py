@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.paths import is_harness, read_path
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.culprit import Site
 
 # Frames that are remembered of each allocation: every frame costs at each one. Begun with one, which slowed JSON of 1.5 ms
 # down by 9, and a loop of short texts by 5; what is added to an iteration may become so many times as much.

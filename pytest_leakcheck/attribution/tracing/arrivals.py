@@ -9,10 +9,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from pytest_leakcheck.attribution.tracing.frames import name_of_called
+from pytest_leakcheck.attribution.inspection import name_of_called
+from pytest_leakcheck.attribution.tracing.frames import path_to
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler
-from pytest_leakcheck.model.site import Site, path_to
+from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)
 # A lock that a fork has copied while it was held is never released.

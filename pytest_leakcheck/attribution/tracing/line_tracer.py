@@ -18,7 +18,7 @@ from typing import Final, Literal, Protocol
 from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
 from pytest_leakcheck.attribution.tracing.tracer import is_of_the_program
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.culprit import Site
 
 # Parts of a growth: enough to be believed of a line that grows alone, and what the others may come to then.
 _SOME: Final = 0.25

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.paths import read_path
 from pytest_leakcheck.attribution.tracing.rounds import Made, Schedule
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.culprit import Site
 
 # Iterations that are traced; each allocation in them has its stack unwound.
 _FEW: Final = 4

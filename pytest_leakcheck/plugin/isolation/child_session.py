@@ -20,11 +20,11 @@ from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin import SIZE
-from pytest_leakcheck.plugin.fork_guard import Origin
 from pytest_leakcheck.plugin.repeat import ARGUMENTS, PLAN, PROCESS
 from pytest_leakcheck.plugin.session import ENCODING
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.resource_limits import room_for_descriptors
+from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor
 
 # By the name under which pytest and its plugins keep an option; those that are not there are left alone.

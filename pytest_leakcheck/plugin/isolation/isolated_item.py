@@ -16,9 +16,10 @@ from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.conclude import conclude
 from pytest_leakcheck.judge.result import Result, describe_environment
 from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError

@@ -17,18 +17,18 @@ from typing import Final
 
 import pytest
 
-from pytest_leakcheck.attribution.peak_composition import IN_CHILDREN
+from pytest_leakcheck.attribution.tracing.peak_composition import IN_CHILDREN
 from pytest_leakcheck.config.markers import SCALING, MarkError
 from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.complexity_law import Law
-from pytest_leakcheck.judge.conclude import Finding, conclude_sizes
+from pytest_leakcheck.judge.conclude import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.judge.result import RED, describe_environment
 from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
-from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizing
+from pytest_leakcheck.model.scaling_points import NOT_READ, Law, Point, Scaled, Sizing
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import (

@@ -19,7 +19,7 @@ from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
 from pytest_leakcheck.plugin.fixture import Inert
-from pytest_leakcheck.plugin.fork_guard import Origin
+from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes.supervisor import Board
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.attribution.handles import (
-    Held,
     Identities,
     describe_fd,
     describe_target,
@@ -23,6 +22,7 @@ from pytest_leakcheck.attribution.handles import (
     survivors,
     take_identities,
 )
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.probes.collector import open_targets
 
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.attribution.hints import SHAPES, hint_for
-from pytest_leakcheck.attribution.paths import Where
-from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.owner import Owner, Step
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
 
 TEST = Site("/project/test_decode.py", 12, "test_decode", "work()")
 

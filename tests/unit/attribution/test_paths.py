@@ -10,8 +10,8 @@ import pytest
 from _pytest import fixtures, runner
 
 import pytest_leakcheck.runner.repetition
-from pytest_leakcheck.attribution.paths import is_harness, is_own, read_path, touches
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.attribution.paths import is_harness, is_own, read_path
+from pytest_leakcheck.model.culprit import Site, touches
 
 CALL = Site(runner.__file__, 179, "pytest_runtest_call")
 SETUP = Site(runner.__file__, 165, "pytest_runtest_setup")

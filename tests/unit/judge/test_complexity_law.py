@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.judge.complexity_law import Law, fit_law, largest_fall, standstill, trend
+from pytest_leakcheck.judge.complexity_law import fit_law, largest_fall, standstill, trend
 from pytest_leakcheck.model.decoding import decode, encode
+from pytest_leakcheck.model.scaling_points import Law
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, 16, 32, 64, 128, 256)

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude import Finding, Seen, conclude
+from pytest_leakcheck.judge.conclude import conclude
 from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.decoding import decode, encode
+from pytest_leakcheck.model.finding import Finding, Seen
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.model.verdict import Verdict
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.config.bounds import parse_bound
-from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, AxisError, check_axis, judge_points
+from pytest_leakcheck.config.scaling_marker import AxisError, check_axis
+from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, judge_points
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 

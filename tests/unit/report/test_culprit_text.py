@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.attribution.paths import Where
-from pytest_leakcheck.model.culprit import Culprit, fingerprint
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where, fingerprint
 from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.model.owner import Owner, Step
-from pytest_leakcheck.model.site import Site
 from pytest_leakcheck.report.culprit_text import cycle_text, headline, place, rows
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 

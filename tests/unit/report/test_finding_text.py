@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.config.budget import Budget, parse_budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.conclude import conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
 from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Collector, Recording, Series
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, floor_text, headline

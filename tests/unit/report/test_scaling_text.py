@@ -8,18 +8,15 @@ from dataclasses import astuple
 
 import pytest
 
-from pytest_leakcheck.attribution.paths import Where
 from pytest_leakcheck.config.bounds import parse_bound
-from pytest_leakcheck.judge.complexity_law import Law
-from pytest_leakcheck.judge.conclude import Finding, conclude_sizes
+from pytest_leakcheck.judge.conclude import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
-from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.model.owner import Owner, Step
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Phase, Recording
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.scaling_points import EXACT, Engine, Point, Scaled
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.scaling_points import EXACT, Engine, Law, Point, Scaled
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, headline
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude import Finding, conclude
+from pytest_leakcheck.judge.conclude import conclude
 from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.probes.folders import Folder
 from repeats import Work, repeat, verdict_on
 

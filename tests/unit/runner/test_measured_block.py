@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.runner import settling
 from pytest_leakcheck.runner.measured_block import measure_block
 

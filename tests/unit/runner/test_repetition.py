@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.config.budget import Budget, parse_budget
+from pytest_leakcheck.model.culprit import Held
 from repeats import Owner, Work, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [

@@ -10,10 +10,10 @@ import sys
 import psutil
 import pytest
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude import conclude
 from pytest_leakcheck.judge.result import describe_environment
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.collector import open_targets
 from repeats import descriptors, open_null, repeat, verdict_on

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_leakcheck.attribution.handles import Held
 from pytest_leakcheck.attribution.heap.object_kinds import kinds_of
+from pytest_leakcheck.model.culprit import Held
 
 
 class Frame:

@@ -18,8 +18,8 @@ from hostile import Hostile
 from leaks import Item, Step
 from pytest_leakcheck.attribution.heap.census import newcomers
 from pytest_leakcheck.attribution.heap.owners import find_owners
-from pytest_leakcheck.model.owner import Owner
-from pytest_leakcheck.model.owner import Step as Reference
+from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.model.culprit import Step as Reference
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from pytest_leakcheck.attribution.tracing.native_stacks import (
     why_not,
 )
 from pytest_leakcheck.attribution.tracing.rounds import Made, Schedule
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.culprit import Site
 
 HERE = __file__
 UNKNOWN = Made(why="it is allocated in one call and freed in another")

@@ -10,7 +10,7 @@ from _pytest.fixtures import call_fixture_func
 from _pytest.runner import pytest_runtest_call
 
 from pytest_leakcheck.attribution.tracing.source_code import function_at, text_of, with_functions
-from pytest_leakcheck.model.site import Site
+from pytest_leakcheck.model.culprit import Site
 
 SOURCE = """\
 import os

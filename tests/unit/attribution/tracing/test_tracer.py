@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.attribution.handles import group
-from pytest_leakcheck.attribution.tracing.frames import name_of_called
+from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, UNLIMITED, Throttle, seconds_held_up
 from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, Tracer, Unavailable
 from traced import PLAIN, trace

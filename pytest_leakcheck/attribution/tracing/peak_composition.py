@@ -14,21 +14,20 @@ from itertools import islice
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.heap.inspection import (
+from pytest_leakcheck.attribution.inspection import (
     array_types,
     container_kind,
     describe,
     describe_many,
     instance_dict,
     length,
+    name_of,
     own_size,
 )
 from pytest_leakcheck.attribution.paths import is_harness, is_own, read_path
 from pytest_leakcheck.attribution.tracing.allocations import culprit_of, kept_now
 from pytest_leakcheck.attribution.tracing.source_code import text_of, with_functions
-from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.owner import Owner, Step
-from pytest_leakcheck.model.site import Site, name_of
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step
 
 # What is named must make out so much of the peak.
 _PART: Final = 0.5

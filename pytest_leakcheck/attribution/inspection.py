@@ -14,7 +14,14 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from itertools import compress, islice
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any, Final
 
 CONTAINERS: Final = (list, dict, set, deque)
@@ -225,3 +232,39 @@ def describe_many(entries: Collection[object], count: int, arrays: dict[int, str
     beside = most[1] if len(most) > 1 else None
     each = max(own_size(most[0], beside, arrays), own_size(beside, most[0], arrays) if beside is not None else 0)
     return f"{count} × {name}, {each:,} B each"
+
+
+_METHODS: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
+
+
+def name_of_called(called: Any) -> str:
+    """The qualified name of a function, a class or a code object; of any other callable that of its type."""
+    kind = type(called)
+    if kind is BuiltinFunctionType:
+        owner = called.__self__
+        if owner is None or type(owner) is ModuleType:
+            return str(called.__name__)
+        return f"{qualname_of(owner if issubclass(type(owner), type) else type(owner))}.{called.__name__}"
+    if kind is CodeType:
+        return name_of(called)
+    if kind in _METHODS:
+        return str(called.__qualname__)
+    if issubclass(kind, type):
+        return str(qualname_of(called))
+    return _name_in_library(called) or str(qualname_of(kind))
+
+
+def _name_in_library(called: Any) -> str:
+    """The symbol that a function of `ctypes` was looked up by; empty for anything else."""
+    ctypes: Any = sys.modules.get("_ctypes")
+    if ctypes is None or not any(base is ctypes.CFuncPtr for base in mro_of(type(called))):
+        return ""
+    try:
+        name = object.__getattribute__(called, "__name__")
+    except AttributeError:
+        return ""
+    return name if type(name) is str else ""
+
+
+def name_of(code: CodeType) -> str:
+    return getattr(code, "co_qualname", code.co_name)
