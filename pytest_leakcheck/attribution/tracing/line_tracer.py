@@ -13,30 +13,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from types import CodeType, FrameType
-from typing import Final, Literal, Protocol
+from typing import Final
 
 from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST
+from pytest_leakcheck.attribution.tracing.events import LineBackend, Step, is_of_the_program
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
-from pytest_leakcheck.attribution.tracing.tracer import is_of_the_program
 from pytest_leakcheck.model.culprit import Site
 
 # Parts of a growth: enough to be believed of a line that grows alone, and what the others may come to then.
 _SOME: Final = 0.25
 _HARDLY: Final = 0.1
-# A frame of the function is entered or resumed, comes to a line, or is left or suspended.
-Step = Literal["enter", "line", "leave"]
-
-
-class LineBackend(Protocol):
-    """One way to get at the lines."""
-
-    def install(self, running: list[FrameType]) -> None:
-        """Args: running: frames of the function that run already, innermost first."""
-
-    def remove(self) -> str:
-        """Returns why not all events were seen; empty where they were."""
-
-    def close(self) -> None: ...
 
 
 class Lines:

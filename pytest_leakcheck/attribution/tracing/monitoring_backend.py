@@ -6,14 +6,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pytest_leakcheck.attribution.tracing.events import QUIET, Event, EventSink, Handler, LineSink, Unavailable
 from pytest_leakcheck.attribution.tracing.throttle import SKIPPED, STOPPED
-from pytest_leakcheck.attribution.tracing.tracer import QUIET, Event, Handler, Unavailable
-
-if TYPE_CHECKING:
-    from pytest_leakcheck.attribution.tracing.line_tracer import Lines
-    from pytest_leakcheck.attribution.tracing.tracer import Tracer
 
 _NAME: Final = "pytest-leakcheck"
 # Those that no kind of tool is meant to have come first.
@@ -68,7 +64,7 @@ class _Thread:
 class Monitored:
     """One set of callbacks for all threads, beside those of any other tool."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: EventSink) -> None:
         self._tracer = tracer
         self._throttle = tracer.throttle
         self._disable = monitoring().DISABLE
@@ -197,7 +193,7 @@ class Monitored:
 class MonitoredLines:
     """The lines of one function."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineSink) -> None:
         self._lines = lines
         self._tool = take_tool_id()
         events = monitoring().events

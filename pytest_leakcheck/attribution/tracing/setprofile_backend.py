@@ -6,14 +6,10 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pytest_leakcheck.attribution.tracing.events import QUIET, Event, EventSink, Handler, LineSink
 from pytest_leakcheck.attribution.tracing.throttle import SKIPPED, STOPPED
-from pytest_leakcheck.attribution.tracing.tracer import QUIET, Event, Handler
-
-if TYPE_CHECKING:
-    from pytest_leakcheck.attribution.tracing.line_tracer import Lines
-    from pytest_leakcheck.attribution.tracing.tracer import Tracer
 
 _Hook = Callable[[FrameType, str, Any], object]
 _DISPLACED: Final = (
@@ -38,7 +34,7 @@ class Profiled:
     a function's variables for each event, so what it deletes may live until its next one.
     """
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: EventSink) -> None:
         self._tracer = tracer
         self._hook: _Hook | None = None
         # The same object each time, to be known again.
@@ -149,7 +145,7 @@ class Profiled:
 class TracedLines:
     """The lines of one function. A trace function that was in force is displaced while an iteration runs."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineSink) -> None:
         self._lines = lines
         # The same objects each time, to be known again.
         self._trace = self._on_call

@@ -7,76 +7,14 @@ left out, and a function at the limit looks as if it were one of C: the path bec
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter
-from types import CodeType, FrameType, TracebackType
-from typing import Any, Final, Literal, Protocol
+from types import FrameType
+from typing import Any, Final
 
-from pytest_leakcheck.attribution.paths import is_harness, is_standard
+from pytest_leakcheck.attribution.paths import is_standard
+from pytest_leakcheck.attribution.tracing.events import OWN, QUIET, Backend, Event, Handler, Listener, is_of_the_program
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
-
-# "begin" and "end" come once, before and after all others, with the iteration's outer frame; "cut" in place of "end" where
-# the last part of the iteration was not looked at.
-Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
-# The event, the frame (entered, left, or calling) and, where C is called or returns, what is called.
-Handler = Callable[[Event, FrameType, Any], None]
-
-_OURS: Final = str(Path(__file__).parents[2]) + "/"
-
-
-class Unavailable(RuntimeError):
-    """The interpreter has no place left for a tracer."""
-
-
-class Listener(Protocol):
-    """What a tracer reports to."""
-
-    def begin(self) -> None:
-        """An iteration begins: what happened since the last one was not traced."""
-
-    def handler(self) -> Handler:
-        """Asked for once by each thread: what is called at each of its events."""
-
-    def became_coarse(self) -> None:
-        """From now on some events are left out."""
-
-
-class Backend(Protocol):
-    """One way to get at the events."""
-
-    def prepare(self, handler: Handler, outer: FrameType) -> None:
-        """All that takes memory."""
-
-    def install(self) -> None: ...
-    def remove(self) -> str:
-        """Returns why not all events were seen; empty where they were."""
-
-    def close(self) -> None: ...
-
-
-class _Own(dict[str, bool]):
-    """Whether a file is one of this package, by its name."""
-
-    def __missing__(self, file: str) -> bool:
-        own = self[file] = file.startswith(_OURS)
-        return own
-
-
-OWN: Final = _Own()
-
-
-class _Quiet(dict[str, bool]):
-    """Whether a file is of this package or of the test runner, whose calls lead to the test and are not of interest."""
-
-    def __missing__(self, file: str) -> bool:
-        quiet = self[file] = is_harness(file)
-        return quiet
-
-
-QUIET: Final = _Quiet()
 
 
 class _Standard(dict[str, bool]):
@@ -210,26 +148,3 @@ def outer_frame(frame: FrameType) -> FrameType:
     while OWN[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
     return frame
-
-
-def is_of_the_program(error: BaseException) -> bool:
-    """Whether a signal's handler raised it, which may run in the middle of a listener and means the program."""
-    if isinstance(error, KeyboardInterrupt):
-        return True
-    handlers = _codes_of_signal_handlers()
-    traceback: TracebackType | None = error.__traceback__
-    while traceback is not None:
-        if any(traceback.tb_frame.f_code is code for code in handlers):
-            return True
-        traceback = traceback.tb_next
-    return False
-
-
-def _codes_of_signal_handlers() -> list[CodeType]:
-    found = []
-    for number in signal.valid_signals():
-        handler: Any = signal.getsignal(number)
-        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
-        if isinstance(code, CodeType):
-            found.append(code)
-    return found
