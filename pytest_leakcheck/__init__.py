@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.model.recording import Recording, Series
     from pytest_leakcheck.model.verdict import Verdict
     from pytest_leakcheck.plugin.errors import LeakError
-    from pytest_leakcheck.plugin.fixture import Leakcheck
+    from pytest_leakcheck.plugin.inert_fixture import Leakcheck
     from pytest_leakcheck.probes.custom_probe import Probe
     from pytest_leakcheck.probes.device import Device
 

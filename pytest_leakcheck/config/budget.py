@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, format_rate, parse_amount, parse_rate
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
@@ -112,3 +112,24 @@ def parse_level(resource: str, value: object) -> int:
         return parse_amount(value, find_resource(resource).unit)
     except AmountError as error:
         raise BudgetError(str(error)) from None
+
+
+def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
+    """Budgets from ``fd=0, heap="1 MiB"``; from nothing, growth of all that is judged by default.
+
+    Raises:
+        BudgetError: An unknown resource or a level that cannot be read.
+    """
+    if not levels:
+        return tuple(Budget(name, explicit=False) for name, resource in RESOURCES.items() if resource.default)
+    for name, level in levels.items():
+        if name not in RESOURCES:
+            raise BudgetError(f"{name}={level!r}: no such resource; valid are {', '.join(RESOURCES)}")
+    try:
+        given = {name: None if level is None else parse_level(name, level) for name, level in levels.items()}
+    except BudgetError as error:
+        raise BudgetError(f"{', '.join(f'{k}={v!r}' for k, v in levels.items())}: {error}") from None
+    return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
+
+
+Level = int | str | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -61,17 +60,3 @@ def nothing_judged(plan: Plan, *, restarted: bool) -> tuple[Verdict, ...]:
         Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
         for budget in plan.budgets
     )
-
-
-def describe_environment(device: str = "") -> dict[str, str]:
-    """Versions that a figure depends on.
-
-    Args:
-        device: Where figures of devices come from.
-    """
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "libc": " ".join(platform.libc_ver()),
-        **({"vram": device} if device else {}),
-    }

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_leakcheck.config.settings import OPTIONS, SettingError, Settings, resolve
+from pytest_leakcheck.plugin.stash import SETTINGS, SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_leakcheck.plugin.fixture import Leakcheck
+    from pytest_leakcheck.plugin.inert_fixture import Leakcheck
     from pytest_leakcheck.probes.custom_probe import Probe
     from pytest_leakcheck.probes.device import Device
 
-SETTINGS: Final = pytest.StashKey[Settings]()
-# In a process that was started for one size of an axis.
-SIZE: Final = pytest.StashKey[int]()
 
 _SCALING: Final = "scaling_budget"
 # Spelled out, so that a plain run registers them and imports nothing for it; a test compares with `markers`.
@@ -141,7 +139,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except MarkError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     if sweep.engine == "gloo" and not metafunc.config.stash[SETTINGS].active:
-        from pytest_leakcheck.plugin.scaling.single_size import stand_alone
+        from pytest_leakcheck.plugin.gloo_alone import stand_alone
 
         stand_alone(metafunc.config)
     size = metafunc.config.stash.get(SIZE, sweep.sizes[0])

@@ -6,75 +6,20 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget, BudgetError, parse_level
+from pytest_leakcheck.config.budget import Budget, Level, read_levels
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
-from pytest_leakcheck.plugin import SIZE
+from pytest_leakcheck.plugin.inert_fixture import Inert, Leakcheck, check_steps
+from pytest_leakcheck.plugin.stash import SIZE
 
 if TYPE_CHECKING:
     from pytest_leakcheck.judge.result import Result
-    from pytest_leakcheck.plugin.repeat import Iteration
+    from pytest_leakcheck.plugin.stash import Iteration
     from pytest_leakcheck.runner.repetition import Repetition
-
-Level = int | str | None
-
-
-class Leakcheck(Protocol):
-    """What a test sees of it, measuring or not.
-
-    Attributes:
-        rank: Which rank of a world this is, from 0; 0 where there is none.
-    """
-
-    @property
-    def rank(self) -> int: ...
-
-    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
-        """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
-
-        Args:
-            n: So many steps after the warm-up; left out, as many as the verdict needs.
-            levels: How far each resource may stand above the start; None bounds its growth only. Left out, all
-                resources that are judged by default.
-
-        Yields:
-            The number of the step, from 0; warm-up included.
-
-        Raises:
-            LeakError: In place of the loop's end, when the verdict is red.
-        """
-        ...
-
-    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
-        """Judge a block once, after against before: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
-
-        Left out, descriptors, threads, child processes, shared memory and temporary files are held to 0.
-
-        Raises:
-            LeakError: At the block's end, when a level is exceeded or only the collector gave something back.
-        """
-        ...
-
-    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        """Follow a counter of your own: it must not keep growing.
-
-        It is read after each step of a loop; in a test that is repeated as a whole, at the end of its body, so call it
-        there in each iteration.
-        In a test over an axis (``scaling_budget``) its highest reading counts, taken at each call and return; a number in
-        place of a function is one reading.
-        """
-        ...
-
-    def checkpoint(self, label: str) -> None:
-        """A phase of the test ends here, and the report tells it apart from the next one.
-
-        In a repeated test or loop by what it adds to the counters; in a test over an axis by its peaks.
-        """
-        ...
 
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
@@ -82,60 +27,14 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     if not settings.active:
         return Inert()
     if SIZE in node.config.stash:
-        from pytest_leakcheck.plugin.scaling.single_size import Sized
+        from pytest_leakcheck.plugin.isolation.metered_run import Sized
 
         return Sized(node.config)
-    from pytest_leakcheck.plugin.repeat import PLAN, REPEATING
+    from pytest_leakcheck.plugin.stash import PLAN, REPEATING
 
     if REPEATING in node.stash:
         return _Repeated(node.stash[REPEATING])
     return Inert() if PLAN in node.stash else _Measuring(node, settings)
-
-
-def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
-    """Budgets from ``fd=0, heap="1 MiB"``; from nothing, growth of all that is judged by default.
-
-    Raises:
-        BudgetError: An unknown resource or a level that cannot be read.
-    """
-    if not levels:
-        return tuple(Budget(name, explicit=False) for name, resource in RESOURCES.items() if resource.default)
-    for name, level in levels.items():
-        if name not in RESOURCES:
-            raise BudgetError(f"{name}={level!r}: no such resource; valid are {', '.join(RESOURCES)}")
-    try:
-        given = {name: None if level is None else parse_level(name, level) for name, level in levels.items()}
-    except BudgetError as error:
-        raise BudgetError(f"{', '.join(f'{k}={v!r}' for k, v in levels.items())}: {error}") from None
-    return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
-
-
-def _check_steps(n: int | None) -> None:
-    if n is not None and n < 1:
-        raise ValueError(f"leakcheck.steps({n!r}): not a number of steps of at least 1")
-
-
-class Inert:
-    """Nothing is measured: loops run one step, and what is followed is forgotten."""
-
-    @property
-    def rank(self) -> int:
-        return 0
-
-    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
-        read_levels(levels)
-        _check_steps(n)
-        yield from range(1 if n is None else n)
-
-    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
-        read_levels(levels)
-        return contextlib.nullcontext()
-
-    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        """Nothing is followed."""
-
-    def checkpoint(self, label: str) -> None:
-        """Nothing is measured."""
 
 
 class _Repeated(Inert):
@@ -165,11 +64,11 @@ class _Measuring:
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
         from pytest_leakcheck.config.markers import ceiling_of, effort_of
         from pytest_leakcheck.config.plan import Plan
-        from pytest_leakcheck.plugin.repeat import PROCESS
+        from pytest_leakcheck.plugin.stash import PROCESS
         from pytest_leakcheck.runner.repetition import Repetition
 
         effort = effort_of(self._settings)
-        _check_steps(n)
+        check_steps(n)
         if n is not None:
             effort = replace(effort, iterations=n)
         budgets = (*self._gauge_budgets(), *read_levels(levels))
@@ -222,8 +121,8 @@ class _Measuring:
     def _report(self, result: Result) -> None:
         from pytest_leakcheck.judge.conclude import conclude
         from pytest_leakcheck.plugin.errors import LeakError
-        from pytest_leakcheck.plugin.repeat import FINDINGS
         from pytest_leakcheck.plugin.session import glyphs_of
+        from pytest_leakcheck.plugin.stash import FINDINGS
         from pytest_leakcheck.report.finding_text import block
 
         finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Generator, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Generator, Iterable
+from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -21,13 +21,13 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude import conclude
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.plugin import replay
+from pytest_leakcheck.plugin import replay, reports
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.residue import Residue
 from pytest_leakcheck.plugin.session import SessionReport, glyphs_of
+from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
 from pytest_leakcheck.plugin.timeout import Timer, TimerWatch, within_timeout
 from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder
 from pytest_leakcheck.probes.processes import thread_ids
@@ -37,29 +37,6 @@ from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.gauges import Gauges
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 from pytest_leakcheck.runner.repetition import Repetition
-
-PLAN: Final = pytest.StashKey[Plan]()
-FINDINGS: Final = pytest.StashKey[list[Finding]]()
-# On the config of a process that was started for one test: what the report should say of it.
-PROCESS: Final = pytest.StashKey[Mapping[str, str]]()
-# The same: the command line of the session that it belongs to.
-ARGUMENTS: Final = pytest.StashKey[tuple[str, ...]]()
-# The process that the item is measured in: a child that the test has forked is to leave.
-_ORIGIN: Final = pytest.StashKey[Origin]()
-REPEATING: Final = pytest.StashKey["Iteration"]()
-# Seconds that all runs but the last have taken.
-_REPEATED: Final = pytest.StashKey[float]()
-
-
-class Iteration:
-    """What is known of the inner run under way."""
-
-    def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:
-        self.residue = residue
-        self.repetition = repetition
-        self.gauges = gauges
-        self.count = 0
-        self.error: BaseException | None = None
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
@@ -145,7 +122,7 @@ class RepeatingProtocol:
         plan = item.stash.get(PLAN, None)
         if plan is None:
             return None
-        origin = item.stash[_ORIGIN] = Origin()
+        origin = item.stash[ORIGIN] = Origin()
         examples = Examples(item)
         try:
             self._run(item, nextitem, plan, examples)
@@ -171,14 +148,14 @@ class RepeatingProtocol:
                 result = judge_peaks(item, result, self._settings)
             finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
             item.stash[FINDINGS] = [finding]
-            item.stash[_REPEATED] = time.perf_counter() - began
+            item.stash[REPEATED] = time.perf_counter() - began
             item.user_properties += [
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
                 for verdict in finding.verdicts
             ]
             if first_run is not None:
                 with room_for_descriptors():
-                    first_run = replay.with_finding(item, first_run, finding, item.stash[_REPEATED])
+                    first_run = replay.with_finding(item, first_run, finding, item.stash[REPEATED])
         Timer(item).start_last()
         if first_run is not None:
             replay.log(item, nextitem, first_run)
@@ -216,8 +193,8 @@ class RepeatingProtocol:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        if _ORIGIN in item.stash:
-            item.stash[_ORIGIN].leave_elsewhere(int(call.excinfo is not None))
+        if ORIGIN in item.stash:
+            item.stash[ORIGIN].leave_elsewhere(int(call.excinfo is not None))
         report = yield
         if REPEATING in item.stash:
             report.leakcheck_silent = True  # type: ignore[attr-defined]
@@ -225,9 +202,9 @@ class RepeatingProtocol:
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
-            replay.attach(report, item.stash[FINDINGS])
+            reports.attach(report, item.stash[FINDINGS])
             # Not of the last run alone: ``--durations`` and JUnit are asked where the time of a session goes.
-            report.duration += item.stash.get(_REPEATED, 0.0)
+            report.duration += item.stash.get(REPEATED, 0.0)
         return report
 
     @pytest.hookimpl(tryfirst=True)

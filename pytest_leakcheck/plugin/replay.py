@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.reports import attach
 from pytest_leakcheck.plugin.session import glyphs_of
 from pytest_leakcheck.report.finding_text import block
 
@@ -49,7 +49,7 @@ class FirstRun:
     def take(self) -> list[pytest.TestReport]:
         if self._room is None or self._reports:
             return self._reports
-        from pytest_leakcheck.plugin.isolation.dispatch import report_of
+        from pytest_leakcheck.plugin.reports import report_of
         from pytest_leakcheck.runner.processes import supervisor
 
         kept = supervisor.from_line(self._room.partition(b"\n")[0].decode())
@@ -122,15 +122,6 @@ def _judged(item: pytest.Item, report: pytest.TestReport, finding: Finding) -> p
     red = _make_report(item, pytest.CallInfo.from_call(fail, when="call"))
     red.sections, red.start, red.stop = report.sections, report.start, report.stop
     return red
-
-
-def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
-    """Have a report carry what was found."""
-    report.leakcheck = encode(findings)  # type: ignore[attr-defined]
-    # What the short summary, JUnit and annotations show of a failure; in CI pytest does not cut it to the line.
-    crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
-        crash.message = crash.message.partition("\n")[0]
 
 
 def _make_report(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.stash import ENCODING
 from pytest_leakcheck.report import json_file as json_report
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
 from pytest_leakcheck.report.summary import first_line, summary_lines
@@ -23,10 +24,6 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
     "green": {"green": True},
     "dim": {"light": True},
 }
-
-
-# On the config of a process that was started for one test: the encoding of the session's terminal.
-ENCODING: Final = pytest.StashKey[str]()
 
 
 def encoding_of(config: pytest.Config) -> str:

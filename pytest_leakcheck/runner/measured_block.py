@@ -11,10 +11,11 @@ from pytest_leakcheck.attribution.handles import group, survivors, take_identiti
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.judge_series import judge_once
-from pytest_leakcheck.judge.result import Result, describe_environment, missing_verdicts
+from pytest_leakcheck.judge.result import Result, missing_verdicts
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.resource_limits import read_limits
+from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.sampler import Panel
 from pytest_leakcheck.runner.shared_folder_check import account_for_makers
 

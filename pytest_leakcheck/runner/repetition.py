@@ -19,7 +19,7 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.exhaustion import device_lost, first_line, ran_out
 from pytest_leakcheck.judge.growth import growth, looks
 from pytest_leakcheck.judge.judge_series import Context, judge
-from pytest_leakcheck.judge.result import RED, Result, describe_environment, missing_verdicts, nothing_judged
+from pytest_leakcheck.judge.result import RED, Result, missing_verdicts, nothing_judged
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
@@ -27,6 +27,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.resource_limits import read_limits, room_for_descriptors
 from pytest_leakcheck.runner.device_check import attest
+from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.explanations import Suspicion
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.gauges import Phases

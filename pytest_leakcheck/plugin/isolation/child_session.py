@@ -11,7 +11,7 @@ import os
 import signal
 import warnings
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +19,8 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.model.scaling_points import Sizing
-from pytest_leakcheck.plugin import SIZE
-from pytest_leakcheck.plugin.repeat import ARGUMENTS, PLAN, PROCESS
-from pytest_leakcheck.plugin.session import ENCODING
+from pytest_leakcheck.plugin.isolation.messages import Task
+from pytest_leakcheck.plugin.stash import ARGUMENTS, ENCODING, PLAN, PROCESS, SIZE
 from pytest_leakcheck.probes.heap import is_quiet
 from pytest_leakcheck.probes.resource_limits import room_for_descriptors
 from pytest_leakcheck.runner.fork_guard import Origin
@@ -46,35 +45,6 @@ _OUT_OF_FORCE: Final[dict[str, Any]] = {
 }
 # They would overwrite what the session remembers of the last run.
 _BLOCKED: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What a child is told, beside the command line: a JSON object.
-
-    Attributes:
-        test: The node id, as it is collected here.
-        file: Where it is collected from, from the folder that pytest was started in.
-        folder: What both processes share; reports go there, a line of JSON each.
-        basetemp: The folder of ``tmp_path``; None leaves it to pytest.
-        encoding: That of the session's terminal.
-        color: Whether that shows colours: ``yes`` or ``no``.
-        parent: The process to die with; 0 for none.
-        worker: What an xdist controller told the worker; None outside of one.
-        sizing: To be run once, at this size (`points.Sizing`); None repeats it.
-        arguments: The command line of the session, for a process that this one starts in turn.
-    """
-
-    test: str
-    file: str
-    folder: str
-    basetemp: str | None
-    encoding: str
-    color: str
-    parent: int
-    worker: dict[str, Any] | None
-    sizing: dict[str, Any] | None = None
-    arguments: tuple[str, ...] = ()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -108,7 +78,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     child = Child(task, _rank(sizing))
     config.pluginmanager.register(child, "leakcheck-child")
     if sizing is not None:
-        from pytest_leakcheck.plugin.scaling.single_size import SizedProtocol
+        from pytest_leakcheck.plugin.isolation.metered_run import SizedProtocol
 
         config.stash[SIZE] = sizing.size
         config.pluginmanager.register(SizedProtocol(sizing, child.board, child.write), "leakcheck-sized")

@@ -10,21 +10,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.decoding import decode
-from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import Sizing
-from pytest_leakcheck.plugin.isolation.child_session import Task
-from pytest_leakcheck.plugin.repeat import ARGUMENTS
+from pytest_leakcheck.plugin.isolation.messages import Answer, Task
 from pytest_leakcheck.plugin.session import encoding_of
+from pytest_leakcheck.plugin.stash import ARGUMENTS
 from pytest_leakcheck.plugin.xdist import shared_folder_of
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.private_tmpdir import PREFIX, has_room, variables_for
@@ -46,23 +42,6 @@ if told["world"] and "RANK" not in os.environ:
 import pytest
 sys.exit(pytest.main(told["arguments"]))
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back of one errand.
-
-    Attributes:
-        ended: What became of the process that was started here.
-        told: By rank, what each process wrote: pairs of a kind and a value.
-        stacks: By rank, where those were that had to be ended.
-        failures: By rank, the exit status of those that failed, as their launcher saw it.
-    """
-
-    ended: supervisor.Ended
-    told: tuple[tuple[tuple[str, Any], ...], ...]
-    stacks: tuple[str, ...] = ()
-    failures: Mapping[int, int] = field(default_factory=dict)
 
 
 def send(
@@ -194,53 +173,3 @@ def _read(path: Path) -> Iterator[tuple[Any, Any]]:
         except ValueError:
             return
         yield kind, value
-
-
-def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
-    data["nodeid"] = item.nodeid
-    for finding in data.get("leakcheck", ()):
-        finding["test"] = finding["recording"]["test"] = item.nodeid
-    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
-    assert isinstance(report, pytest.TestReport)
-    if isinstance(report, pytest.SubtestReport):
-        # They travel as text, which pytest quotes once more as it reads them.
-        report.context.kwargs.update(data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
-    return report
-
-
-def warn(item: pytest.Item, told: dict[str, Any]) -> None:
-    """Show a warning of the child's; a category that this process does not know is shown as a plain one."""
-    module, name = told["category"]
-    category = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(category, type) and issubclass(category, Warning)):
-        category = Warning
-    # Told by its text: the arguments of a warning may be anything.
-    message = warnings.WarningMessage(told["text"], category, told["filename"], told["lineno"])
-    item.ihook.pytest_warning_recorded.call_historic(
-        kwargs={
-            "warning_message": message,
-            "when": "runtest",
-            "nodeid": told["nodeid"],
-            "location": told["location"],
-        }
-    )
-
-
-def culprits_of(answer: Answer) -> list[Culprit]:
-    """Of the first rank that has any: they all run the same body."""
-    found = ([decode(Culprit, value) for kind, value in told if kind == "culprit"] for told in answer.told)
-    return next(filter(None, found), [])
-
-
-def recording_of(told: Sequence[tuple[str, Any]]) -> Recording | None:
-    """The first that a process has sent."""
-    return next((decode(Recording, value) for kind, value in told if kind == "recording"), None)
-
-
-def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:
-    """End what earlier tests left up for this one and those after it do not need."""
-    state = item.session._setupstate
-    call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
-    report = pytest.TestReport.from_item_and_call(item, call)
-    if log or report.failed:
-        item.ihook.pytest_runtest_logreport(report=report)

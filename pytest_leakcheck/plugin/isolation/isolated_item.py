@@ -17,18 +17,19 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude import conclude
-from pytest_leakcheck.judge.result import Result, describe_environment
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.isolation.dispatch import START_UP, report_of, send, tear_down, warn
-from pytest_leakcheck.plugin.repeat import FINDINGS, PLAN
-from pytest_leakcheck.plugin.replay import attach
+from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
+from pytest_leakcheck.plugin.reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.session import glyphs_of
+from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
 from pytest_leakcheck.probes.cgroup import MemoryGroup
 from pytest_leakcheck.report.finding_text import block
+from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 
 

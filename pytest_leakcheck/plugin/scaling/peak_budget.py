@@ -15,7 +15,8 @@ from pytest_leakcheck.model.resources import RESIDENT, find_resource
 from pytest_leakcheck.model.scaling_points import Point, Sizing
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.plugin.isolation.dispatch import START_UP, Answer, culprits_of, recording_of, send
+from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
+from pytest_leakcheck.plugin.isolation.messages import Answer, culprits_of, recording_of
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 

@@ -23,7 +23,7 @@ from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
-from pytest_leakcheck.judge.result import RED, describe_environment
+from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
@@ -31,24 +31,17 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.model.scaling_points import NOT_READ, Law, Point, Scaled, Sizing
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.isolation.dispatch import (
-    START_UP,
-    Answer,
-    culprits_of,
-    recording_of,
-    report_of,
-    send,
-    tear_down,
-    warn,
-)
-from pytest_leakcheck.plugin.replay import attach
+from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
+from pytest_leakcheck.plugin.isolation.messages import Answer, culprits_of, recording_of
+from pytest_leakcheck.plugin.reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.session import glyphs_of
+from pytest_leakcheck.plugin.stash import SWEEP
 from pytest_leakcheck.plugin.xdist import is_worker
 from pytest_leakcheck.report.finding_text import block
+from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
-SWEEP: Final = pytest.StashKey[Sweep]()
 # Worlds of several processes side by side would starve each other: `_alone` sees to it. Where ``--dist=loadgroup`` is
 # asked for, xdist is told as well, so that no worker waits for another.
 _GROUP: Final = "leakcheck-worlds"

@@ -12,10 +12,10 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude import conclude
-from pytest_leakcheck.judge.result import describe_environment
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.runner.environment import describe_environment
 from repeats import descriptors, open_null, repeat, verdict_on
 
 pytestmark = [

@@ -5,26 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.markers import SCALING
-from pytest_leakcheck.judge.result import describe_environment
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
-from pytest_leakcheck.plugin.fixture import Inert
+from pytest_leakcheck.plugin.gloo_alone import _process_group
+from pytest_leakcheck.plugin.inert_fixture import Inert
+from pytest_leakcheck.plugin.stash import METER
+from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes.supervisor import Board
-
-_ALONE: Final = "leakcheck-alone"
-METER: Final = pytest.StashKey[Meter]()
 
 
 class SizedProtocol:
@@ -129,35 +125,3 @@ def _in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
             raise error
 
     return run
-
-
-@contextlib.contextmanager
-def _process_group(**alone: Any) -> Iterator[None]:
-    """Join the group of all ranks over gloo. A rank that fails leaves it without a word, so that it does not wait."""
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo", **alone)
-    yield
-    # Where the test has ended well everywhere, this ends at once; where not, the process ends with it.
-    with contextlib.suppress(Exception):
-        dist.destroy_process_group()
-
-
-class _Alone:
-    """In a plain run, where no launcher starts ranks: a group of one, so that collective operations work as well."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        mark = item.get_closest_marker(SCALING)
-        if mark is None or mark.kwargs.get("engine") != "gloo":
-            return (yield)
-        with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
-            meeting = Path(folder, "meeting").as_uri()
-            with _process_group(init_method=meeting, rank=0, world_size=1):
-                return (yield)
-
-
-def stand_alone(config: pytest.Config) -> None:
-    """Have tests of ranks run in a group of one, in this process."""
-    if not config.pluginmanager.hasplugin(_ALONE):
-        config.pluginmanager.register(_Alone(), _ALONE)
