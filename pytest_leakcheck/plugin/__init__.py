@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not settings.active:
         return
     _leave_asserts_alone(config)
-    from pytest_leakcheck.plugin.repeat import register
+    from pytest_leakcheck.plugin.register import register
 
     register(config, settings)
 

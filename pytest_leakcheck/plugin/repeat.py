@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from pytest_leakcheck.config.markers import SCALING, MarkError, read_marks
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude import conclude
@@ -26,42 +25,19 @@ from pytest_leakcheck.plugin import replay, reports
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.residue import Residue
-from pytest_leakcheck.plugin.session import SessionReport, glyphs_of
+from pytest_leakcheck.plugin.session import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
-from pytest_leakcheck.plugin.timeout import Timer, TimerWatch, within_timeout
-from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder
+from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.probes.resource_limits import room_for_descriptors
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.gauges import Gauges
-from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 from pytest_leakcheck.runner.repetition import Repetition
 
 
-def register(config: pytest.Config, settings: Settings) -> None:
-    """Switch measuring on for this session."""
-    if settings.vram == "accounted":
-        from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
-
-        account_for_tensors()
-        config.add_cleanup(remove_probes)
-    if PROCESS not in config.stash:
-        if is_worker(config):
-            use_own_folder(config)
-        else:
-            remove_stale(time.time())
-    config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
-    config.pluginmanager.register(RepeatingProtocol(settings), "leakcheck-protocol")
-    config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
-    if PROCESS not in config.stash:
-        from pytest_leakcheck.plugin.isolation.hook import IsolatingProtocol
-
-        config.pluginmanager.register(IsolatingProtocol(settings), "leakcheck-isolate")
-
-
-class RepeatingProtocol:
-    """The hooks that repeat and judge; registered only with ``--leakcheck``."""
+class Repeater:
+    """Repeats and judges items, with the hooks that it needs meanwhile; registered with ``--leakcheck``."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -69,59 +45,8 @@ class RepeatingProtocol:
         self._threads = thread_ids()
         self._left: dict[str, str] = {}
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report(
-        self, collector: pytest.Collector
-    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """A mark that cannot be read is an error of collection: that is reported alike with and without xdist."""
-        report = yield
-        wrong = self._plan_items(collector.config, report.result or ())
-        if wrong:
-            report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []
-        return report
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Once more, for marks that a conftest has added since."""
-        wrong = self._plan_items(config, items)
-        if wrong:
-            raise pytest.UsageError(*wrong)
-
-    def _plan_items(self, config: pytest.Config, nodes: Iterable[object]) -> list[str]:
-        # A debugger in the middle of a repetition would be a surprise: one run, no verdict.
-        once = config.getoption("usepdb") or config.getoption("trace") or config.getoption("setuponly")
-        wrong: list[str] = []
-        for item in nodes:
-            if not isinstance(item, pytest.Item):
-                continue
-            try:
-                if not once and item.get_closest_marker(SCALING) is not None:
-                    self._plan_sizes(item)
-                    continue
-                loops = "leakcheck" in getattr(item, "fixturenames", ())
-                plan = read_marks(item.nodeid, item.iter_markers(), self._settings, loops=loops)
-            except MarkError as error:
-                wrong.append(f"{item.nodeid}: {error}")
-            else:
-                if plan is not None and not once:
-                    item.stash[PLAN] = within_timeout(item, plan)
-        return wrong
-
-    def _plan_sizes(self, item: pytest.Item) -> None:
-        """Loaded only where a test is run over an axis, and not in the process that runs one size of it."""
-        if PROCESS in item.config.stash:
-            return
-        from pytest_leakcheck.plugin.scaling.scaled_item import ScaledProtocol, plan_sizes
-
-        plan_sizes(item)
-        if not item.config.pluginmanager.hasplugin("leakcheck-scaled"):
-            item.config.pluginmanager.register(ScaledProtocol(self._settings), "leakcheck-scaled")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        plan = item.stash.get(PLAN, None)
-        if plan is None:
-            return None
+    def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
+        """Repeat an item, then log one run with the finding."""
         origin = item.stash[ORIGIN] = Origin()
         examples = Examples(item)
         try:
@@ -131,7 +56,6 @@ class RepeatingProtocol:
             raise
         finally:
             examples.put_back()
-        return True
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

@@ -19,7 +19,7 @@ from pytest_leakcheck.plugin.session import glyphs_of
 from pytest_leakcheck.report.finding_text import block
 
 # pytest's own makers of a report; other plugins' may ask for fixtures, which are gone when a report is made here.
-_OWN: Final = ("runner", "skipping", "leakcheck-protocol")
+_OWN: Final = ("runner", "skipping", "leakcheck-repeater")
 # Bytes, for the reports of a test whose start is read before its first iteration.
 _ROOM: Final = 1 << 16
 

@@ -73,22 +73,13 @@ def plan_sizes(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.xdist_group(_GROUP))
 
 
-class ScaledProtocol:
-    """The hook that runs a test at each size; registered with ``--leakcheck`` in every process but a child."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        if SWEEP not in item.stash:
-            return None
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in _Run(item, self._settings).reports():
-            item.ihook.pytest_runtest_logreport(report=report)
-        tear_down(item, nextitem, log=False)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        return True
+def run_sizes(item: pytest.Item, nextitem: pytest.Item | None, settings: Settings) -> None:
+    """Run an item at each size of its axis, and log one report with the finding."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in _Run(item, settings).reports():
+        item.ihook.pytest_runtest_logreport(report=report)
+    tear_down(item, nextitem, log=False)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
 class _Run:

@@ -1,0 +1,37 @@
+"""Register the hooks that measure, in a session with ``--leakcheck``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.plugin.collection import Collection
+from pytest_leakcheck.plugin.item_protocol import ItemProtocol
+from pytest_leakcheck.plugin.repeat import Repeater
+from pytest_leakcheck.plugin.session import SessionReport
+from pytest_leakcheck.plugin.stash import PROCESS
+from pytest_leakcheck.plugin.timeout import TimerWatch
+from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder
+from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
+
+
+def register(config: pytest.Config, settings: Settings) -> None:
+    """Switch measuring on for this session."""
+    if settings.vram == "accounted":
+        from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
+
+        account_for_tensors()
+        config.add_cleanup(remove_probes)
+    if PROCESS not in config.stash:
+        if is_worker(config):
+            use_own_folder(config)
+        else:
+            remove_stale(time.time())
+    config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
+    repeater = Repeater(settings)
+    config.pluginmanager.register(Collection(settings), "leakcheck-collection")
+    config.pluginmanager.register(repeater, "leakcheck-repeater")
+    config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
+    config.pluginmanager.register(ItemProtocol(settings, repeater), "leakcheck-protocol")
