@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 import webbrowser
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_leakcheck.exit_codes import CANNOT, WRONG_USE
+from pytest_leakcheck.report.html.view_model import missing_for_page
 
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.view_model import Page
@@ -48,11 +48,6 @@ def run(given: argparse.Namespace) -> int:
     if not given.no_open and sys.stdout.isatty():
         webbrowser.open(html.resolve().as_uri())
     return 0
-
-
-def missing_for_page() -> str:
-    """Name the missing package and the command that installs it; return an empty text if nothing is missing."""
-    return "" if find_spec("jinja2") else "needs jinja2: pip install 'pytest-leakcheck[report]'"
 
 
 def _read(path: Path) -> Page:

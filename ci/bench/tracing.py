@@ -25,7 +25,7 @@ from typing import Any
 from pytest_leakcheck.attribution.tracing.allocations import DEPTHS, Allocations
 from pytest_leakcheck.attribution.tracing.arrivals import Arrivals
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
-from pytest_leakcheck.attribution.tracing.events import Listener
+from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.probes.heap import Heap

@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.events import Event, Handler
 from pytest_leakcheck.attribution.tracing.frames import path_to
 from pytest_leakcheck.attribution.tracing.peak_composition import Composition, highest_at
+from pytest_leakcheck.attribution.tracing.trace_events import Event, Handler
 from pytest_leakcheck.attribution.tracing.tracer import Tracer, outer_frame
 from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.recording import Phase, Series

@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any
 
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
-from pytest_leakcheck.attribution.tracing.events import Event, Handler, Listener
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
+from pytest_leakcheck.attribution.tracing.trace_events import Event, Handler, Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.collector import open_targets

@@ -10,9 +10,9 @@ from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from pytest_leakcheck.attribution.inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.events import OWN, Event, Handler
 from pytest_leakcheck.attribution.tracing.frames import path_to
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
+from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler
 from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)

@@ -9,9 +9,9 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.inspection import name_of, name_of_called
-from pytest_leakcheck.attribution.tracing.events import OWN, Event, Handler
 from pytest_leakcheck.attribution.tracing.frames import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
+from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler
 from pytest_leakcheck.model.culprit import Site
 
 # A call explains a growth if it keeps this part of it. More than that is taken here and given back elsewhere.

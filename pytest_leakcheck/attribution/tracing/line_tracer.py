@@ -16,8 +16,8 @@ from types import CodeType, FrameType
 from typing import Final
 
 from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST
-from pytest_leakcheck.attribution.tracing.events import LineBackend, Step, is_of_the_program
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
+from pytest_leakcheck.attribution.tracing.trace_events import LineBackend, Step, is_of_the_program
 from pytest_leakcheck.model.culprit import Site
 
 # Parts of a growth: enough to be believed of a line that grows alone, and what the others may come to then.

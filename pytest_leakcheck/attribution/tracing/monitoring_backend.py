@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.tracing.events import QUIET, Event, EventSink, Handler, LineSink, Unavailable
 from pytest_leakcheck.attribution.tracing.throttle import SKIPPED, STOPPED
+from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, EventSink, Handler, LineSink, Unavailable
 
 _NAME: Final = "pytest-leakcheck"
 # Those that no kind of tool is meant to have come first.

@@ -17,9 +17,9 @@ from pytest_leakcheck.attribution.paths import is_own, read_path
 from pytest_leakcheck.attribution.tracing.allocations import Allocations, culprit_of
 from pytest_leakcheck.attribution.tracing.arrivals import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
-from pytest_leakcheck.attribution.tracing.events import Listener
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
+from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes.heap import drained_thread_cache

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.tracing.events import QUIET, Event, EventSink, Handler, LineSink
 from pytest_leakcheck.attribution.tracing.throttle import SKIPPED, STOPPED
+from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, EventSink, Handler, LineSink
 
 _Hook = Callable[[FrameType, str, Any], object]
 _DISPLACED: Final = (

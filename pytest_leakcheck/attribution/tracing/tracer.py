@@ -13,8 +13,16 @@ from types import FrameType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.paths import is_standard
-from pytest_leakcheck.attribution.tracing.events import OWN, QUIET, Backend, Event, Handler, Listener, is_of_the_program
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
+from pytest_leakcheck.attribution.tracing.trace_events import (
+    OWN,
+    QUIET,
+    Backend,
+    Event,
+    Handler,
+    Listener,
+    is_of_the_program,
+)
 
 
 class _Standard(dict[str, bool]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal, TypeAlias
 
 from pytest_leakcheck.model.units import Unit
@@ -108,3 +109,8 @@ class Page:
     def pictures(self) -> tuple[Chart, ...]:
         """All charts in the order in which the page shows them."""
         return self.charts + tuple(chart for arm in self.arms for chart in arm.charts)
+
+
+def missing_for_page() -> str:
+    """Name the missing package and the command that installs it; return an empty text if nothing is missing."""
+    return "" if find_spec("jinja2") else "needs jinja2: pip install 'pytest-leakcheck[report]'"

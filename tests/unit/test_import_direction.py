@@ -1,0 +1,107 @@
+"""Rooms import downwards only, no module is part of a circle, and only the plugin imports pytest."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import pytest_leakcheck
+
+PACKAGE = Path(pytest_leakcheck.__file__).parent
+
+# From the bottom up: a room imports itself and those before it. Imports inside functions and for types count as well.
+ROOMS = (
+    "exit_codes model probes config judge attribution runner report plugin measurement watch repro report_command cli"
+)
+MAY_IMPORT_PYTEST = {"plugin"}
+# They work without the modules of the plugin, and the plugin without them.
+BESIDE = {"watch", "repro"}
+
+
+def sources() -> dict[str, str]:
+    """Return the text of each module by its name below the package; the package itself is left out."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path.read_text(encoding="utf-8")
+    # It names anything lazily.
+    del found[""]
+    return found
+
+
+def imports(text: str) -> Iterator[str]:
+    """Yield the absolute names of everything that is imported."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def graph(modules: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return which modules of the package each module imports."""
+    found: dict[str, set[str]] = {}
+    for module, text in modules.items():
+        names = {
+            name.removeprefix("pytest_leakcheck.") for name in imports(text) if name.startswith("pytest_leakcheck.")
+        }
+        # `from room import module` names a module; else the last word is something in it.
+        found[module] = {name if name in modules else name.rpartition(".")[0] for name in names} - {module, ""}
+    return found
+
+
+def violations(modules: Mapping[str, str]) -> list[str]:
+    height = {room: level for level, room in enumerate(ROOMS.split())}
+    wrong = []
+    for module, below in graph(modules).items():
+        room = module.partition(".")[0]
+        others = {name: name.partition(".")[0] for name in below}
+        wrong += [f"{module} imports {name}" for name, other in others.items() if height[other] > height[room]]
+        if room in BESIDE:
+            wrong += [f"{module} imports {name}" for name, other in others.items() if other == "plugin"]
+        if room not in MAY_IMPORT_PYTEST:
+            outside = {name.partition(".")[0] for name in imports(modules[module])}
+            wrong += [f"{module} imports {name}" for name in ("pytest", "_pytest") if name in outside]
+    return sorted(wrong)
+
+
+def test_rooms_import_downwards_and_only_the_plugin_imports_pytest() -> None:
+    assert violations(sources()) == []
+
+
+def test_every_room_is_in_the_list_and_nothing_else() -> None:
+    assert {module.partition(".")[0] for module in sources()} == set(ROOMS.split())
+
+
+def test_no_module_is_part_of_a_circle() -> None:
+    TopologicalSorter(graph(sources())).prepare()
+
+
+def test_a_file_name_is_unique() -> None:
+    files = [path.name for path in PACKAGE.rglob("*.py") if path.name not in ("__init__.py", "command.py")]
+    assert sorted(files) == sorted(set(files))
+
+
+def test_a_planted_violation_is_found() -> None:
+    planted = sources()
+    planted["model.units"] += "\ndef late():\n    from pytest_leakcheck.judge.growth import growth\n"
+    planted["judge.growth"] += "\nif TYPE_CHECKING:\n    from pytest_leakcheck.runner import repetition\n"
+    planted["model.verdict"] += "\nimport pytest\n"
+    planted["watch.events"] += "\nfrom pytest_leakcheck.plugin.stash import PLAN\n"
+    planted["runner.repetition"] += "\nfrom _pytest.runner import runtestprotocol\n"
+    assert violations(planted) == [
+        "judge.growth imports runner.repetition",
+        "model.units imports judge.growth",
+        "model.verdict imports pytest",
+        "runner.repetition imports _pytest",
+        "watch.events imports plugin.stash",
+    ]
+    planted = sources()
+    planted["judge.growth"] += "\ndef late():\n    from pytest_leakcheck.judge.judge_series import judge\n"
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph(planted)).prepare()
