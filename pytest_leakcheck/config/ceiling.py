@@ -16,9 +16,9 @@ from typing import Final, Literal, TypeAlias
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, parse_amount
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.cgroup import MemoryGroup
+from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.probes.mapped import PAGE
+from pytest_leakcheck.probes.memory import PAGE
 
 Means: TypeAlias = Literal["rlimit", "cgroup"]
 

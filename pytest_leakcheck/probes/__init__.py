@@ -13,9 +13,8 @@ from pytest_leakcheck.probes.base import Instrument, NotInUse, Unavailable
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.heap import Heap
 from pytest_leakcheck.probes.libraries import ArrowPool, Tasks
-from pytest_leakcheck.probes.mapped import Mapped
+from pytest_leakcheck.probes.memory import Mapped, Rss
 from pytest_leakcheck.probes.objects import Blocks, Objects
-from pytest_leakcheck.probes.rss import Rss
 
 __all__ = ["CATALOG", "Instrument", "NotInUse", "Unavailable", "open_instruments"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pytest_leakcheck.probes.cgroups import groups_of
-from pytest_leakcheck.probes.mapped import PAGE
+from pytest_leakcheck.probes.memory import PAGE
 
 _ROOM: Final = 64
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from pytest_leakcheck.attribution.heap.tensors import bytes_on_device, new_tensors
-from pytest_leakcheck.model.device_state import hear, kept_in_reserve
+from pytest_leakcheck.judge.device_witness import hear, kept_in_reserve
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.device import Vram

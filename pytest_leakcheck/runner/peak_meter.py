@@ -28,7 +28,7 @@ from pytest_leakcheck.probes import CATALOG, Instrument, Unavailable, open_instr
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import watched_folders
-from pytest_leakcheck.probes.peak import PeakRss
+from pytest_leakcheck.probes.memory import PeakRss
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
 # Events may cost four times this, in seconds, before the deep ones are left out.

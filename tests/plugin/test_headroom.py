@@ -10,7 +10,7 @@ import pytest
 
 from projects import Outcome, Project
 from pytest_leakcheck.probes import Unavailable
-from pytest_leakcheck.probes.cgroup import MemoryGroup
+from pytest_leakcheck.probes.cgroups import MemoryGroup
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
 

@@ -27,7 +27,7 @@ from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.session import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
-from pytest_leakcheck.probes.cgroup import MemoryGroup
+from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor

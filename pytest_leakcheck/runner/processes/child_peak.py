@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.probes.peak import anonymous_of, peak_of
+from pytest_leakcheck.probes.memory import anonymous_of, peak_of
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.runner.processes.supervisor import Board
 

@@ -14,7 +14,7 @@ import pytest
 from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
 from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, Imposed, read_ceiling, read_option
 from pytest_leakcheck.probes import Unavailable
-from pytest_leakcheck.probes.cgroup import MemoryGroup
+from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.resource_limits import room_for_descriptors
 
@@ -137,7 +137,7 @@ def test_a_device_is_limited_by_its_allocator() -> None:
 
 GROUP = """
 import os, sys
-from pytest_leakcheck.probes.cgroup import MemoryGroup
+from pytest_leakcheck.probes.cgroups import MemoryGroup
 group = MemoryGroup.make(64 << 20)
 group.join()
 print(group.path, flush=True)
@@ -161,10 +161,10 @@ def test_a_cgroup_kills_what_is_over_it_and_counts_that() -> None:
 
 
 def test_where_no_cgroup_can_be_made_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pytest_leakcheck.probes.cgroup._own", lambda: None)
+    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._own", lambda: None)
     with pytest.raises(Unavailable, match="no cgroup of this process has a memory controller"):
         MemoryGroup.make(MIB)
-    monkeypatch.setattr("pytest_leakcheck.probes.cgroup._own", lambda: tmp_path / "gone")
+    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._own", lambda: tmp_path / "gone")
     with pytest.raises(Unavailable, match=r"a memory cgroup cannot be made here \(No such file or directory"):
         MemoryGroup.make(MIB)
     imposed = Imposed(Ceiling({"rss": MIB}, "cgroup"))

@@ -19,9 +19,8 @@ import pytest
 from pytest_leakcheck.probes import NotInUse, open_instruments
 from pytest_leakcheck.probes.heap import Heap, is_quiet
 from pytest_leakcheck.probes.libraries import Tasks
-from pytest_leakcheck.probes.mapped import Mapped
+from pytest_leakcheck.probes.memory import Mapped, Rss
 from pytest_leakcheck.probes.objects import Blocks, Objects
-from pytest_leakcheck.probes.rss import Rss
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 2**20

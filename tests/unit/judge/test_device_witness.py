@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_leakcheck.model.device_state import State, hear, kept_in_reserve
+from pytest_leakcheck.judge.device_witness import hear, kept_in_reserve
+from pytest_leakcheck.model.device_state import State
 
 MIB = 1 << 20
 
