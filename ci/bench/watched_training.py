@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from leakcheck_incidents.media import Clip, write_clip
 from leakcheck_incidents.pyav_loader.chunks import Recording
 from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
+from leakcheck_incidents.synthetic.video import Clip, write_clip
 from pytest_leakcheck.watch.training import Watcher
 
 FRAMES = 20

@@ -30,7 +30,7 @@ from leakcheck_incidents.batch_size.training import (
     Configuration,
     train,
 )
-from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
+from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
 from pytest_leakcheck import Device
 from pytest_leakcheck.probes.accelerators import TorchDevice
 

@@ -16,7 +16,7 @@ from leakcheck_incidents.batch_size.choice import choose
 from leakcheck_incidents.batch_size.gauge import gauge_of
 from leakcheck_incidents.batch_size.store import Store
 from leakcheck_incidents.batch_size.training import CAPACITY, HEAVY, LIGHT, SAMPLES, Net, trainer, tune
-from leakcheck_incidents.device import SimulatedDevice
+from leakcheck_incidents.synthetic.simulated_device import SimulatedDevice
 
 pytestmark = [
     # Of Lightning 2.6 with a newer torch, and of its advice to use more workers.

@@ -18,12 +18,12 @@ from datasets import Dataset, Features, Image, List, concatenate_datasets, load_
 from datasets.table import embed_table_storage
 from huggingface_hub import HfApi
 
-from leakcheck_incidents.hub.faults import Fault
-from leakcheck_incidents.hub.loopback import LoopbackHub
 from leakcheck_incidents.hub_upload import fixed, leaky, leaky_commit, progress, shards
 from leakcheck_incidents.hub_upload.plan import planned
 from leakcheck_incidents.hub_upload.shards import cut, embedded
 from leakcheck_incidents.hub_upload.workplace import workplace
+from leakcheck_incidents.synthetic.hub.faults import Fault
+from leakcheck_incidents.synthetic.hub.loopback import LoopbackHub
 from projects import Project
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from datasets import Dataset, load_dataset, load_from_disk
 from datasets.table import embed_table_storage
 from huggingface_hub import HfApi
 
-from leakcheck_incidents.hub.faults import Fault
-from leakcheck_incidents.hub.loopback import LoopbackHub
 from leakcheck_incidents.hub_upload import fixed, plan, repository, shards, workplace
+from leakcheck_incidents.synthetic.hub.faults import Fault
+from leakcheck_incidents.synthetic.hub.loopback import LoopbackHub
 
 if TYPE_CHECKING:
     from leakcheck_incidents.material import SyntheticArrow

@@ -21,9 +21,9 @@ from datasets.exceptions import DatasetNotFoundError
 from huggingface_hub import HfApi, set_client_factory
 from huggingface_hub.utils._http import default_client_factory
 
-from leakcheck_incidents.hub.faults import Fault, Kind
-from leakcheck_incidents.hub.loopback import LoopbackHub
 from leakcheck_incidents.hub_upload import fixed
+from leakcheck_incidents.synthetic.hub.faults import Fault, Kind
+from leakcheck_incidents.synthetic.hub.loopback import LoopbackHub
 
 if TYPE_CHECKING:
     from leakcheck_incidents.material import SyntheticArrow

@@ -26,9 +26,9 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils._http import default_client_factory
 
-from leakcheck_incidents.hub import loopback
-from leakcheck_incidents.hub.faults import Fault, Schedule
-from leakcheck_incidents.hub.loopback import LoopbackHub
+from leakcheck_incidents.synthetic.hub import loopback
+from leakcheck_incidents.synthetic.hub.faults import Fault, Schedule
+from leakcheck_incidents.synthetic.hub.loopback import LoopbackHub
 
 if TYPE_CHECKING:
     from leakcheck_incidents.material import SyntheticArrow
@@ -269,7 +269,7 @@ def test_a_schedule_counts_by_what_a_fault_is_on() -> None:
 def test_it_ends_with_the_one_who_started_it() -> None:
     code = (
         "import os\n"
-        "from leakcheck_incidents.hub import loopback\n"
+        "from leakcheck_incidents.synthetic.hub import loopback\n"
         "import psutil\n"
         "with loopback.running() as hub:\n"
         "    print(psutil.Process().children()[0].pid, hub.url, flush=True)\n"

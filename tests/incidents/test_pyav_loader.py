@@ -10,11 +10,13 @@ import av
 import numpy as np
 import pytest
 
-from leakcheck_incidents import depth, media, readme
+from leakcheck_incidents import readme
 from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.pyav_loader import fixed, leaky
 from leakcheck_incidents.pyav_loader.chunks import Chunk, Recording
 from leakcheck_incidents.pyav_loader.pictures import CONVERT
+from leakcheck_incidents.synthetic import depth_maps as depth
+from leakcheck_incidents.synthetic import video as media
 from mutants import Mutant
 from projects import Project
 from shell import shell

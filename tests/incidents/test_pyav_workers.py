@@ -21,7 +21,7 @@ TRAINING = """
 import resource, sys
 from importlib import import_module
 from pathlib import Path
-from leakcheck_incidents.media import Clip, write_clip
+from leakcheck_incidents.synthetic.video import Clip, write_clip
 from leakcheck_incidents.pyav_loader.chunks import Recording
 from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
 

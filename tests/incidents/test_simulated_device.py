@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from leakcheck_incidents.device import GRAIN, DeviceOutOfMemory, SimulatedDevice
+from leakcheck_incidents.synthetic.simulated_device import GRAIN, DeviceOutOfMemory, SimulatedDevice
 
 MIB = 1 << 20
 # Around the borders of the pools, and far from them.

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from datasets import Dataset, load_from_disk
 
-from leakcheck_incidents import arrow
+from leakcheck_incidents.synthetic import arrow_tables as arrow
 from projects import Project
 
 

@@ -18,7 +18,7 @@ from workloads import Step, workload
     "per step in each of ten stretches",
 )
 def av_decode(chance: Random, folder: Path) -> Step:
-    from leakcheck_incidents.media import Clip, write_clip
+    from leakcheck_incidents.synthetic.video import Clip, write_clip
 
     av = import_module("av")
     clip = Clip(codec="mpeg4", width=64, height=64, frames=20, seed=chance.randrange(100))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
+from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
 from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, Imposed, read_ceiling, read_option
 from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.cgroups import MemoryGroup

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from leakcheck_incidents.device import DeviceOutOfMemory, SimulatedDevice
+from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
 from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line
 from pytest_leakcheck.runner.headroom import failed_at
 
