@@ -203,11 +203,15 @@ class RefillingCaches:
     def __init__(self) -> None:
         self._start = frozenset(_entries())
 
-    def empty(self) -> None:
-        """Take out what was not there at the start. Only done under suspicion: the program then fills them again."""
-        for at, cache in _caches():
-            for key in [key for key in list(cache) if hash((at, key)) not in self._start]:
-                cache.pop(key, None)
+    def empty(self) -> int:
+        """Take out what was not there at the start; return how many entries that were.
+
+        Only done under suspicion: the program then fills the caches again.
+        """
+        new = [(cache, key) for at, cache in _caches() for key in list(cache) if hash((at, key)) not in self._start]
+        for cache, key in new:
+            cache.pop(key, None)
+        return len(new)
 
 
 def _caches() -> Iterator[tuple[int, MutableMapping[Any, Any]]]:

@@ -77,6 +77,7 @@ class Suspicion:
         self._rested = 0.0
         self._emptied: dict[str, str] = {}
         self._emptied_at = -1
+        self._entries = 0
         self._confirming: dict[str, int] = {}
         self._growing: dict[str, tuple[int, int]] = {}
         self._again_in = 0
@@ -274,8 +275,11 @@ class Suspicion:
         if name not in self._emptied:
             if self._emptied_at != panel.n:
                 self._emptied_at = panel.n
-                self._caches.empty()
-            if 2 * panel.came_down(name) >= panel.above_start(name) > 0:
+                self._entries = self._caches.empty()
+            # A few entries do not explain many rises: what fell then is something else, such as an arena of the
+            # interpreter's allocator that became free, 1 MiB of mapped memory at once.
+            enough = 2 * self._entries >= panel.rises(name)
+            if enough and 2 * panel.came_down(name) >= panel.above_start(name) > 0:
                 # Remembered: what was emptied counts as the harness's doing, so the series goes on as if it were there.
                 self._emptied[name] = "a cache of the standard library that empties on request (re, linecache)"
         return self._emptied.get(name, "")

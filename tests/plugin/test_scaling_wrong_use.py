@@ -17,7 +17,7 @@ WRONG = [
     ('"n", [8, 16, 32], in_flight="O(1)"', "leakcheck.gauge('in_flight', read)"),
     ('"n", [8, 16, 32], object="O(1)"', "has no peak that can be followed"),
     ('"n", [8, 16, 32], rss="O(m)"', "is none of the laws"),
-    ('"n", [8, 16, 32], rss="<= open(n)"', "has the name 'open'"),
+    ('"n", [8, 16, 32], rss="<= open(n)"', "has 'open(n)': a formula has"),
     ('"n", [8, 16, 32], rss="1 MiB/m"', "is per 'm', and the axis is 'n'"),
     ('"m", [8, 16, 32], rss="O(1)"', "the test takes no argument 'm': write def test_it(m)"),
     ('"n m", [8, 16, 32], rss="O(1)"', "is not the name of an argument"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import mmap
 import os
 import re
 import sqlite3
@@ -20,6 +21,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.runner.bounded_caches import RefillingCaches
 from repeats import Work, open_null, repeat
 
 pytestmark = [
@@ -227,3 +229,31 @@ def test_patterns_that_a_test_compiles_are_no_leak_in_a_cache_that_was_half_full
     verdict = red(lambda: kept.append(re.compile(f"new{{{next(numbers)}}}")))
     assert verdict is not None
     assert verdict.outcome == "leak"
+
+
+def test_mapped_memory_that_falls_as_few_entries_are_emptied_explains_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two patterns an arena of the interpreter's allocator may go: 1 MiB, more than the leak has come to by then."""
+    arena: list[mmap.mmap] = []
+
+    def empty(_caches: RefillingCaches) -> int:
+        while arena:
+            arena.pop().close()
+        return 2
+
+    monkeypatch.setattr(RefillingCaches, "empty", empty)
+    kept: list[mmap.mmap] = []
+
+    def work() -> None:
+        kept.append(mmap.mmap(-1, 4096))
+
+    arena.append(mmap.mmap(-1, 1 << 20))
+    (verdict,) = repeat(work, Budget("mmap", explicit=False)).verdicts
+    while kept:
+        kept.pop().close()
+    assert not arena
+    assert verdict.outcome == "leak"
+
+    def fixed() -> None:
+        mmap.mmap(-1, 4096).close()
+
+    assert repeat(fixed, Budget("mmap", explicit=False)).verdicts[0].outcome == "ok"
