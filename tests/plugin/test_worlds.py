@@ -14,7 +14,7 @@ from projects import Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 # So long each step of a world may take, in seconds; and so long it may take to say so.
-STEP = 4
+STEP = 8
 REPORTED = 10
 
 # Each rank holds what it may; 64 are allowed in all, and no fewer than are lost by rounding down.
