@@ -1,1 +1,1 @@
-"""What is held: identities of the survivors, found after a verdict."""
+"""Find the cause of a leak: what is held (here), where it is made (`tracing`), who holds it (`heap`)."""

@@ -1,0 +1,1 @@
+"""Read options and marks, check them, and make a plan of each test."""

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Give tests of gloo ranks a group of one in a plain run, where no launcher starts ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""The interface of the fixture ``leakcheck``, and the form of it that does nothing."""
 
 from __future__ import annotations
 

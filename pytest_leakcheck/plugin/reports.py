@@ -1,4 +1,4 @@
-"""TODO."""
+"""Make, change and log pytest's reports of items that ran elsewhere or several times."""
 
 from __future__ import annotations
 

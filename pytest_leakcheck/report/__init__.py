@@ -1,1 +1,1 @@
-"""Findings in, text or files out. Nothing here measures or judges."""
+"""Render findings: text for the terminal, JSON, and HTML (`html`). Measures and judges nothing."""

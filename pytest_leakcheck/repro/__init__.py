@@ -1,1 +1,1 @@
-"""``pytest-leakcheck repro``: run an incident's arms in subprocesses, stream their output, check and chart the result."""
+"""Run a bundled incident in subprocesses, show its output, and check what it reports."""

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Describe the environment of a measurement: versions that a figure depends on."""
 
 from __future__ import annotations
 

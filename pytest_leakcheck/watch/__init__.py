@@ -1,1 +1,1 @@
-"""Follows the processes of a running training: what they hold, how fast it grows, and when that ends them."""
+"""Follow the processes of a running program from outside: what they hold, how it grows, and when a limit ends it."""

@@ -1,4 +1,4 @@
-"""TODO."""
+"""What the session and a subprocess of it tell each other: the task, and the answer."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Render values as one self-contained HTML page. Needs jinja2, of the extra ``report``."""
+"""Render one self-contained HTML page from values. Needs the extra ``report``."""

@@ -1,0 +1,1 @@
+"""Start, supervise and end subprocesses. Importing it loads neither pytest nor the plugin."""
