@@ -11,7 +11,7 @@ from typing import Final
 
 from leakcheck_incidents.catalog import INCIDENTS
 from pytest_leakcheck.report.html.render import render_svg
-from pytest_leakcheck.repro.check import check_arm
+from pytest_leakcheck.repro.check_expectations import check_arm
 from pytest_leakcheck.repro.command import BOTH
 from pytest_leakcheck.repro.incident_page import page_of_arms
 from pytest_leakcheck.repro.run_arm import Options, run_arms

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    from pytest_leakcheck import report_command as report_command
+    from pytest_leakcheck import report_command
     from pytest_leakcheck.repro import command as repro_command
     from pytest_leakcheck.watch import command as watch_command
 

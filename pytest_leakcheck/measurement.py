@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytest_leakcheck.config.budget import Level, read_levels
 from pytest_leakcheck.config.plan import Effort, Plan
-from pytest_leakcheck.judge.conclude import conclude
+from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.report.glyphs import glyphs_for

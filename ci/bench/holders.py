@@ -18,8 +18,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
-from pytest_leakcheck.attribution.heap.census import Census, newcomers
-from pytest_leakcheck.attribution.heap.owners import find_owners
+from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
+from pytest_leakcheck.attribution.heap.owner_search import find_owners
 
 # Objects of the heap, the seconds allowed, and what is counted: single values too, or not.
 LIMITS: Final = (

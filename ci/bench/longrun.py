@@ -19,7 +19,7 @@ from array import array
 from itertools import pairwise
 from pathlib import Path
 
-from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.native_heap import Heap
 from workloads import find_workloads
 
 STRETCHES = 10

@@ -23,12 +23,12 @@ from statistics import median
 from typing import Any
 
 from pytest_leakcheck.attribution.tracing.allocations import DEPTHS, Allocations
-from pytest_leakcheck.attribution.tracing.arrivals import Arrivals
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
+from pytest_leakcheck.attribution.tracing.created_handles import Arrivals
 from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
-from pytest_leakcheck.probes.collector import open_targets
-from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.garbage_collector import open_targets
+from pytest_leakcheck.probes.native_heap import Heap
 
 MOST = 10.0
 FROM = 0.001

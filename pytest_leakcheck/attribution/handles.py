@@ -19,7 +19,7 @@ from typing import Any, Final
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, thread_ids
 
 _NUMBERED: Final = re.compile(r"^(socket|pipe):\[\d+\]$")

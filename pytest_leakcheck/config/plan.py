@@ -10,7 +10,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.ceiling import Ceiling
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
-# A look of `ratchet.looks`. A leak of memory is called at the look past the horizon of 200; what is still undecided there
+# A look of `growth.looks`. A leak of memory is called at the look past the horizon of 200; what is still undecided there
 # is given the time to stand still again (a cache of 256 entries, for half of all iterations).
 ADAPTIVE: Final = 562
 

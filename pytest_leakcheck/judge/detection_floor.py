@@ -35,7 +35,7 @@ def detection_floor(
         readings: What was judged clean.
         resource: Of which counter.
         tolerance: Growth per iteration that is allowed.
-        first_look: As for `ratchet.growth`.
+        first_look: As for `growth.growth`.
         quiet: For how many iterations the counter has stood still.
 
     Returns:

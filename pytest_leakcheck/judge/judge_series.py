@@ -32,7 +32,7 @@ class Profile:
     Attributes:
         clean: The least number of iterations behind an ``ok``. Thirteen quiet ones exclude a leak at every 3rd
             iteration at 99 %; memory's fifty exclude one at every 11th.
-        leak: Growth may be called at the first look (`ratchet.looks`) at or after so many iterations.
+        leak: Growth may be called at the first look (`growth.looks`) at or after so many iterations.
         horizon: Growth is called a leak only after so many iterations (caches of up to about this size may fill).
     """
 

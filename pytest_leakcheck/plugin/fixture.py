@@ -119,9 +119,9 @@ class _Measuring:
         return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())
 
     def _report(self, result: Result) -> None:
-        from pytest_leakcheck.judge.conclude import conclude
+        from pytest_leakcheck.judge.conclude_finding import conclude
         from pytest_leakcheck.plugin.errors import LeakError
-        from pytest_leakcheck.plugin.session import glyphs_of
+        from pytest_leakcheck.plugin.session_report import glyphs_of
         from pytest_leakcheck.plugin.stash import FINDINGS
         from pytest_leakcheck.report.finding_text import block
 

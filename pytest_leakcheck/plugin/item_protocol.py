@@ -11,7 +11,7 @@ from pytest_leakcheck.config.markers import ceiling_of, effort_of
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.plugin.repeat import Repeater
+from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.stash import PLAN, PROCESS, SWEEP
 
 

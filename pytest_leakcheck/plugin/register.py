@@ -9,8 +9,8 @@ import pytest
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.item_protocol import ItemProtocol
-from pytest_leakcheck.plugin.repeat import Repeater
-from pytest_leakcheck.plugin.session import SessionReport
+from pytest_leakcheck.plugin.repeated_item import Repeater
+from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.plugin.timeout import TimerWatch
 from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder

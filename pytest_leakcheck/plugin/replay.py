@@ -15,7 +15,7 @@ import pytest
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.reports import attach
-from pytest_leakcheck.plugin.session import glyphs_of
+from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.report.finding_text import block
 
 # pytest's own makers of a report; other plugins' may ask for fixtures, which are gone when a report is made here.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.config.scaling_marker import Sweep
     from pytest_leakcheck.config.settings import Settings
     from pytest_leakcheck.model.finding import Finding
-    from pytest_leakcheck.plugin.residue import Residue
+    from pytest_leakcheck.plugin.pytest_residue import Residue
     from pytest_leakcheck.runner.fork_guard import Origin
     from pytest_leakcheck.runner.gauges import Gauges
     from pytest_leakcheck.runner.peak_meter import Meter

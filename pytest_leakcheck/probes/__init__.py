@@ -11,10 +11,10 @@ from typing import Final
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Instrument, NotInUse, Unavailable
 from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.probes.heap import Heap
-from pytest_leakcheck.probes.libraries import ArrowPool, Tasks
+from pytest_leakcheck.probes.library_counters import ArrowPool, Tasks
 from pytest_leakcheck.probes.memory import Mapped, Rss
-from pytest_leakcheck.probes.objects import Blocks, Objects
+from pytest_leakcheck.probes.native_heap import Heap
+from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
 __all__ = ["CATALOG", "Instrument", "NotInUse", "Unavailable", "open_instruments"]
 

@@ -120,7 +120,7 @@ def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> Entry:
 
 
 def write(path: Path, findings: Sequence[Finding]) -> None:
-    """Write the document where the path leads (`destination.write_whole`).
+    """Write the document where the path leads (`output_file.write_whole`).
 
     Raises:
         OSError: It could not be written; an earlier file is then still there.

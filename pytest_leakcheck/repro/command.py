@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pytest_leakcheck.exit_codes import CANNOT, INTERRUPTED, WRONG_USE
 from pytest_leakcheck.report.html.view_model import missing_for_page
-from pytest_leakcheck.repro.check import ArmResult, check_arm, is_red
+from pytest_leakcheck.repro.check_expectations import ArmResult, check_arm, is_red
 from pytest_leakcheck.repro.fix_diff import difference
 from pytest_leakcheck.repro.run_arm import Options, Run, run_arms
 

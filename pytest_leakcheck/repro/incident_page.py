@@ -15,7 +15,7 @@ from pytest_leakcheck.report.html.findings_page import (
     verdict_line,
 )
 from pytest_leakcheck.report.html.view_model import Arm, Chart, Curve, Mark, Page, Tone
-from pytest_leakcheck.repro.check import ArmResult, is_red
+from pytest_leakcheck.repro.check_expectations import ArmResult, is_red
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident

@@ -9,8 +9,8 @@ from pytest_leakcheck.attribution.handles import Identities, describe_target, gr
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.runner.ceiling_run import Headroom
 from pytest_leakcheck.runner.diagnosis import Investigation
-from pytest_leakcheck.runner.headroom import Headroom
 from pytest_leakcheck.runner.sampler import Panel
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pytest_leakcheck.attribution.heap.retained_size import retained
 from pytest_leakcheck.attribution.inspection import class_name
 from pytest_leakcheck.model.resources import Resource, find_resource
-from pytest_leakcheck.probes.collector import FROZEN_BY_PYTHON
+from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 
 _LRU: Final = type(functools.lru_cache(lambda: None))
 # In C, what was returned lies in one of these.

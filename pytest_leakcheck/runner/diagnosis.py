@@ -18,17 +18,18 @@ from itertools import pairwise
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.handle_kinds import pieces_of, things_of
-from pytest_leakcheck.attribution.heap.candidates import Sought, search
-from pytest_leakcheck.attribution.heap.census import Census, newcomers
 from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
+from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kinds_of
+from pytest_leakcheck.attribution.heap.owner_candidates import Sought, search
 from pytest_leakcheck.attribution.heap.tensors import tensor_kinds
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.inspection import container_kind, length
 from pytest_leakcheck.attribution.paths import plugin_files
 from pytest_leakcheck.attribution.tracing.native_stacks import FOR_NATIVE, trace_natively
-from pytest_leakcheck.attribution.tracing.rounds import (
+from pytest_leakcheck.attribution.tracing.source_code import text_of
+from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     MOST,
     OF_EXACT,
     Made,
@@ -38,7 +39,6 @@ from pytest_leakcheck.attribution.tracing.rounds import (
     follow,
     trace_allocations,
 )
-from pytest_leakcheck.attribution.tracing.source_code import text_of
 from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource

@@ -24,14 +24,14 @@ from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.probes.heap import is_quiet
+from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.resource_limits import read_limits, room_for_descriptors
+from pytest_leakcheck.runner.ceiling_run import Headroom
 from pytest_leakcheck.runner.device_check import attest
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.explanations import Suspicion
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.gauges import Phases
-from pytest_leakcheck.runner.headroom import Headroom
 from pytest_leakcheck.runner.progress import Telling
 from pytest_leakcheck.runner.sampler import Panel
 from pytest_leakcheck.runner.shared_folder_check import account_for_makers

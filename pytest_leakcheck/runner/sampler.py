@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.probes import NotInUse, Unavailable, open_instruments
-from pytest_leakcheck.probes.collector import ROUNDS, CollectorWatch
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import Folder, watched_folders
+from pytest_leakcheck.probes.garbage_collector import ROUNDS, CollectorWatch
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 from pytest_leakcheck.runner.pacing import Pace
 from pytest_leakcheck.runner.settling import IN_VAIN, Settling

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from pytest_leakcheck.attribution.handles import describe_target
-from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.watch.events import Reading
 
 # Per process; of files with ever new names the rest would be a list without end.

@@ -81,7 +81,7 @@ def test_a_missing_instrument(project: Project) -> None:
         "conftest.py",
         """
         import psutil
-        from pytest_leakcheck.probes import heap
+        from pytest_leakcheck.probes import native_heap as heap
         psutil.heap_info = None
         class NoMallinfo:
             def __init__(self, name): raise OSError("no libc here")

@@ -9,8 +9,8 @@ from typing import Any
 import leaks
 from hostile import Hostile
 from leaks import Step
-from pytest_leakcheck.attribution.heap.census import Census, newcomers
-from pytest_leakcheck.attribution.heap.owners import Holders, find_owners
+from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
+from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
 from pytest_leakcheck.model.culprit import Owner
 
 WARM = 12

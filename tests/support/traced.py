@@ -14,7 +14,7 @@ from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.trace_events import Event, Handler, Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site
-from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.probes.garbage_collector import open_targets
 
 # Long enough that no test is throttled that is not about it.
 PLAIN = 5.0

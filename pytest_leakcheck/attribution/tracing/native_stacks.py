@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.paths import read_path
-from pytest_leakcheck.attribution.tracing.rounds import Made, Schedule
+from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
 from pytest_leakcheck.model.culprit import Site
 
 # Iterations that are traced; each allocation in them has its stack unwound.

@@ -1,4 +1,4 @@
-"""The far side of an isolated test: loaded by ``-p`` in the process that `plugin.isolation.hook` starts, it runs one item and reports.
+"""The far side of an isolated test: loaded by ``-p`` in the process that `dispatch` starts, it runs one item and reports.
 
 The command line of the session is parsed again here, so plugins, conftests, configuration and options are the same. Then
 what is not for a child is put out of force: to choose tests, to stop, to start workers, to write reports.
@@ -21,7 +21,7 @@ from _pytest.config import create_terminal_writer
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin.isolation.messages import Task
 from pytest_leakcheck.plugin.stash import ARGUMENTS, ENCODING, PLAN, PROCESS, SIZE
-from pytest_leakcheck.probes.heap import is_quiet
+from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.resource_limits import room_for_descriptors
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor

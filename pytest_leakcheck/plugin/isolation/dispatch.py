@@ -1,6 +1,6 @@
-"""An item goes to a process of its own, or to several, and what they report comes back: `plugin.isolation.hook` and `plugin.scaling.scaled_item` send it.
+"""Run an item in one or more subprocesses and collect what they report: for `isolated_item`, `scaled_item` and `peak_budget`.
 
-The far side (`child`) parses the session's command line again, so it sees the plugins and options that this one does.
+The far side (`child_session`) parses the session's command line again, so it sees the plugins and options that this one does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin.isolation.messages import Answer, Task
-from pytest_leakcheck.plugin.session import encoding_of
+from pytest_leakcheck.plugin.session_report import encoding_of
 from pytest_leakcheck.plugin.stash import ARGUMENTS
 from pytest_leakcheck.plugin.xdist import shared_folder_of
 from pytest_leakcheck.runner.processes import supervisor

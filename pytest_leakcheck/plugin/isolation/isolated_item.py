@@ -16,7 +16,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude import conclude
+from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
@@ -25,7 +25,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.reports import attach, report_of, tear_down, warn
-from pytest_leakcheck.plugin.session import glyphs_of
+from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
 from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.report.finding_text import block

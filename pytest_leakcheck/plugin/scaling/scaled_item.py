@@ -21,7 +21,7 @@ from pytest_leakcheck.attribution.tracing.peak_composition import IN_CHILDREN
 from pytest_leakcheck.config.markers import SCALING, MarkError
 from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude import conclude_sizes
+from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.model.culprit import Culprit
@@ -34,7 +34,7 @@ from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import Answer, culprits_of, recording_of
 from pytest_leakcheck.plugin.reports import attach, report_of, tear_down, warn
-from pytest_leakcheck.plugin.session import glyphs_of
+from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import SWEEP
 from pytest_leakcheck.plugin.xdist import is_worker
 from pytest_leakcheck.report.finding_text import block

@@ -23,7 +23,7 @@ from pytest_leakcheck.attribution.handles import (
     take_identities,
 )
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.probes.garbage_collector import open_targets
 
 
 @pytest.mark.parametrize(

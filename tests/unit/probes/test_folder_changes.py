@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.probes import folder_changes
-from pytest_leakcheck.probes.collector import open_targets
 from pytest_leakcheck.probes.folder_changes import Changes, Notices, Stamps, follow
+from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.sampler import Panel
 
 

@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from pytest_leakcheck.probes import NotInUse, open_instruments
-from pytest_leakcheck.probes.heap import Heap, is_quiet
-from pytest_leakcheck.probes.libraries import Tasks
+from pytest_leakcheck.probes.library_counters import Tasks
 from pytest_leakcheck.probes.memory import Mapped, Rss
-from pytest_leakcheck.probes.objects import Blocks, Objects
+from pytest_leakcheck.probes.native_heap import Heap, is_quiet
+from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 2**20
@@ -80,7 +80,9 @@ def test_heap_is_unavailable_where_it_does_not_count_what_malloc_gives(monkeypat
     counted = SimpleNamespace(uordblks=1 << 20, hblkhd=0)
     libc = SimpleNamespace(mallinfo2=_Function(lambda: counted), malloc=real.malloc, free=_Function(held.get))
     monkeypatch.setattr(ctypes, "PyDLL", lambda _: libc)
-    monkeypatch.setattr("pytest_leakcheck.probes.heap._libc", lambda: SimpleNamespace(malloc=malloc, free=held.get))
+    monkeypatch.setattr(
+        "pytest_leakcheck.probes.native_heap._libc", lambda: SimpleNamespace(malloc=malloc, free=held.get)
+    )
     _instruments, missing = open_instruments(["heap"])
     # Where the real one is from, which in this process is glibc's.
     reason = str(missing["heap"])
@@ -113,7 +115,7 @@ def test_heap_is_unavailable_where_nobody_can_tell(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("count", "expected"), [("0", "True"), ("7", "False")])
 def test_a_heap_is_quiet_where_the_allocator_was_started_so(count: str, expected: str) -> None:
-    program = "from pytest_leakcheck.probes.heap import is_quiet; print(is_quiet(), is_quiet())"
+    program = "from pytest_leakcheck.probes.native_heap import is_quiet; print(is_quiet(), is_quiet())"
     environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={count}"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [expected, expected]
@@ -258,7 +260,7 @@ def test_small_arrays_of_ever_new_sizes_do_not_look_like_a_leak() -> None:
     pytest.importorskip("numpy")
     code = """
 import numpy
-from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.native_heap import Heap
 
 heap = Heap()
 heap.open()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_leakcheck.config.budget import Budget, parse_budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude import conclude
+from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Held

@@ -9,7 +9,7 @@ from dataclasses import astuple
 import pytest
 
 from pytest_leakcheck.config.bounds import parse_bound
-from pytest_leakcheck.judge.conclude import conclude_sizes
+from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.decoding import decode, encode

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude import conclude
+from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding

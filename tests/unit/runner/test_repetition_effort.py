@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.judge.conclude import conclude
+from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.probes.collector import open_targets
+from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.environment import describe_environment
 from repeats import descriptors, open_null, repeat, verdict_on
 

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 import leaks
-from pytest_leakcheck.attribution.heap.census import Census, Growing, fitting, newcomers
+from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, fitting, newcomers
 
 pytestmark = pytest.mark.usefixtures("_emptied")
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.heap import Heap
+from pytest_leakcheck.probes.native_heap import Heap
 from traced import ROUNDS, Counter, counted_fds, followed, line_found, marked, trace, within
 
 HERE = __file__

@@ -13,7 +13,7 @@ from pytest_leakcheck.attribution.tracing.native_stacks import (
     trace_natively,
     why_not,
 )
-from pytest_leakcheck.attribution.tracing.rounds import Made, Schedule
+from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
 from pytest_leakcheck.model.culprit import Site
 
 HERE = __file__

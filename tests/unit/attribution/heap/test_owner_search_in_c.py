@@ -17,9 +17,9 @@ import pytest
 import leaks
 from held import MORE, WARM, forget, holders_of, owner_of
 from leaks import Item
-from pytest_leakcheck.attribution.heap.candidates import Sought, search
-from pytest_leakcheck.attribution.heap.census import Growing, newcomers
-from pytest_leakcheck.attribution.heap.owners import Holders, find_owners
+from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
+from pytest_leakcheck.attribution.heap.owner_candidates import Sought, search
+from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
 
 
 @pytest.fixture(autouse=True)

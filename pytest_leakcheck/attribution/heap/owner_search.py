@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Final
 
-from pytest_leakcheck.attribution.heap.census import Growing, fitting
 from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
+from pytest_leakcheck.attribution.heap.growing_containers import Growing, fitting
 from pytest_leakcheck.attribution.heap.references import describe_holder, steps_of
 from pytest_leakcheck.attribution.inspection import (
     all_objects,

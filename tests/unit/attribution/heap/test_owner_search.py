@@ -16,8 +16,8 @@ import leaks
 from held import MORE, WARM, forget, holders_of, is_named_until_mended, owner_of
 from hostile import Hostile
 from leaks import Item, Step
-from pytest_leakcheck.attribution.heap.census import newcomers
-from pytest_leakcheck.attribution.heap.owners import find_owners
+from pytest_leakcheck.attribution.heap.growing_containers import newcomers
+from pytest_leakcheck.attribution.heap.owner_search import find_owners
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.model.culprit import Step as Reference
 

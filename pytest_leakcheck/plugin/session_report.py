@@ -14,7 +14,7 @@ from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.stash import ENCODING
-from pytest_leakcheck.report import json_file as json_report
+from pytest_leakcheck.report import json_file
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
 from pytest_leakcheck.report.summary import first_line, summary_lines
 
@@ -57,7 +57,7 @@ class SessionReport:
         self._not_written = ""
         if not xdist.is_worker(config) and settings.json:
             self._json = Path(config.invocation_params.dir, settings.json)
-            wrong = json_report.check_writable(self._json)
+            wrong = json_file.check_writable(self._json)
             if wrong:
                 raise pytest.UsageError(
                     f"--leakcheck-json={settings.json} (command line): {wrong}; name a file in a folder that can be written"
@@ -114,7 +114,7 @@ class SessionReport:
         if not self._json:
             return
         try:
-            json_report.write(self._json, self._findings)
+            json_file.write(self._json, self._findings)
         except OSError as error:
             self._not_written = f"could not write {self._json}: {error.strerror or error}"
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

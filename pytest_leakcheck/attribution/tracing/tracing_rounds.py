@@ -15,14 +15,14 @@ from typing import Final
 from pytest_leakcheck.attribution.handle_kinds import Things
 from pytest_leakcheck.attribution.paths import is_own, read_path
 from pytest_leakcheck.attribution.tracing.allocations import Allocations, culprit_of
-from pytest_leakcheck.attribution.tracing.arrivals import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
+from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
 from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
-from pytest_leakcheck.probes.heap import drained_thread_cache
+from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
 # All iterations that are run to name a culprit, and how many of each kind where it grows in each of them.
 MOST: Final = 25

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pytest_leakcheck.probes.collector import CollectorWatch, open_targets
+from pytest_leakcheck.probes.garbage_collector import CollectorWatch, open_targets
 from pytest_leakcheck.probes.processes import LinuxTree
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads /proc")  # noqa: PTH112

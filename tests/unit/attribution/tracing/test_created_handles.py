@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing.arrivals import Arrival, Arrivals
+from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from traced import counted_fds, line_found, marked, trace, within
 
 ROUNDS = 3

@@ -17,15 +17,15 @@ from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude import conclude
+from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin import replay, reports
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
-from pytest_leakcheck.plugin.residue import Residue
-from pytest_leakcheck.plugin.session import glyphs_of
+from pytest_leakcheck.plugin.pytest_residue import Residue
+from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
 from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.probes.processes import thread_ids
