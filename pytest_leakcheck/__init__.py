@@ -37,9 +37,9 @@ __all__ = [
 _HOMES = {
     "Budget": "config.budget",
     "Device": "probes.device",
-    "Finding": "judge.conclude",
+    "Finding": "model.finding",
     "LeakError": "plugin.errors",
-    "Leakcheck": "plugin.fixture",
+    "Leakcheck": "plugin.inert_fixture",
     "Measurement": "measurement",
     "Probe": "probes.custom_probe",
     "Recording": "model.recording",

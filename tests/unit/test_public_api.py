@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 import pytest_leakcheck
+from pytest_leakcheck import exit_codes
+from pytest_leakcheck.config.settings import OPTIONS
+from pytest_leakcheck.plugin import MARKERS
 
 NAMES = [
     "Budget",
@@ -52,3 +59,75 @@ def test_importing_the_package_imports_no_other_module_of_it() -> None:
     script = "import sys, pytest_leakcheck; print(sorted(n for n in sys.modules if n.startswith(('pytest', 'psutil'))))"
     shown = subprocess.run([sys.executable, "-I", "-c", script], check=True, capture_output=True, text=True)
     assert shown.stdout.strip() == "['pytest_leakcheck']"
+
+
+def test_the_markers_are_these() -> None:
+    budgets = [
+        "fd",
+        "thread",
+        "process",
+        "shm",
+        "disk",
+        "task",
+        "heap",
+        "object",
+        "block",
+        "arrow",
+        "vram",
+        "mmap",
+        "rss",
+        "scaling",
+    ]
+    expected = [*(f"{name}_budget" for name in budgets), "leakcheck_ceiling", "leakcheck"]
+    assert [line.partition("(")[0] for line in MARKERS] == expected
+
+
+def test_the_options_are_these() -> None:
+    names = [
+        "iterations",
+        "warmup",
+        "max_time",
+        "isolate",
+        "ceiling",
+        "run",
+        "fail_on",
+        "blame",
+        "vram",
+        "missing",
+        "summary",
+        "json",
+    ]
+    keys = ["leakcheck", *(f"leakcheck_{name}" for name in names)]
+    assert [option.key for option in OPTIONS] == keys
+    assert [option.flag for option in OPTIONS] == [f"--{key.replace('_', '-')}" for key in keys]
+    # In the configuration as well, but for the file that one run writes.
+    assert [option.key for option in OPTIONS if not option.ini] == ["leakcheck_json"]
+
+
+def test_the_exit_codes_are_these() -> None:
+    assert (exit_codes.WRONG_USE, exit_codes.CANNOT, exit_codes.INTERRUPTED) == (2, 3, 130)
+
+
+def test_the_entry_points_are_these() -> None:
+    found = {(one.group, one.name, one.value) for one in distribution("pytest-leakcheck").entry_points}
+    assert found == {
+        ("pytest11", "leakcheck", "pytest_leakcheck.plugin"),
+        ("console_scripts", "pytest-leakcheck", "pytest_leakcheck.cli:main"),
+    }
+
+
+# What documentation tells people to import or to pass to ``-p``, beside the names of the package itself.
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("pytest_leakcheck.watch.training", "Watcher"),
+        ("pytest_leakcheck.watch.training", "lightning_callback"),
+        ("leakcheck_incidents.material", "synthetic_video"),
+        ("leakcheck_incidents.material", "synthetic_arrow"),
+        ("leakcheck_incidents.material", "loopback_hub"),
+        ("leakcheck_incidents.simulated", "simulated_device"),
+    ],
+)
+def test_a_promised_module_has_its_names(module: str, name: str) -> None:
+    tree = ast.parse(Path(find_spec(module).origin).read_text(encoding="utf-8"))  # type: ignore[union-attr, arg-type]
+    assert name in {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
