@@ -135,3 +135,10 @@ def test_each_incident_has_a_section_with_its_picture_and_a_readme() -> None:
         assert f"```sh\npytest-leakcheck repro {incident.name}\n```\n" in text
         assert f"](incidents/{incident.name}.svg)" in text
         assert f"](../fixtures/leakcheck_incidents/{incident.name}/README.md)" in text
+
+
+def test_every_module_stands_in_the_architecture() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms, _, _ = text.partition("## Where does my line go?")
+    named = set(re.findall(r"`(\w+)`", rooms))
+    assert {path.stem for path in (ROOT / "pytest_leakcheck").rglob("*.py")} - {"__init__"} <= named
