@@ -17,7 +17,10 @@ import pytest
 from leakcheck_incidents.catalog import INCIDENTS
 from projects import ROOT, Project
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
 BLOCKS = [
     pytest.param(language, text, id=f"{page.name}-{number}")
@@ -29,6 +32,9 @@ SHORTENED = {
     "./ci/demo": "./ci/demo",
     # Not of the copy: it installs hundreds of megabytes, as it did here before these tests began.
     "./ci/test": f"{ROOT}/ci/test -q tests/unit/model/test_units.py",
+    # Its parts are run on their own: what is here is the part of seconds.
+    "./ci/check": f"{ROOT}/.venv/bin/ruff format --check --quiet . && {ROOT}/.venv/bin/ruff check --quiet .",
+    "python ci/golden.py --section forms": f"{ROOT}/.venv/bin/python ci/golden.py --help",
     "pip install .": ".venv/bin/python -m pip install --quiet --no-deps .",
     # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.
     "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",
