@@ -31,7 +31,7 @@ from typing import Final, TypeAlias
 from pytest_leakcheck.config.plan import ADAPTIVE, Effort, plan_test
 from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.judge.result import RED
-from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
 from pytest_leakcheck.probes.python_objects import Blocks
 from pytest_leakcheck.runner.repetition import Repetition

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_leakcheck import measure
-from pytest_leakcheck.probes import Unavailable
 from pytest_leakcheck.probes.accelerators import find_accelerators
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.custom_probe import account_for_tensors
 from pytest_leakcheck.probes.device import Vram
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.handles import alive_tasks, live_children, open_files, running_threads
-from pytest_leakcheck.attribution.inspection import module_of, mro_of, namespace_of
+from pytest_leakcheck.attribution.live_handles import alive_tasks, live_children, open_files, running_threads
+from pytest_leakcheck.attribution.object_inspection import module_of, mro_of, namespace_of
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.device import Vram
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.base import Unavailable
 
 if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Culprit, Held

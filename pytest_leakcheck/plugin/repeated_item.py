@@ -21,19 +21,20 @@ from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.plugin import replay, reports
+from pytest_leakcheck.plugin import item_reports as reports
+from pytest_leakcheck.plugin import replay
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
 from pytest_leakcheck.plugin.timeout import Timer
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.probes.resource_limits import room_for_descriptors
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.fork_guard import Origin
-from pytest_leakcheck.runner.gauges import Gauges
 from pytest_leakcheck.runner.repetition import Repetition
+from pytest_leakcheck.runner.user_gauges import Gauges
 
 
 class Repeater:

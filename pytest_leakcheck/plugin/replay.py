@@ -14,7 +14,7 @@ import pytest
 
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.reports import attach
+from pytest_leakcheck.plugin.item_reports import attach
 from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.report.finding_text import block
 
@@ -49,7 +49,7 @@ class FirstRun:
     def take(self) -> list[pytest.TestReport]:
         if self._room is None or self._reports:
             return self._reports
-        from pytest_leakcheck.plugin.reports import report_of
+        from pytest_leakcheck.plugin.item_reports import report_of
         from pytest_leakcheck.runner.processes import supervisor
 
         kept = supervisor.from_line(self._room.partition(b"\n")[0].decode())

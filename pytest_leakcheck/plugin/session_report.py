@@ -16,7 +16,7 @@ from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.stash import ENCODING
 from pytest_leakcheck.report import json_file
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
-from pytest_leakcheck.report.summary import first_line, summary_lines
+from pytest_leakcheck.report.terminal_summary import first_line, summary_lines
 
 _MARKUP: Mapping[str, dict[str, bool]] = {
     "red": {"red": True},

@@ -9,9 +9,9 @@ from typing import Final
 
 from pytest_leakcheck.model.resources import RESOURCES, MadeOf, Resource
 from pytest_leakcheck.model.units import Unit
-from pytest_leakcheck.probes import CATALOG
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.catalog import CATALOG
 from pytest_leakcheck.probes.device import Device, Vram
 
 

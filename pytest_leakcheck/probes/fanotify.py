@@ -12,7 +12,8 @@ import struct
 import sys
 from typing import Final
 
-from pytest_leakcheck.probes.processes import descendants, lift
+from pytest_leakcheck.probes.own_descriptors import lift
+from pytest_leakcheck.probes.processes import descendants
 
 # <linux/fanotify.h>: close on exec, do not block, report the folder with the name of the entry.
 _FLAGS: Final = 0x1 | 0x2 | 0x400 | 0x800

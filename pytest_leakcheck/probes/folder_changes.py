@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
-from pytest_leakcheck.probes.processes import lift, open_high
+from pytest_leakcheck.probes.own_descriptors import lift, open_high
 
 # <sys/inotify.h>: made, removed, moved from, moved to; what is only written to stays the same entry.
 _ENTRIES: Final = 0x100 | 0x200 | 0x40 | 0x80

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from pytest_leakcheck.probes.resource_limits import room_for_descriptors
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
 # A finalizer may drop the last reference to another cycle; three rounds end all but chains made to last.
 ROUNDS: Final = 3

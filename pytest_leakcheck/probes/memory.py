@@ -8,7 +8,7 @@ import sys
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.processes import open_high
+from pytest_leakcheck.probes.own_descriptors import open_high
 
 
 class Rss:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
+from pytest_leakcheck.probes.own_descriptors import open_high
+
 
 class Tree(Protocol):
     """A probe of ``fd``, ``thread`` and ``process`` which can also read this process alone, for the collector's watch."""
@@ -23,8 +25,6 @@ class Tree(Protocol):
     def close(self) -> None: ...
 
 
-# The kernel's table of descriptors grows to the highest number, 8 bytes each.
-_HIGH: Final = 4000
 _ANY_CHILD: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
 
 
@@ -130,24 +130,6 @@ class PortableTree:
 
     def close(self) -> None:
         """Nothing was kept open."""
-
-
-def open_high(path: str) -> int:
-    """Open for reading under a high number: a program that closes a descriptor twice hits a low one."""
-    return lift(os.open(path, os.O_RDONLY))
-
-
-def lift(low: int) -> int:
-    """Move a descriptor to a high number; the low one is closed."""
-    import fcntl
-    import resource
-
-    try:
-        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        lowest = _HIGH if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _HIGH))
-        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
-    finally:
-        os.close(low)
 
 
 def thread_ids() -> frozenset[str]:

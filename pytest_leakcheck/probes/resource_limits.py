@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from typing import Final
 
 from pytest_leakcheck.probes.cgroups import groups_of
 from pytest_leakcheck.probes.memory import PAGE
-
-_ROOM: Final = 64
 
 
 def read_limits() -> dict[str, int]:
@@ -36,25 +32,3 @@ def _machine_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * PAGE
     except (ValueError, OSError, AttributeError):
         return 0
-
-
-@contextlib.contextmanager
-def room_for_descriptors() -> Iterator[None]:
-    """A leak may have used up every descriptor; to look into that, and to say so, takes a few."""
-    try:
-        import resource
-    except ImportError:
-        yield
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        # Without opening it. There may be more than are allowed, where the limit was set later.
-        held = os.stat("/proc/self/fd").st_size
-    except OSError:
-        held = 0
-    raised = max(soft, held) + _ROOM
-    resource.setrlimit(resource.RLIMIT_NOFILE, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from pytest_leakcheck.attribution.handles import Identities, describe_target, group, survivors, take_identities
+from pytest_leakcheck.attribution.live_handles import Identities, describe_target, group, survivors, take_identities
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict

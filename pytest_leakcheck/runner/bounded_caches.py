@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.retained_size import retained
-from pytest_leakcheck.attribution.inspection import class_name
+from pytest_leakcheck.attribution.object_inspection import class_name
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 

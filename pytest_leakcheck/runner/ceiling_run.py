@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_leakcheck.attribution.handles import live_children
-from pytest_leakcheck.config.ceiling import Ceiling, Imposed
+from pytest_leakcheck.attribution.live_handles import live_children
+from pytest_leakcheck.config.ceiling import Ceiling
 from pytest_leakcheck.judge.exhaustion import causes, exhausted_by, first_line
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.resources import exhausting, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.runner.imposed_ceiling import Imposed
 
 if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Culprit, Site
@@ -220,8 +221,8 @@ def _child_at_limit(size: int) -> str:
 
 def failed_at(error: BaseException) -> Site | None:
     """The innermost line of the program's own that it failed in; of what a worker sent in words, that of the worker."""
-    from pytest_leakcheck.attribution.inspection import name_of
-    from pytest_leakcheck.attribution.paths import is_harness, is_own
+    from pytest_leakcheck.attribution.call_paths import is_harness, is_own
+    from pytest_leakcheck.attribution.object_inspection import name_of
     from pytest_leakcheck.model.culprit import Site
 
     # A worker's traceback is text by now: File "/a/b.py", line 12, in function.

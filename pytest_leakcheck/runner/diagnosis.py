@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.call_paths import plugin_files
 from pytest_leakcheck.attribution.handle_kinds import pieces_of, things_of
 from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
@@ -25,8 +26,7 @@ from pytest_leakcheck.attribution.heap.object_kinds import kinds_of
 from pytest_leakcheck.attribution.heap.owner_candidates import Sought, search
 from pytest_leakcheck.attribution.heap.tensors import tensor_kinds
 from pytest_leakcheck.attribution.hints import hint_for
-from pytest_leakcheck.attribution.inspection import container_kind, length
-from pytest_leakcheck.attribution.paths import plugin_files
+from pytest_leakcheck.attribution.object_inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing.native_stacks import FOR_NATIVE, trace_natively
 from pytest_leakcheck.attribution.tracing.source_code import text_of
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from pytest_leakcheck.attribution.handles import group, survivors, take_identities
+from pytest_leakcheck.attribution.live_handles import group, survivors, take_identities
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.judge_series import judge_once

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.inspection import name_of_called
+from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.frames import path_to
 from pytest_leakcheck.attribution.tracing.peak_composition import Composition, highest_at
 from pytest_leakcheck.attribution.tracing.trace_events import Event, Handler
@@ -24,7 +24,8 @@ from pytest_leakcheck.attribution.tracing.tracer import Tracer, outer_frame
 from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.recording import Phase, Series
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
-from pytest_leakcheck.probes import CATALOG, Instrument, Unavailable, open_instruments
+from pytest_leakcheck.probes.base import Instrument, Unavailable
+from pytest_leakcheck.probes.catalog import CATALOG, open_instruments
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import watched_folders

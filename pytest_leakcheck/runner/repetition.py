@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pytest_leakcheck.attribution.handles import take_identities
+from pytest_leakcheck.attribution.live_handles import take_identities
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.exhaustion import device_lost, first_line, ran_out
@@ -25,16 +25,17 @@ from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.native_heap import is_quiet
-from pytest_leakcheck.probes.resource_limits import read_limits, room_for_descriptors
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.ceiling_run import Headroom
 from pytest_leakcheck.runner.device_check import attest
 from pytest_leakcheck.runner.environment import describe_environment
-from pytest_leakcheck.runner.explanations import Suspicion
 from pytest_leakcheck.runner.fork_guard import Origin
-from pytest_leakcheck.runner.gauges import Phases
+from pytest_leakcheck.runner.innocent_explanations import Suspicion
 from pytest_leakcheck.runner.progress import Telling
 from pytest_leakcheck.runner.sampler import Panel
 from pytest_leakcheck.runner.shared_folder_check import account_for_makers
+from pytest_leakcheck.runner.user_gauges import Phases
 
 if TYPE_CHECKING:
     from pytest_leakcheck.runner.after_red import Sequel

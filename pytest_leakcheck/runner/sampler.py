@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, find_resource
-from pytest_leakcheck.probes import NotInUse, Unavailable, open_instruments
+from pytest_leakcheck.probes.base import NotInUse, Unavailable
+from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import Folder, watched_folders

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.watch.capacity import fd_limit, memory_room
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
 from pytest_leakcheck.watch.gpu import Devices
 from pytest_leakcheck.watch.history import History
 from pytest_leakcheck.watch.ledger import Ledger
 from pytest_leakcheck.watch.new_descriptors import Newcomers
+from pytest_leakcheck.watch.process_limits import fd_limit, memory_room
 from pytest_leakcheck.watch.process_tree import Tree, command_of
 
 # Of one core each: what descriptors point to, limits, memory of devices.

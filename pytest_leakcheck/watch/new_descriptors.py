@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from pytest_leakcheck.attribution.handles import describe_target
+from pytest_leakcheck.attribution.live_handles import describe_target
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.watch.events import Reading
 

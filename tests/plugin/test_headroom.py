@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from projects import Outcome, Project
-from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.cgroups import MemoryGroup
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pytest_leakcheck.watch.capacity import memory_room
 from pytest_leakcheck.watch.gpu import Devices
+from pytest_leakcheck.watch.process_limits import memory_room
 
 GIB = 1 << 30
 

@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 from pytest_leakcheck.watch import process_tree as tree_module
-from pytest_leakcheck.watch.capacity import fd_limit
 from pytest_leakcheck.watch.events import Came, Note, Reading, Sample
 from pytest_leakcheck.watch.follower import Following
 from pytest_leakcheck.watch.new_descriptors import REST, Newcomers
+from pytest_leakcheck.watch.process_limits import fd_limit
 from pytest_leakcheck.watch.process_tree import Tree, WatchError
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")

@@ -11,8 +11,8 @@ from itertools import islice, zip_longest
 from types import FrameType, ModuleType
 from typing import Final
 
-from pytest_leakcheck.attribution.heap.references import is_class, is_fixture, module_name, running_frames
-from pytest_leakcheck.attribution.inspection import module_of_type
+from pytest_leakcheck.attribution.heap.reference_text import is_class, is_fixture, module_name, running_frames
+from pytest_leakcheck.attribution.object_inspection import module_of_type
 
 # So many levels up, and of each level so many objects.
 _LEVELS: Final = 14

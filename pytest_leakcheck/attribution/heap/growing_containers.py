@@ -25,7 +25,7 @@ from types import (
 )
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.inspection import (
+from pytest_leakcheck.attribution.object_inspection import (
     CONTAINERS,
     PAYLOAD,
     amount,

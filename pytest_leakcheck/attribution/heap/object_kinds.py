@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.tensors import describe_tensor, is_tensor
-from pytest_leakcheck.attribution.inspection import array_types, module_of_type, own_size, type_name
+from pytest_leakcheck.attribution.object_inspection import array_types, module_of_type, own_size, type_name
 from pytest_leakcheck.model.culprit import Held
 
 _MOST: Final = 5

@@ -16,7 +16,7 @@ from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, bytes_gained
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of
 from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
-from pytest_leakcheck.attribution.inspection import array_types, last_entries, module_of_type, own_size
+from pytest_leakcheck.attribution.object_inspection import array_types, last_entries, module_of_type, own_size
 
 # Of what comes, so many times what is looked for may be it, from so many on.
 _LEAST: Final = 0.5

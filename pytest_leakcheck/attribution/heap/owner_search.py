@@ -17,8 +17,8 @@ from typing import Final
 
 from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, fitting
-from pytest_leakcheck.attribution.heap.references import describe_holder, steps_of
-from pytest_leakcheck.attribution.inspection import (
+from pytest_leakcheck.attribution.heap.reference_text import describe_holder, steps_of
+from pytest_leakcheck.attribution.object_inspection import (
     all_objects,
     amount,
     array_types,

@@ -11,7 +11,13 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.handle_kinds import handles_of, is_c, is_of_extension, is_opaque_handle
-from pytest_leakcheck.attribution.inspection import amount, array_types, basic_size, container_kind, module_of_type
+from pytest_leakcheck.attribution.object_inspection import (
+    amount,
+    array_types,
+    basic_size,
+    container_kind,
+    module_of_type,
+)
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 

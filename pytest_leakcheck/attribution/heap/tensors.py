@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.inspection import type_name
+from pytest_leakcheck.attribution.object_inspection import type_name
 from pytest_leakcheck.model.culprit import Held
 
 # A graph is followed through so many of its operations.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.attribution.paths import is_harness, read_path
+from pytest_leakcheck.attribution.call_paths import is_harness, read_path
 from pytest_leakcheck.model.culprit import Site
 
 # Frames that are remembered of each allocation: every frame costs at each one. Begun with one, which slowed JSON of 1.5 ms

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.inspection import name_of, name_of_called
+from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
 from pytest_leakcheck.attribution.tracing.frames import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from pytest_leakcheck.attribution.inspection import name_of_called
+from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.frames import path_to
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import CodeType, FrameType
 
-from pytest_leakcheck.attribution.inspection import name_of
+from pytest_leakcheck.attribution.object_inspection import name_of
 from pytest_leakcheck.model.culprit import Site
 
 

@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.attribution.paths import read_path
+from pytest_leakcheck.attribution.call_paths import read_path
 from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
 from pytest_leakcheck.model.culprit import Site
 

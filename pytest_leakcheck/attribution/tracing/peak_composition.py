@@ -14,7 +14,8 @@ from itertools import islice
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.inspection import (
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, read_path
+from pytest_leakcheck.attribution.object_inspection import (
     array_types,
     container_kind,
     describe,
@@ -24,7 +25,6 @@ from pytest_leakcheck.attribution.inspection import (
     name_of,
     own_size,
 )
-from pytest_leakcheck.attribution.paths import is_harness, is_own, read_path
 from pytest_leakcheck.attribution.tracing.allocations import culprit_of, kept_now
 from pytest_leakcheck.attribution.tracing.source_code import text_of, with_functions
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step

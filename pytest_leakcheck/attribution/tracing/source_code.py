@@ -13,7 +13,7 @@ from itertools import islice
 from types import CodeType, FunctionType, ModuleType
 from typing import Final
 
-from pytest_leakcheck.attribution.paths import is_harness, tells_phase
+from pytest_leakcheck.attribution.call_paths import is_harness, tells_phase
 from pytest_leakcheck.model.culprit import Site
 
 _DOTTED: Final = re.compile(r"[A-Za-z_][\w.]*$")

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, Literal, Protocol
 
-from pytest_leakcheck.attribution.paths import is_harness
+from pytest_leakcheck.attribution.call_paths import is_harness
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
 
 # "begin" and "end" come once, before and after all others, with the iteration's outer frame; "cut" in place of "end" where

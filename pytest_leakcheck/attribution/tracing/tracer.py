@@ -12,7 +12,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.paths import is_standard
+from pytest_leakcheck.attribution.call_paths import is_standard
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
 from pytest_leakcheck.attribution.tracing.trace_events import (
     OWN,

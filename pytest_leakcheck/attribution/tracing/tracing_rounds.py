@@ -12,8 +12,8 @@ from math import ceil
 from types import CodeType
 from typing import Final
 
+from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.handle_kinds import Things
-from pytest_leakcheck.attribution.paths import is_own, read_path
 from pytest_leakcheck.attribution.tracing.allocations import Allocations, culprit_of
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals

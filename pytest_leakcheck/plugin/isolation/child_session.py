@@ -22,7 +22,7 @@ from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin.isolation.messages import Task
 from pytest_leakcheck.plugin.stash import ARGUMENTS, ENCODING, PLAN, PROCESS, SIZE
 from pytest_leakcheck.probes.native_heap import is_quiet
-from pytest_leakcheck.probes.resource_limits import room_for_descriptors
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor
 

@@ -24,7 +24,7 @@ from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
-from pytest_leakcheck.plugin.reports import attach, report_of, tear_down, warn
+from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
 from pytest_leakcheck.probes.cgroups import MemoryGroup

@@ -33,7 +33,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import Answer, culprits_of, recording_of
-from pytest_leakcheck.plugin.reports import attach, report_of, tear_down, warn
+from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import SWEEP
 from pytest_leakcheck.plugin.xdist import is_worker

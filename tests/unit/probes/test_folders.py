@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.folders import Folder, SetAside, watched_folders
 
 

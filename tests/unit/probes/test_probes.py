@@ -16,7 +16,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_leakcheck.probes import open_instruments, resource_limits
+from pytest_leakcheck.probes import resource_limits
+from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.processes import LinuxTree, PortableTree, Tree, descendants, process_tree
 from pytest_leakcheck.probes.resource_limits import read_limits
 

@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from pytest_leakcheck.probes import NotInUse, open_instruments
+from pytest_leakcheck.probes.base import NotInUse
+from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.library_counters import Tasks
 from pytest_leakcheck.probes.memory import Mapped, Rss
 from pytest_leakcheck.probes.native_heap import Heap, is_quiet
@@ -154,7 +155,7 @@ def test_blocks_counts_what_the_collector_does_not_know() -> None:
 
 
 def test_blocks_are_unavailable_where_python_uses_malloc() -> None:
-    code = "from pytest_leakcheck.probes import open_instruments; print(*open_instruments(['block'])[1].values())"
+    code = "from pytest_leakcheck.probes.catalog import open_instruments; print(*open_instruments(['block'])[1].values())"
     said = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONMALLOC": "malloc"},

@@ -21,7 +21,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, headline
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 from pytest_leakcheck.report.json_file import document
-from pytest_leakcheck.report.summary import summary_lines
+from pytest_leakcheck.report.terminal_summary import summary_lines
 
 MIB = 1 << 20
 TEST = "tests/test_hub.py::test_upload"

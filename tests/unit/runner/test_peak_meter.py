@@ -16,7 +16,7 @@ import pytest
 
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.recording import Phase
-from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import PeakRss, peak_of
 from pytest_leakcheck.runner.peak_meter import Meter
 

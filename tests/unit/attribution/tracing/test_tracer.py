@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.handles import group
-from pytest_leakcheck.attribution.inspection import name_of_called
+from pytest_leakcheck.attribution.live_handles import group
+from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, UNLIMITED, Throttle, seconds_held_up
 from pytest_leakcheck.attribution.tracing.trace_events import Event, Handler, Unavailable
 from pytest_leakcheck.attribution.tracing.tracer import Tracer

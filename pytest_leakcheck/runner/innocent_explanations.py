@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from pytest_leakcheck.attribution.handles import Identities, new_handles, take_identities
+from pytest_leakcheck.attribution.live_handles import Identities, new_handles, take_identities
 from pytest_leakcheck.judge.growth import is_steady
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_amount

@@ -9,7 +9,7 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
-from pytest_leakcheck.report.summary import first_line, summary_lines
+from pytest_leakcheck.report.terminal_summary import first_line, summary_lines
 
 
 def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:

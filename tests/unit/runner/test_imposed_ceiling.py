@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
-from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, Imposed, read_ceiling, read_option
-from pytest_leakcheck.probes import Unavailable
+from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling, read_option
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.probes.resource_limits import room_for_descriptors
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+from pytest_leakcheck.runner.imposed_ceiling import Imposed
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
 MIB = 1 << 20
@@ -80,7 +81,8 @@ def test_descriptors_run_out_and_are_there_again_when_it_is_lifted() -> None:
 
 MEMORY = """
 import sys
-from pytest_leakcheck.config.ceiling import Ceiling, Imposed
+from pytest_leakcheck.config.ceiling import Ceiling
+from pytest_leakcheck.runner.imposed_ceiling import Imposed
 imposed = Imposed(Ceiling({"rss": int(sys.argv[1])}))
 imposed.impose()
 print(imposed.missing)

@@ -10,7 +10,7 @@ import pytest
 from _pytest import fixtures, runner
 
 import pytest_leakcheck.runner.repetition
-from pytest_leakcheck.attribution.paths import is_harness, is_own, read_path
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, read_path
 from pytest_leakcheck.model.culprit import Site, touches
 
 CALL = Site(runner.__file__, 179, "pytest_runtest_call")

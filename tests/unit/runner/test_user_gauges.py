@@ -8,7 +8,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.recording import Phase
-from pytest_leakcheck.runner.gauges import Gauges, Phases
+from pytest_leakcheck.runner.user_gauges import Gauges, Phases
 
 
 class Queue:

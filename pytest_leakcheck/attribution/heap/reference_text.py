@@ -18,7 +18,7 @@ from types import (
 )
 from typing import Any, Final, TypeGuard
 
-from pytest_leakcheck.attribution.inspection import (
+from pytest_leakcheck.attribution.object_inspection import (
     class_attributes,
     class_name,
     container_kind,
