@@ -155,7 +155,9 @@ def test_blocks_counts_what_the_collector_does_not_know() -> None:
 
 
 def test_blocks_are_unavailable_where_python_uses_malloc() -> None:
-    code = "from pytest_leakcheck.probes.catalog import open_instruments; print(*open_instruments(['block'])[1].values())"
+    code = (
+        "from pytest_leakcheck.probes.catalog import open_instruments; print(*open_instruments(['block'])[1].values())"
+    )
     said = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONMALLOC": "malloc"},
