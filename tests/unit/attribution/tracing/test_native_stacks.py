@@ -76,6 +76,7 @@ def test_another_tracker_that_is_active_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_without_an_iteration_it_knows_what_it_knew() -> None:
+    pytest.importorskip("memray")
     rounds = trace_natively(UNKNOWN, 100.0, 1.0, Schedule(0.001, 0.0, lambda: None))
     with pytest.raises(StopIteration) as ended:
         next(rounds)
