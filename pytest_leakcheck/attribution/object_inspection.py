@@ -41,6 +41,8 @@ basic_size: Final[Callable[[type], int]] = type.__dict__["__basicsize__"].__get_
 module_of = type.__dict__["__module__"].__get__
 qualname_of = type.__dict__["__qualname__"].__get__
 
+_METHODS: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
+
 
 def all_objects() -> list[object]:
     """What the collector lists, without modules.
@@ -232,9 +234,6 @@ def describe_many(entries: Collection[object], count: int, arrays: dict[int, str
     beside = most[1] if len(most) > 1 else None
     each = max(own_size(most[0], beside, arrays), own_size(beside, most[0], arrays) if beside is not None else 0)
     return f"{count} × {name}, {each:,} B each"
-
-
-_METHODS: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
 
 
 def name_of_called(called: Any) -> str:

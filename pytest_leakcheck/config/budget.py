@@ -13,6 +13,8 @@ Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
 _UNCLOSED: Final = ("fail", "warn", "allow")
 KEYWORDS: Final = ("per_iteration", "peak", "over", "unclosed", "reason")
 
+Level = int | str | None
+
 
 class BudgetError(ValueError):
     """A budget that cannot be read; the message says what was seen and what is valid, not where it was written."""
@@ -130,6 +132,3 @@ def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
     except BudgetError as error:
         raise BudgetError(f"{', '.join(f'{k}={v!r}' for k, v in levels.items())}: {error}") from None
     return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
-
-
-Level = int | str | None

@@ -17,6 +17,13 @@ VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=No
 _FIGURES: Final = ("total", "per_rank", "at_least")
 _FIXTURE: Final = "leakcheck"
 
+FEWEST_SIZES: Final = 3
+_RATIO_SLACK: Final = 0.1
+_LEAST_RATIO: Final = 1.5
+# Whole numbers up to here are exact as floats.
+_LARGEST_SIZE: Final = 2**53
+_EXAMPLE: Final = "write sizes such as [8, 16, 32, 64]"
+
 
 @dataclass(frozen=True, slots=True)
 class Aim:
@@ -138,22 +145,6 @@ def _resource(name: str, *, gauges: bool) -> str:
         return GAUGE_PREFIX + name
     counter = f"a counter of your own needs the fixture: def test_it(leakcheck), leakcheck.gauge({name!r}, read)"
     raise BoundError(f"no such resource.{near} Valid are {', '.join(measurable)}; {counter}")
-
-
-FEWEST_SIZES: Final = 3
-
-
-_RATIO_SLACK: Final = 0.1
-
-
-_LEAST_RATIO: Final = 1.5
-
-
-# Whole numbers up to here are exact as floats.
-_LARGEST_SIZE: Final = 2**53
-
-
-_EXAMPLE: Final = "write sizes such as [8, 16, 32, 64]"
 
 
 class AxisError(ValueError):

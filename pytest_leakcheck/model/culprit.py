@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal, TypeAlias
 
+TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
+
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
@@ -79,9 +81,6 @@ def _frame(site: Site) -> str:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("|".join(parts).encode(errors="backslashreplace")).hexdigest()[:6]
-
-
-TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is said of one test.
+    """The verdict on one test.
 
     Attributes:
         test: The node id.

@@ -12,7 +12,7 @@ from pytest_leakcheck.model.units import Unit
 Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
 # Kinds of handles. The entries of a folder are segments or files; the others are attributes of `identity.Identities`.
 Handles: TypeAlias = Literal["", "fds", "threads", "children", "tasks", "segments", "files", "mappings"]
-# What a unit of the resource is, for the search for whoever retains it.
+# What a unit of the resource is, for the search for its owner.
 MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "anything"]
 Exhausts: TypeAlias = Literal["", "descriptors", "threads", "memory", "device"]
 

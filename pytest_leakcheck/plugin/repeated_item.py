@@ -21,8 +21,7 @@ from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.plugin import item_reports as reports
-from pytest_leakcheck.plugin import replay
+from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
@@ -127,7 +126,7 @@ class Repeater:
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
-            reports.attach(report, item.stash[FINDINGS])
+            item_reports.attach(report, item.stash[FINDINGS])
             # Not of the last run alone: ``--durations`` and JUnit are asked where the time of a session goes.
             report.duration += item.stash.get(REPEATED, 0.0)
         return report

@@ -136,7 +136,7 @@ class MemoryGroup:
 
     @property
     def kills(self) -> int:
-        """How many processes the kernel has ended in it for want of memory."""
+        """How many processes the kernel has killed in it because memory ran out."""
         with contextlib.suppress(OSError, ValueError):
             for line in (self.path / self._files.events).read_text(encoding="ascii").splitlines():
                 word, _, number = line.partition(" ")

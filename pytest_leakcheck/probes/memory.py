@@ -10,6 +10,10 @@ from typing import Any, Final
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.own_descriptors import open_high
 
+# <proc(5)>: sets the mark back to what is resident now.
+_RESET: Final = b"5"
+PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
+
 
 class Rss:
     """``rss``: anonymous resident bytes (RssAnon) after ``malloc_trim``.
@@ -42,10 +46,6 @@ class Rss:
 
     def close(self) -> None:
         os.close(self._status)
-
-
-# <proc(5)>: sets the mark back to what is resident now.
-_RESET: Final = b"5"
 
 
 class PeakRss:
@@ -129,9 +129,6 @@ def _of_process(pid: int, name: bytes) -> int:
         return int(text[at : text.index(b"kB", at)]) * 1024
     except (OSError, ValueError):
         return 0
-
-
-PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
 
 
 class Mapped:

@@ -10,6 +10,8 @@ from typing import Final
 # The kernel's table of descriptors grows to the highest number, 8 bytes each.
 _HIGH: Final = 4000
 
+_ROOM: Final = 64
+
 
 def open_high(path: str) -> int:
     """Open for reading under a high number: a program that closes a descriptor twice hits a low one."""
@@ -27,9 +29,6 @@ def lift(low: int) -> int:
         return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
     finally:
         os.close(low)
-
-
-_ROOM: Final = 64
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
-from pytest_leakcheck.runner.processes.end_tree import end_tree
+from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
@@ -142,7 +142,7 @@ class _Started:
     @property
     def runs(self) -> bool:
         """Whether it has not ended yet."""
-        return self.process.poll() is None
+        return not has_ended(self.process)
 
     def run(self, *, interrupted: bool) -> Run:
         """Return what became of it, once it has ended."""

@@ -268,7 +268,7 @@ def test_the_users_own_tunables_stay(project: Project) -> None:
 def test_where_no_process_can_be_started(project: Project) -> None:
     project.write(
         "conftest.py",
-        "from pytest_leakcheck.runner.processes import supervisor as fresh\nfresh.unsupported = lambda: 'no processes here'\n",
+        "from pytest_leakcheck.runner.processes import supervisor\nsupervisor.unsupported = lambda: 'no processes here'\n",
     )
     project.write(
         "test_it.py",

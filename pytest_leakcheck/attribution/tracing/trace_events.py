@@ -17,13 +17,11 @@ from pytest_leakcheck.attribution.tracing.throttle import Throttle
 # "begin" and "end" come once, before and after all others, with the iteration's outer frame; "cut" in place of "end" where
 # the last part of the iteration was not looked at.
 Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
-
-
 # The event, the frame (entered, left, or calling) and, where C is called or returns, what is called.
 Handler = Callable[[Event, FrameType, Any], None]
-
-
 _OURS: Final = str(Path(__file__).parents[2]) + "/"
+# A frame of the function is entered or resumed, comes to a line, or is left or suspended.
+Step = Literal["enter", "line", "leave"]
 
 
 class Unavailable(RuntimeError):
@@ -99,10 +97,6 @@ def _codes_of_signal_handlers() -> list[CodeType]:
         if isinstance(code, CodeType):
             found.append(code)
     return found
-
-
-# A frame of the function is entered or resumed, comes to a line, or is left or suspended.
-Step = Literal["enter", "line", "leave"]
 
 
 class LineBackend(Protocol):

@@ -14,7 +14,7 @@ from pytest_leakcheck.runner.processes import supervisor
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a child is told, beside the command line: a JSON object.
+    """The task of a child, beside the command line: a JSON object.
 
     Attributes:
         test: The node id, as it is collected here.

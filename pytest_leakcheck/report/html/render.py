@@ -18,7 +18,7 @@ _TITLE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a diff, with what becomes of it: ``added``, ``taken``, ``place``, or empty."""
+    """A line of a diff and its kind: ``added``, ``taken``, ``place``, or empty."""
 
     text: str
     kind: str
