@@ -1,1 +1,1 @@
-"""Read options and marks, check them, and make a plan of each test."""
+"""Read and check options and marks, and make a plan for each test."""

@@ -1,4 +1,4 @@
-"""What a budget over an axis says, parsed: a law (``O(log n)``), a slope (``1.2 MiB/shard``) or a formula."""
+"""Parse a bound over an axis: a law (``O(log n)``), a slope (``1.2 MiB/shard``) or a formula."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ from pytest_leakcheck.config.formula import LONGEST, Formula, constant, parse_fo
 from pytest_leakcheck.config.formula import BoundError as BoundError
 from pytest_leakcheck.model.units import LARGEST, AmountError, Unit, parse_rate
 
-_STEEPEST: Final = 3.0
+# The largest exponent of a law.
+_MAX_EXPONENT: Final = 3.0
 
-_LAW: Final = re.compile(r"O\s*\(\s*(.*?)\s*\)", re.ASCII)
-_POWER: Final = re.compile(r"n\s*(?:\^|\*\*)\s*([0-9]+(?:\.[0-9]+)?)", re.ASCII)
-_SLOPE: Final = re.compile(r"([^/]*)/\s*(\w*)\s*")
-_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
-_NAMED_LAWS: Final[dict[str, float | None]] = {"1": None, "log n": 0.0, "sqrt n": 0.5, "sqrt(n)": 0.5, "n": 1.0}
+_LAW_PATTERN: Final = re.compile(r"O\s*\(\s*(.*?)\s*\)", re.ASCII)
+_POWER_PATTERN: Final = re.compile(r"n\s*(?:\^|\*\*)\s*([0-9]+(?:\.[0-9]+)?)", re.ASCII)
+_SLOPE_PATTERN: Final = re.compile(r"([^/]*)/\s*(\w*)\s*")
+_NUMBER_PATTERN: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+# The exponent of each law that has a name; see `OrderBound`.
+_EXPONENTS_BY_NAME: Final[dict[str, float | None]] = {"1": None, "log n": 0.0, "sqrt n": 0.5, "sqrt(n)": 0.5, "n": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class OrderBound:
-    """The law that peaks may follow at most; an exponent of 0 is the logarithm, None is a constant."""
+    """The steepest law that peaks may follow.
+
+    Attributes:
+        exponent: The exponent of the law; 0 means logarithmic, None means constant.
+        text: The bound as written.
+    """
 
     exponent: float | None
     text: str
@@ -32,7 +39,7 @@ class OrderBound:
 
 @dataclass(frozen=True, slots=True)
 class SlopeBound:
-    """How much may be added per unit of the axis, in the unit of the resource."""
+    """The largest growth per unit of the axis, in the unit of the resource."""
 
     per: float
     text: str
@@ -52,7 +59,7 @@ class FormulaBound:
         return self.text
 
     def at(self, size: int) -> float:
-        """The bound at a size of 1 or more."""
+        """Return the bound at a size of at least 1."""
         return self.formula.at(size)
 
 
@@ -60,40 +67,40 @@ Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
 
 
 def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) -> Bound:
-    """Read what a budget over an axis allows.
+    """Parse the bound of a budget over an axis.
 
     Args:
         value: A text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number.
         axis: The name of the axis, which formulas and slopes may use.
-        unit: Of the resource; sizes with a unit are for bytes only.
-        lower: The bound is one from below, so it can be a formula only, and needs no sign.
+        unit: The unit of the resource; amounts with a unit are valid for bytes only.
+        lower: Whether it is a lower bound, which must be a formula and needs no sign.
 
     Raises:
-        BoundError: Anything else.
+        BoundError: The value is not a valid bound.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
         return FormulaBound(constant(value), str(value) if lower else f"<= {value}")
     if not isinstance(value, str):
-        raise BoundError(f"{shown(value)} is no bound: {_valid(axis, unit, lower=lower)}")
+        raise BoundError(f"{shown(value)} is no bound: {_describe_valid(axis, unit, lower=lower)}")
     if len(value) > LONGEST:
         raise BoundError(f"{shown(value)} has {len(value)} characters: a bound has at most {LONGEST}")
     text = value.strip()
     if not lower and text.startswith("O"):
-        law = _LAW.fullmatch(text)
+        law = _LAW_PATTERN.fullmatch(text)
         if law is not None:
-            return OrderBound(_exponent(law[1], text), value)
+            return OrderBound(_parse_exponent(law[1], text), value)
     if not lower and "/" in text.replace("//", "") and not text.startswith("<="):
-        return SlopeBound(_per(text, axis, unit), value)
+        return SlopeBound(_parse_slope(text, axis, unit), value)
     sign = ">=" if lower else "<="
     if text.startswith(sign):
         text = text[len(sign) :]
     elif not lower:
-        raise BoundError(f"{shown(value)} is no bound: {_valid(axis, unit, lower=lower)}")
+        raise BoundError(f"{shown(value)} is no bound: {_describe_valid(axis, unit, lower=lower)}")
     return FormulaBound(parse_formula(text, axis, unit, whole=value), value)
 
 
 def singular(axis: str) -> str:
-    """What one unit of an axis is called: ``shard`` for ``shards``."""
+    """Return the singular of the name of an axis: ``shard`` for ``shards``."""
     if axis.endswith("ies") and len(axis) > 4:
         return f"{axis[:-3]}y"
     if axis.endswith(("ches", "shes", "sses", "xes")):
@@ -101,27 +108,27 @@ def singular(axis: str) -> str:
     return axis[:-1] if axis.endswith("s") and not axis.endswith("ss") and len(axis) > 1 else axis
 
 
-def _exponent(inside: str, text: str) -> float | None:
+def _parse_exponent(inside: str, text: str) -> float | None:
     named = " ".join(inside.split())
-    if named in _NAMED_LAWS:
-        return _NAMED_LAWS[named]
-    power = _POWER.fullmatch(named)
-    if power is not None and 0 < float(power[1]) <= _STEEPEST:
+    if named in _EXPONENTS_BY_NAME:
+        return _EXPONENTS_BY_NAME[named]
+    power = _POWER_PATTERN.fullmatch(named)
+    if power is not None and 0 < float(power[1]) <= _MAX_EXPONENT:
         return float(power[1])
     valid = "O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
     raise BoundError(f"{shown(text)} is none of the laws that are told apart: write {valid}")
 
 
-def _per(text: str, axis: str, unit: Unit) -> float:
+def _parse_slope(text: str, axis: str, unit: Unit) -> float:
     form = f"{'3' if unit == 'count' else '1.2 MiB'}/{singular(axis)}"
-    match = _SLOPE.fullmatch(text)
+    match = _SLOPE_PATTERN.fullmatch(text)
     if match is None:
         raise BoundError(f"{shown(text)} is no slope: write an amount per unit of the axis, such as {form!r}")
     if match[2] not in (axis, singular(axis)):
         raise BoundError(f"{shown(text)} is per {match[2]!r}, and the axis is {axis!r}: write {form!r}")
     amount = match[1].strip()
     try:
-        if _NUMBER.fullmatch(amount):
+        if _NUMBER_PATTERN.fullmatch(amount):
             return parse_rate(float(amount) if "." in amount else int(amount), unit)
         return parse_rate(amount, unit)
     except AmountError:
@@ -129,7 +136,7 @@ def _per(text: str, axis: str, unit: Unit) -> float:
         raise BoundError(f"{shown(text)} has {amount!r} where a {what} belongs: write {form!r}") from None
 
 
-def _valid(axis: str, unit: Unit, *, lower: bool) -> str:
+def _describe_valid(axis: str, unit: Unit, *, lower: bool) -> str:
     amount = "3" if unit == "count" else "512 MiB"
     if lower:
         return f"write a formula such as '{amount} - ({axis} - 1)'"

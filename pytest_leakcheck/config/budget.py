@@ -1,4 +1,4 @@
-"""What a marker allows, as a value: one `Budget` per resource."""
+"""Parse the budgets of marks and arguments: one `Budget` per resource."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from pytest_leakcheck.model.units import AmountError, format_amount, format_rate
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
 
-_UNCLOSED: Final = ("fail", "warn", "allow")
+_UNCLOSED_CHOICES: Final = ("fail", "warn", "allow")
 KEYWORDS: Final = ("per_iteration", "peak", "over", "unclosed", "reason")
 
 Level = int | str | None
 
 
 class BudgetError(ValueError):
-    """A budget that cannot be read; the message says what was seen and what is valid, not where it was written."""
+    """An invalid budget.
+
+    The message gives the value and the valid forms, but not where the budget was written.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +29,16 @@ class Budget:
 
     Attributes:
         resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        level: How far the resource may stand above the start (the end of warm-up) once an iteration has ended and
-            settled, in its unit; None bounds growth only.
-        per_iteration: Sustained growth that is tolerated, in its unit per iteration.
-        over: The level is to hold over a run of so many iterations: growth is extrapolated and judged by the level.
-        unclosed: What becomes of things that only the cyclic garbage collector gave back.
-        reason: Why the budget is what it is; printed with the verdict.
-        explicit: A marker or argument of the user names this resource (else it is judged by default).
-        peak: How far it may stand above the start at its highest while the test runs once, in its unit; None for any.
+        level: The allowed settled level above the start level (at the end of warm-up), in the unit of the resource; None
+            bounds growth only.
+        per_iteration: The tolerated sustained growth per iteration, in the unit of the resource.
+        over: The number of iterations for which the level must hold: growth is extrapolated to it and compared with the
+            level. None disables this.
+        unclosed: The effect of resources that only the cyclic garbage collector releases: ``fail`` the test, ``warn`` with
+            a verdict that never fails it, or ``allow``.
+        reason: The reason for the budget, printed with the verdict.
+        explicit: Whether a mark or argument names this resource; else it is judged by default.
+        peak: The allowed peak above the start level while the test runs once, in the unit of the resource; None allows any.
     """
 
     resource: str
@@ -60,10 +65,10 @@ class Budget:
 
 
 def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Budget:
-    """Read the arguments of ``<resource>_budget(level, *, per_iteration=, peak=, over=, unclosed=, reason=)``.
+    """Parse the arguments of ``<resource>_budget(level, *, per_iteration=, peak=, over=, unclosed=, reason=)``.
 
     Raises:
-        BudgetError: A wrong number of arguments, an unknown keyword, or a value that cannot be read.
+        BudgetError: The number of arguments, a keyword or a value is invalid.
     """
     unit = find_resource(resource).unit
     if len(args) > 1:
@@ -76,7 +81,7 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, obje
         per_iteration = parse_rate(kwargs.get("per_iteration", 0), unit)
     except AmountError as error:
         raise BudgetError(f"per_iteration: {error}") from None
-    peak = _peak(resource, kwargs.get("peak"))
+    peak = _parse_peak(resource, kwargs.get("peak"))
     over = kwargs.get("over")
     if over is not None and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
         raise BudgetError(f"over={over!r} is not a number of iterations: write over=10_000")
@@ -85,15 +90,15 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, obje
             f"over={over} needs a level to hold over that run: write {resource}_budget(LEVEL, over={over})"
         )
     unclosed = kwargs.get("unclosed", "fail")
-    if unclosed not in _UNCLOSED:
-        raise BudgetError(f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED))}")
+    if unclosed not in _UNCLOSED_CHOICES:
+        raise BudgetError(f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED_CHOICES))}")
     reason = kwargs.get("reason", "")
     if not isinstance(reason, str):
         raise BudgetError(f"reason={reason!r} is not a text")
     return Budget(resource, level, per_iteration, over, unclosed, reason, peak=peak)
 
 
-def _peak(resource: str, value: object) -> int | None:
+def _parse_peak(resource: str, value: object) -> int | None:
     if value is None:
         return None
     if not find_resource(resource).peak:
@@ -105,10 +110,10 @@ def _peak(resource: str, value: object) -> int | None:
 
 
 def parse_level(resource: str, value: object) -> int:
-    """Read a level alone, as in ``steps(fd=0, heap="1 MiB")``.
+    """Parse a single level, such as those in ``steps(fd=0, heap="1 MiB")``.
 
     Raises:
-        BudgetError: The value is no amount of this resource.
+        BudgetError: The value is not a valid amount of this resource.
     """
     try:
         return parse_amount(value, find_resource(resource).unit)
@@ -117,10 +122,12 @@ def parse_level(resource: str, value: object) -> int:
 
 
 def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
-    """Budgets from ``fd=0, heap="1 MiB"``; from nothing, growth of all that is judged by default.
+    """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``.
+
+    Without levels, return growth budgets for all resources that are judged by default.
 
     Raises:
-        BudgetError: An unknown resource or a level that cannot be read.
+        BudgetError: A resource is unknown, or a level is invalid.
     """
     if not levels:
         return tuple(Budget(name, explicit=False) for name, resource in RESOURCES.items() if resource.default)

@@ -1,7 +1,7 @@
-"""Read ceilings: limits far below those of the machine, so that what a leak comes to after hours comes in seconds.
+"""Parse ceilings: limits far below those of the machine, so that a leak fails in seconds instead of hours.
 
-Descriptors are limited by RLIMIT_NOFILE, memory by RLIMIT_AS (a request fails, and the test sees why) or by a cgroup (the
-kernel kills, as it does in a container), a device by its allocator.
+RLIMIT_NOFILE limits descriptors. RLIMIT_AS or a cgroup limits memory: with RLIMIT_AS an allocation fails with an error in
+the test, with a cgroup the kernel kills the process, as in a container. The allocator of a device limits its memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Means: TypeAlias = Literal["rlimit", "cgroup"]
 
 LIMITED: Final = tuple(sorted(name for name, resource in RESOURCES.items() if resource.ceiling))
 MEANS: Final = ("rlimit", "cgroup")
-_EXAMPLE: Final = 'fd=256, rss="1 GiB", vram="2 GiB"'
-# A limit on descriptors below this leaves no room for pytest itself.
-_LEAST_FDS: Final = 32
+_EXAMPLE_LIMITS: Final = 'fd=256, rss="1 GiB", vram="2 GiB"'
+# The smallest limit on descriptors that leaves enough for pytest itself.
+_MIN_DESCRIPTORS: Final = 32
 
 
 class CeilingError(ValueError):
-    """Ceilings that cannot be read; the message says what was seen and what is valid."""
+    """Invalid ceilings; the message gives the value and the valid forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Ceiling:
     """The limits that one test runs under.
 
     Attributes:
-        sizes: By resource, in its unit: one of `LIMITED`.
-        means: How memory is limited.
+        sizes: The limit of each resource in its unit; the keys are from `LIMITED`.
+        means: The mechanism that limits memory.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -43,10 +43,10 @@ class Ceiling:
 
 
 def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) -> Ceiling:
-    """Read ``fd=256, rss="1 GiB", by="cgroup"``.
+    """Parse the arguments of the mark ``leakcheck_ceiling``, such as ``fd=256, rss="1 GiB", by="cgroup"``.
 
     Raises:
-        CeilingError: An unknown resource, an amount that is none, or nothing at all.
+        CeilingError: A resource, an amount or ``by`` is invalid, no resource is given, or an argument is positional.
     """
     if positional:
         raise CeilingError("takes keywords only")
@@ -56,28 +56,28 @@ def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) ->
     if unknown:
         raise CeilingError(f"{unknown[0]}={sizes[unknown[0]]!r}: only {', '.join(LIMITED)} can be limited")
     if not sizes:
-        raise CeilingError(f"names no resource: write {_EXAMPLE}")
+        raise CeilingError(f"names no resource: write {_EXAMPLE_LIMITS}")
     read: dict[str, int] = {}
     for name, value in sizes.items():
         try:
             read[name] = parse_amount(value, find_resource(name).unit)
         except AmountError as error:
             raise CeilingError(f"{name}: {error}") from None
-        if find_resource(name).exhausts == "descriptors" and read[name] < _LEAST_FDS:
-            raise CeilingError(f"{name}={value!r} leaves no room for pytest itself: at least {_LEAST_FDS}")
+        if find_resource(name).exhausts == "descriptors" and read[name] < _MIN_DESCRIPTORS:
+            raise CeilingError(f"{name}={value!r} leaves no room for pytest itself: at least {_MIN_DESCRIPTORS}")
     return Ceiling(read, "cgroup" if by == "cgroup" else "rlimit")
 
 
 def read_option(text: str) -> Ceiling:
-    """The same from a command line: ``fd=256,rss=1GiB``; empty for none.
+    """Parse the option ``--leakcheck-ceiling``, such as ``fd=256,rss=1GiB``; an empty text sets no ceiling.
 
     Raises:
-        CeilingError: As `read_ceiling`.
+        CeilingError: As for `read_ceiling`.
     """
     given: dict[str, object] = {}
     for part in filter(None, map(str.strip, text.split(","))):
-        name, is_there, value = part.partition("=")
-        if not is_there:
+        name, equals_sign, value = part.partition("=")
+        if not equals_sign:
             raise CeilingError(f"{part!r} is no limit: write fd=256,rss=1GiB")
         given[name.strip()] = int(value) if value.strip().isdecimal() else value.strip()
     return read_ceiling(**given) if given else Ceiling()

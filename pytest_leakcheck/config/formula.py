@@ -1,7 +1,7 @@
 """Parse a formula of a budget over an axis, such as ``max(64, world_size)`` or ``1.5 MiB * shards + 64 MiB``.
 
-Sizes with a unit become plain numbers, Python's own parser reads the rest, and every node must be on a short list:
-numbers, the name of the axis, ``+ - * //``, ``max()`` and ``min()``. The text is never evaluated as Python.
+Amounts with a unit are replaced by plain numbers, and Python's own parser parses the result. Only numbers, the name of the
+axis, ``+ - * //``, ``max()`` and ``min()`` are allowed. The text is never evaluated as Python.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Final
 
 from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
 
+# The maximum length of a bound, in characters.
 LONGEST: Final = 200
-# Sixteen numbers of less than 2**63 multiply to less than the largest float.
+# The product of 16 numbers below 2**63 is below the largest float.
 _MAX_OPERANDS: Final = 16
-# A number with what is directly behind it, unless it is part of a name.
-_AMOUNT: Final = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)[ \t]*([^\W\d_]\w*)?", re.ASCII)
+# A number with the word that follows it, unless the number is part of a name.
+_AMOUNT_PATTERN: Final = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)[ \t]*([^\W\d_]\w*)?", re.ASCII)
 _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -30,7 +31,7 @@ _FUNCTIONS: Final[dict[str, Callable[[Iterable[float]], float]]] = {"max": max, 
 
 
 class BoundError(ValueError):
-    """A bound that cannot be read; the message says what was seen, what is wrong with it, and what is valid."""
+    """An invalid bound; the message gives the value, what is wrong with it, and the valid forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Formula:
     """A parsed formula.
 
     Attributes:
-        text: The formula with every size as a number of bytes; two formulas with the same text are equal.
+        text: The formula with all amounts as plain numbers; two formulas with the same text are equal.
     """
 
     text: str
@@ -50,7 +51,7 @@ class Formula:
         return isinstance(self._tree, ast.Constant)
 
     def at(self, size: int) -> float:
-        """Return its value at a size of 1 or more."""
+        """Return the value at a size of at least 1."""
         return _evaluate(self._tree, size)
 
 
@@ -58,13 +59,13 @@ def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
     """Parse a formula.
 
     Args:
-        text: The formula alone.
-        axis: The only name that it may use.
-        unit: Unit of the resource; sizes with a unit are for bytes only.
-        whole: The bound as it was written, for messages.
+        text: The formula, without a comparison sign.
+        axis: The name of the axis, the only name allowed.
+        unit: The unit of the resource; amounts with a unit are valid for bytes only.
+        whole: The bound as written, for messages.
 
     Raises:
-        BoundError: It has something that is not on the list, is too long, or may divide by 0.
+        BoundError: The formula contains something that is not allowed, is too long, or may divide by 0.
     """
 
     def error(wrong: str) -> BoundError:
@@ -75,13 +76,13 @@ def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
         if match[2] and unit == "count":
             raise error(f"has {match[0]!r}, and this resource is counted, in plain numbers")
         try:
-            # Without a unit a number of bytes may have a fraction too: 1.5 times the axis.
+            # A number without a unit may be a factor, so it may have a fraction even for bytes: 1.5 * axis.
             value = float(match[1]) if "." in match[1] else int(match[1])
             return repr(parse_rate(match[0] if match[2] else value, unit))
         except ValueError as wrong:
             raise error(f"has a number that cannot be read ({wrong})") from None
 
-    numbers = _AMOUNT.sub(number, text.strip())
+    numbers = _AMOUNT_PATTERN.sub(number, text.strip())
     try:
         tree = ast.parse(numbers, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -96,13 +97,13 @@ def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
 
 
 def constant(value: int) -> Formula:
-    """Return the formula of a plain number."""
+    """Return the formula that consists of a number."""
     return Formula(str(value), ast.Constant(value))
 
 
 def shown(value: object) -> str:
-    """Return a value as a message quotes it, at a bounded length."""
-    # A text is shown whole where it may be; what else was given may be of any size, or have no `repr`.
+    """Return a value as quoted in messages, with a bounded length."""
+    # Other values may be of any size, or have a failing `repr`, so only their type is given.
     if isinstance(value, str):
         return repr(value) if len(value) <= LONGEST else repr(value[:30] + "...")
     if isinstance(value, int | float):
@@ -111,10 +112,10 @@ def shown(value: object) -> str:
 
 
 def _count_operands(node: ast.expr, axis: str) -> int:
-    """Count the numbers and names.
+    """Count the numbers and names of a formula.
 
     Raises:
-        ValueError: A node is not on the list, or may be a division by 0.
+        ValueError: A node is not allowed, or may be a division by 0.
     """
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and value <= LARGEST:
@@ -133,7 +134,7 @@ def _count_operands(node: ast.expr, axis: str) -> int:
 
 
 def _is_positive(node: ast.expr) -> bool:
-    """Return whether it is surely above 0 at every size of 1 or more."""
+    """Return whether an expression is certainly above 0 at every size of at least 1."""
     match node:
         case ast.Constant(value=int() | float() as value):
             return value > 0

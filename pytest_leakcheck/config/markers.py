@@ -1,4 +1,7 @@
-"""Marks in, budgets and effort out, or an error that names the mark and the valid form. Knows nothing of pytest's nodes."""
+"""Parse the marks of a test to budgets and effort, without using the nodes of pytest.
+
+Errors name the mark and its valid form.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,22 @@ from pytest_leakcheck.config.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 
-# The mark of a test that is run over an axis; `config.scaling_marker` reads it.
+# The mark of a test that is run over an axis; `config.scaling_marker` parses it.
 SCALING: Final = "scaling_budget"
-# That of one which runs under limits.
+# The mark of a test that runs under limits.
 CEILING: Final = "leakcheck_ceiling"
-_BUDGET: Final = "_budget"
-_EXAMPLES: Final = {"count": "0", "bytes": '"1 MiB"'}
-_NUMBERS: Final = ("iterations", "warmup", "max_time")
-_EFFORT: Final = (*_NUMBERS, "isolate", "resources")
+_BUDGET_SUFFIX: Final = "_budget"
+_EXAMPLE_LEVELS: Final = {"count": "0", "bytes": '"1 MiB"'}
+_NUMERIC_KEYWORDS: Final = ("iterations", "warmup", "max_time")
+_LEAKCHECK_KEYWORDS: Final = (*_NUMERIC_KEYWORDS, "isolate", "resources")
 
 
 class MarkError(ValueError):
-    """A mark that cannot be read: ``mark(arguments): what is wrong. Valid form.``"""
+    """An invalid mark; the message is ``mark(arguments): problem. Valid: form``."""
 
 
 class Mark(Protocol):
-    """What is read of a pytest mark."""
+    """The attributes used of a pytest mark."""
 
     @property
     def name(self) -> str: ...
@@ -38,38 +41,39 @@ class Mark(Protocol):
 
 
 def is_budget(mark: str) -> bool:
-    """Whether a mark of this name bounds a resource."""
-    return mark.endswith(_BUDGET) and mark.removesuffix(_BUDGET) in RESOURCES
+    """Return whether a mark of this name sets the budget of a resource."""
+    return mark.endswith(_BUDGET_SUFFIX) and mark.removesuffix(_BUDGET_SUFFIX) in RESOURCES
 
 
 def valid_form(mark: str) -> str:
-    """The signature of a budget mark, with an example level."""
-    example = _EXAMPLES[RESOURCES[mark.removesuffix(_BUDGET)].unit]
-    peak = f"peak={example}, " if RESOURCES[mark.removesuffix(_BUDGET)].peak else ""
+    """Return the signature of a budget mark, with an example level."""
+    example = _EXAMPLE_LEVELS[RESOURCES[mark.removesuffix(_BUDGET_SUFFIX)].unit]
+    peak = f"peak={example}, " if RESOURCES[mark.removesuffix(_BUDGET_SUFFIX)].peak else ""
     return f"{mark}({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason='')"
 
 
 def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
-    """The plan of one test.
+    """Return the plan of one test.
 
     Args:
         test: The node id.
-        marks: The test's marks, closest first; the closest of a name wins.
-        settings: Gives the effort where no mark does; the command line beats the mark.
-        loops: It takes the fixture, and may judge loops of its own; a ceiling alone does not repeat it then.
+        marks: The marks of the test, closest first; of several marks with the same name, the first is used.
+        settings: The effort without a mark. A value from the command line overrides the mark.
+        loops: Whether the test uses the fixture ``leakcheck`` and may judge its own loops. A mark ``leakcheck_ceiling``
+            alone does not repeat such a test.
 
     Returns:
-        The plan, or None when no mark asks for one.
+        The plan, or None if no mark requires one.
 
     Raises:
-        MarkError: A mark cannot be read.
+        MarkError: A mark is invalid.
     """
     budgets: dict[str, Budget] = {}
     leakcheck: Mark | None = None
     marks = tuple(marks)
     for mark in marks:
         if is_budget(mark.name) and mark.name not in budgets:
-            budgets[mark.name] = _budget(mark)
+            budgets[mark.name] = _parse_budget_mark(mark)
         elif mark.name == "leakcheck" and leakcheck is None:
             leakcheck = mark
     ceiling = ceiling_of(marks, settings)
@@ -79,15 +83,15 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
     effort = effort_of(settings)
     everything: tuple[str, ...] | None = None
     if leakcheck is not None:
-        effort, everything = _leakcheck(leakcheck, settings)
+        effort, everything = _parse_leakcheck_mark(leakcheck, settings)
     return plan_test(test, tuple(budgets.values()), effort, everything, ceiling)
 
 
 def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
-    """The limits of a test: those of the command line, or of the closest mark, or of the configuration.
+    """Return the limits of a test: from the command line, else from the closest mark, else from the configuration.
 
     Raises:
-        MarkError: The mark cannot be read.
+        MarkError: The mark is invalid.
     """
     mark = next((one for one in marks if one.name == CEILING), None)
     given = read_option(settings.ceiling)
@@ -102,13 +106,13 @@ def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
 
 
 def effort_of(settings: Settings) -> Effort:
-    """The effort where no mark says otherwise."""
+    """Return the effort of a test without a ``leakcheck`` mark."""
     return Effort(settings.iterations, settings.warmup, settings.max_time, settings.run, settings.isolate)
 
 
-def _budget(mark: Mark) -> Budget:
+def _parse_budget_mark(mark: Mark) -> Budget:
     try:
-        return parse_budget(mark.name.removesuffix(_BUDGET), mark.args, dict(mark.kwargs))
+        return parse_budget(mark.name.removesuffix(_BUDGET_SUFFIX), mark.args, dict(mark.kwargs))
     except BudgetError as error:
         unknown = next((name for name in mark.kwargs if name not in KEYWORDS), "")
         raise MarkError(
@@ -116,25 +120,27 @@ def _budget(mark: Mark) -> Budget:
         ) from None
 
 
-def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
+def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
     def fail(what: str) -> MarkError:
-        return MarkError(f"{spelled(mark)}: {what} Valid: leakcheck({', '.join(f'{name}=' for name in _EFFORT)})")
+        return MarkError(
+            f"{spelled(mark)}: {what} Valid: leakcheck({', '.join(f'{name}=' for name in _LEAKCHECK_KEYWORDS)})"
+        )
 
     if mark.args:
         raise fail("takes keywords only.")
-    unknown = [name for name in mark.kwargs if name not in _EFFORT]
+    unknown = [name for name in mark.kwargs if name not in _LEAKCHECK_KEYWORDS]
     if unknown:
-        raise fail(f"has no keyword {unknown[0]!r}.{did_you_mean(unknown[0], _EFFORT)}")
+        raise fail(f"has no keyword {unknown[0]!r}.{did_you_mean(unknown[0], _LEAKCHECK_KEYWORDS)}")
     resources = mark.kwargs.get("resources", ())
     if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
         raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
-    given = {name: mark.kwargs[name] for name in (*_NUMBERS, "isolate") if name in mark.kwargs}
-    # The command line beats the mark.
+    given = {name: mark.kwargs[name] for name in (*_NUMERIC_KEYWORDS, "isolate") if name in mark.kwargs}
+    # The command line overrides the mark.
     effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
     if given.get("iterations") == 0:
         raise fail("iterations=0 is not a number of iterations of at least 1.")
     try:
-        # Checked also where the command line has its way: a mark is wrong in any case.
+        # An invalid mark is an error even if the command line overrides its values.
         Effort(**{"iterations": 1, **given})
         return replace(effort_of(settings), **effort), tuple(resources)
     except EffortError as error:
@@ -142,8 +148,8 @@ def _leakcheck(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A sentence with the known word that is nearest, or nothing."""
-    # Imported here: only a wrong mark needs it, and plain runs must stay light.
+    """Return a sentence that suggests the closest known word, or an empty string."""
+    # Imported here, since only an invalid mark needs it and ordinary runs must stay fast.
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(known), 1) if word else []
@@ -151,6 +157,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def spelled(mark: Mark) -> str:
-    """A mark as it was written."""
+    """Return a mark as source text."""
     words = [*map(repr, mark.args), *(f"{key}={value!r}" for key, value in mark.kwargs.items())]
     return f"{mark.name}({', '.join(words)})".replace("'", '"')

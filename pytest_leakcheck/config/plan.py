@@ -1,4 +1,4 @@
-"""What to measure of one test, and how hard to try."""
+"""Define the plan of one test: its budgets, its effort and its ceiling."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.ceiling import Ceiling
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
-# A look of `growth.looks`. A leak of memory is called at the look past the horizon of 200; what is still undecided there
-# is given the time to stand still again (a cache of 256 entries, for half of all iterations).
+# The maximum number of judged iterations if the user sets none; one of the values that `growth.looks` yields. A memory leak
+# is reported at the first of these values after the horizon of 200 iterations. A series that is undecided there has until
+# this maximum to become constant: a cache of 256 entries is then constant for half of all iterations.
 ADAPTIVE: Final = 562
 
 
-# Columns are allocated for all of them beforehand, 8 bytes each: this is 10 MB.
+# The maximum number of iterations. Columns are allocated in advance with 8 bytes per iteration, about 10 MB in all.
 MOST_ITERATIONS: Final = 100_000
 
 
 class EffortError(ValueError):
-    """An effort out of range; the message says which, and the range."""
+    """An effort value out of range; the message gives its name and the range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard to try.
+    """The iterations and the time spent on one test.
 
     Attributes:
-        iterations: Judged iterations; 0 stops as soon as the verdict is known, at most `ADAPTIVE`.
-        warmup: Iterations before the start.
-        max_time: Seconds for all iterations of one test; an iteration that has begun is not cut short.
-        run_length: Iterations of the run that the test stands for, to say what growth comes to.
-        isolate: Run the test alone in a process of its own.
+        iterations: The number of judged iterations; 0 stops as soon as the verdict is known, after at most `ADAPTIVE`.
+        warmup: The number of iterations before the start level is read.
+        max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
+        run_length: The number of iterations of the real run that the test represents, to judge the effect of growth.
+        isolate: Whether to run the test alone in a separate process.
 
     Raises:
-        EffortError: A number is out of range.
+        EffortError: A value is out of range or of the wrong type.
     """
 
     iterations: int = 0
@@ -58,13 +59,21 @@ class Effort:
 
     @property
     def most(self) -> int:
-        """The largest number of judged iterations."""
+        """The maximum number of judged iterations."""
         return self.iterations or ADAPTIVE
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One test: what it is held to, the effort, what the report should say of the process that it runs in, and its limits."""
+    """The plan of one test.
+
+    Attributes:
+        test: The node id.
+        budgets: The budgets in the order of judgement.
+        effort: The iterations and the time.
+        process: A description of the process that runs the test, for the report.
+        ceiling: The limits that the test runs under.
+    """
 
     test: str
     budgets: tuple[Budget, ...]
@@ -80,18 +89,18 @@ def plan_test(
     everything: tuple[str, ...] | None,
     ceiling: Ceiling | None = None,
 ) -> Plan:
-    """Join explicit budgets with the defaults.
+    """Combine explicit budgets with the defaults.
 
     Args:
         test: The node id.
-        budgets: What the closest markers say, at most one per resource.
-        effort: Settings, refined by the marker.
-        everything: None judges the budgets alone; a tuple adds growth budgets for these resources, and an empty one
-            for all that are judged by default.
-        ceiling: Limits that the test runs under, in a process of its own; what is limited is judged.
+        budgets: The budgets of the closest marks, at most one per resource.
+        effort: The effort from the settings and the mark.
+        everything: None judges only the budgets; a tuple adds growth budgets for these resources, an empty tuple for all
+            resources that are judged by default.
+        ceiling: The limits that the test runs under, in a separate process. The limited resources are judged as well.
 
     Returns:
-        The plan, budgets in the order of judgement: the first red ends the repetition.
+        The plan, with the budgets in the order of judgement: the first red verdict ends the repetition.
     """
     by_resource = {budget.resource: budget for budget in budgets}
     if everything is not None:
@@ -101,7 +110,7 @@ def plan_test(
         effort = replace(effort, isolate=True)
         for name in ceiling.sizes:
             by_resource.setdefault(name, Budget(name))
-    # Children first: their descriptors and threads count too, and would otherwise be blamed in their place.
+    # Child processes first: their descriptors and threads count too, and would otherwise be reported as the leak.
     order = (CHILDREN, *RESOURCES)
     judged = tuple(by_resource.pop(name) for name in order if name in by_resource)
     return Plan(test, judged, effort, ceiling=ceiling or Ceiling())

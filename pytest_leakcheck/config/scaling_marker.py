@@ -1,4 +1,4 @@
-"""The mark ``scaling_budget`` in, a `Sweep` out: an axis, its sizes, and what each resource's peak is held to over them."""
+"""Parse the mark ``scaling_budget`` to a `Sweep`: an axis, its sizes and the bounds on the peak of each resource."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resou
 from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
 
 VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
-_FIGURES: Final = ("total", "per_rank", "at_least")
-_FIXTURE: Final = "leakcheck"
+_FIGURE_NAMES: Final = ("total", "per_rank", "at_least")
+_FIXTURE_NAME: Final = "leakcheck"
 
+# The fewest sizes to which a law can be fitted.
 FEWEST_SIZES: Final = 3
-_RATIO_SLACK: Final = 0.1
-_LEAST_RATIO: Final = 1.5
-# Whole numbers up to here are exact as floats.
-_LARGEST_SIZE: Final = 2**53
-_EXAMPLE: Final = "write sizes such as [8, 16, 32, 64]"
+# The largest relative deviation of a ratio of successive sizes from the mean ratio.
+_RATIO_TOLERANCE: Final = 0.1
+# The smallest valid mean ratio of successive sizes.
+_MIN_RATIO: Final = 1.5
+# Whole numbers up to this are exact as floats.
+_MAX_SIZE: Final = 2**53
+_EXAMPLE_ADVICE: Final = "write sizes such as [8, 16, 32, 64]"
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What one figure of one resource is held to.
+    """The bound on one figure of one resource.
 
     Attributes:
         resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        figure: Over the ranks of a world: the sum, the highest one, or the sum that must be reached.
+        figure: The bounded figure: the sum over the ranks (``total``), the highest rank (``per_rank``), or the sum with a
+            lower bound (``at_least``).
         bound: The law, slope or formula.
     """
 
@@ -40,20 +44,20 @@ class Aim:
     bound: Bound
 
     def __str__(self) -> str:
-        # The sum needs no word: without ranks there is nothing else.
+        # The sum needs no name, since it is the only figure without ranks.
         return str(self.bound) if self.figure == "total" else f"{self.figure.replace('_', ' ')} {self.bound}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One scaled test.
+    """One test that is run over an axis.
 
     Attributes:
-        axis: The argument that takes the size.
-        sizes: Ascending, geometric.
-        aims: At least one.
-        engine: What starts a world of that many ranks; empty where the test does, or needs none.
-        reason: Why the budget is what it is.
+        axis: The argument of the test that takes the size.
+        sizes: The sizes, in ascending order and geometric.
+        aims: The bounds, at least one.
+        engine: The engine that starts a world with as many ranks as the size; empty if the test starts it or needs none.
+        reason: The reason for the budget.
     """
 
     axis: str
@@ -68,25 +72,25 @@ class Sweep:
 
 
 def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
-    """Read the closest ``scaling_budget`` of a test.
+    """Parse the closest ``scaling_budget`` mark of a test.
 
     Args:
-        marks: The test's marks, closest first.
-        arguments: What the test takes.
+        marks: The marks of the test, closest first.
+        arguments: The names of the arguments of the test.
 
     Raises:
-        MarkError: It cannot be read, or stands beside a mark that repeats the test.
+        MarkError: The mark is invalid, or the test also has a mark that repeats it.
     """
     marks = tuple(marks)
     mark = next(one for one in marks if one.name == SCALING)
     repeating = next((one.name for one in marks if one.name == "leakcheck" or is_budget(one.name)), "")
     try:
-        return _sweep(mark, arguments, repeating)
+        return _parse_sweep(mark, arguments, repeating)
     except (AxisError, BoundError) as error:
         raise MarkError(f"{spelled(mark)}: {error}. Valid: {VALID}") from None
 
 
-def _sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Sweep:
+def _parse_sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Sweep:
     if repeating:
         raise AxisError(f"stands beside {repeating}, which repeats one size: make it two tests")
     if len(mark.args) != 2:
@@ -105,14 +109,16 @@ def _sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Sweep:
         raise BoundError(f"reason={reason!r} is not a text")
     if not options:
         raise BoundError("names no resource")
-    gauges = _FIXTURE in arguments
-    aims = [aim for name, value in options.items() for aim in _aims(name, value, axis, engine or "", gauges=gauges)]
+    gauges = _FIXTURE_NAME in arguments
+    aims = [
+        aim for name, value in options.items() for aim in _parse_aims(name, value, axis, engine or "", gauges=gauges)
+    ]
     return Sweep(axis, sizes, tuple(aims), cast("Engine", engine or ""), reason)
 
 
-def _aims(name: str, value: Any, axis: str, engine: str, *, gauges: bool) -> list[Aim]:
+def _parse_aims(name: str, value: Any, axis: str, engine: str, *, gauges: bool) -> list[Aim]:
     try:
-        resource = _resource(name, gauges=gauges)
+        resource = _find_measurable(name, gauges=gauges)
         figures: Mapping[str, Any] = value if isinstance(value, dict) else {"total": value}
         _check_figures(resource, figures, engine)
         unit = find_resource(resource).unit
@@ -125,16 +131,16 @@ def _aims(name: str, value: Any, axis: str, engine: str, *, gauges: bool) -> lis
 
 
 def _check_figures(resource: str, figures: Mapping[str, Any], engine: str) -> None:
-    unknown = [figure for figure in figures if figure not in _FIGURES]
+    unknown = [figure for figure in figures if figure not in _FIGURE_NAMES]
     if unknown or not figures:
-        raise BoundError(f"{[*figures]!r} is not a choice of {', '.join(map(repr, _FIGURES))}")
+        raise BoundError(f"{[*figures]!r} is not a choice of {', '.join(map(repr, _FIGURE_NAMES))}")
     if "per_rank" in figures and not engine:
         raise BoundError("'per_rank' needs ranks: name an engine")
     if "per_rank" in figures and engine == "thread" and not find_resource(resource).of_test:
         raise BoundError("'per_rank': threads share their process's memory and descriptors: hold the total to a bound")
 
 
-def _resource(name: str, *, gauges: bool) -> str:
+def _find_measurable(name: str, *, gauges: bool) -> str:
     measurable = [resource.name for resource in RESOURCES.values() if resource.peak]
     if name in measurable:
         return name
@@ -148,39 +154,43 @@ def _resource(name: str, *, gauges: bool) -> str:
 
 
 class AxisError(ValueError):
-    """Sizes that no law can be fitted to; the message says what was seen and what is valid."""
+    """An invalid axis or engine; the message gives the value and the valid forms."""
 
 
 def check_axis(sizes: object) -> tuple[int, ...]:
-    """Read the sizes of an axis: at least 3 whole numbers that rise by one factor, of 1.5 or more, give or take 10 %.
+    """Check the sizes of an axis: at least 3 whole numbers that rise by a constant factor.
+
+    The factor is at least 1.5, and each ratio may deviate from it by 10 %.
 
     Raises:
-        AxisError: Anything else.
+        AxisError: The sizes are invalid.
     """
     if not isinstance(sizes, list | tuple):
-        raise AxisError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE}")
+        raise AxisError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE_ADVICE}")
     for size in sizes:
         if not isinstance(size, int) or isinstance(size, bool):
-            raise AxisError(f"a size is of type {type(size).__name__}, not a whole number: {_EXAMPLE}")
-        if not 1 <= size <= _LARGEST_SIZE:
+            raise AxisError(f"a size is of type {type(size).__name__}, not a whole number: {_EXAMPLE_ADVICE}")
+        if not 1 <= size <= _MAX_SIZE:
             seen = "is below 1" if size < 1 else "is above 2**53"
-            raise AxisError(f"a size {seen}: {_EXAMPLE}")
+            raise AxisError(f"a size {seen}: {_EXAMPLE_ADVICE}")
     shown = list(sizes) if len(sizes) <= 12 else f"[{', '.join(map(str, sizes[:12]))}, ...]"
     if len(sizes) < FEWEST_SIZES:
-        raise AxisError(f"{shown} has {len(sizes)} of the 3 or more sizes that a law takes: {_EXAMPLE}")
+        raise AxisError(f"{shown} has {len(sizes)} of the 3 or more sizes that a law takes: {_EXAMPLE_ADVICE}")
     for before, after in pairwise(sizes):
         if after <= before:
             wrong = f"has {after} twice" if after == before else f"falls from {before} to {after}"
-            raise AxisError(f"{shown} {wrong}: {_EXAMPLE}")
+            raise AxisError(f"{shown} {wrong}: {_EXAMPLE_ADVICE}")
     ratio = mean_ratio(sizes)
-    if any(abs(after / before / ratio - 1) > _RATIO_SLACK for before, after in pairwise(sizes)):
+    if any(abs(after / before / ratio - 1) > _RATIO_TOLERANCE for before, after in pairwise(sizes)):
         ratios = ", ".join(f"{after / before:.3g}" for before, after in pairwise(sizes[:12]))
-        raise AxisError(f"{shown} rises by the factors {ratios}, not by one: {_EXAMPLE}")
-    if ratio < _LEAST_RATIO:
-        raise AxisError(f"{shown} rises by a factor of {ratio:.3g} only, at least {_LEAST_RATIO} is needed: {_EXAMPLE}")
+        raise AxisError(f"{shown} rises by the factors {ratios}, not by one: {_EXAMPLE_ADVICE}")
+    if ratio < _MIN_RATIO:
+        raise AxisError(
+            f"{shown} rises by a factor of {ratio:.3g} only, at least {_MIN_RATIO} is needed: {_EXAMPLE_ADVICE}"
+        )
     return tuple(sizes)
 
 
 def mean_ratio(sizes: Sequence[int]) -> float:
-    """The factor from one size to the next, on the whole."""
+    """Return the geometric mean of the ratios of successive sizes."""
     return float((sizes[-1] / sizes[0]) ** (1 / (len(sizes) - 1)))

@@ -1,1 +1,4 @@
-"""Values that every room passes on, with a JSON form: resources, recordings, verdicts, findings, culprits. Imports no other room."""
+"""Value types shared by all packages of the plugin, with their JSON form.
+
+They describe resources, recordings, verdicts, findings and culprits. This package imports no other package of the plugin.
+"""

@@ -1,4 +1,7 @@
-"""The cause of a growth, as values: where it is made (`Site`, `Where`), what is held (`Held`), who holds it (`Owner`)."""
+"""Describe the cause of a growth, as values.
+
+`Where` and `Site` say where the retained resource is created, `Held` what survives, `Owner` what references it.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,20 @@ TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The answers for one resource; what could not be answered has a reason in `unresolved`.
+    """The known cause of the growth of one resource.
 
     Attributes:
-        resource: What grows.
-        where: Where it is made; None where that is not resolved.
-        kept: The line that puts it into its owner, where that is another one.
-        owner: Who holds it.
-        cycle: The types of a cycle that only the collector frees, in its order.
-        unresolved: Why, for ``site`` and ``owner``.
-        hint: Advice, where it has a known shape.
-        iterations: How many were run to find this out.
-        source: The text of the site's line.
-        native: The functions of C that allocated it, innermost first, where they were asked for.
-        ran_out: The line that failed when there was no more of it, in this process or in a worker of it.
+        resource: The resource that grows.
+        where: Where it is created; None if unresolved.
+        kept: The line that stores it in its owner, if that differs from the line that creates it.
+        owner: The owner that retains it; None if unresolved.
+        cycle: The type names of a reference cycle that only the garbage collector frees, in the order of the cycle.
+        unresolved: The reason why ``site`` or ``owner``, used as keys, could not be resolved.
+        hint: Advice, if the cause matches a known pattern; else empty.
+        iterations: The number of iterations run to find the cause.
+        source: The source text of the line of the site.
+        native: The C functions that allocated it, innermost first; empty unless native stacks were traced.
+        ran_out: The line that failed when the resource ran out, in this process or in one of its worker processes.
     """
 
     resource: str
@@ -43,54 +46,55 @@ class Culprit:
 
     @property
     def site(self) -> Site | None:
-        """The line to change: that which makes it, or if that is not resolved, that which keeps it, or that failed."""
+        """The line to change: the first known of the creating, the storing and the failing line."""
         return self.where.site if self.where else self.kept or self.ran_out
 
     @property
     def frames(self) -> tuple[Site, ...]:
-        """All that is under suspicion: the call path, the line that keeps it, and that which failed."""
+        """All suspect lines: the call path, the line that stores it and the line that failed."""
         others = (one for one in (self.kept, self.ran_out) if one is not None)
         return (*(self.where.path if self.where else ()), *others)
 
 
 def fingerprint(test: str, resource: str, outcome: str, culprit: Culprit | None) -> str:
-    """A name for the finding that is equal wherever the cause is: six hex digits, the resource, and where it is made.
+    """Return an identifier of the cause: six hex digits, the resource and where it is created.
 
-    It knows the suspect frames alone: by the file's name, the function, what is called and the text of the line. So it
-    stays the same on another machine, in another folder, and when lines above are added; and tests that fail for one
-    cause share it. Where no cause is known it is that of the test.
+    The digits are a hash of the resource, the outcome, and the file name, function, called function and source text of the
+    suspect lines. So the identifier is the same on another machine, in another folder and after lines are added above,
+    and tests that fail for the same cause share it. If the creating line is unknown, the hash uses the name of the owner,
+    or else the test.
 
     Args:
         test: The node id.
-        resource: What grows.
-        outcome: Of the verdict.
-        culprit: What is known of the cause.
+        resource: The resource that grows.
+        outcome: The outcome of the verdict.
+        culprit: The known cause, if any.
     """
     if culprit is None or culprit.where is None:
         owner = culprit.owner.name if culprit is not None and culprit.owner else ""
-        return f"{_digest(owner or test, resource, outcome)}-{resource}"
+        return f"{_hash_parts(owner or test, resource, outcome)}-{resource}"
     site, made_in = culprit.where.site, culprit.where.made_in
-    frames = (_frame(site), culprit.source, _frame(made_in))
+    frames = (_frame_key(site), culprit.source, _frame_key(made_in))
     name = (made_in.call or site.call or site.function).removesuffix("()").rpartition(".")[2].strip("<>")
-    return f"{_digest(*frames, resource, outcome)}-{resource}-{PurePath(site.file).stem}-{name}".rstrip("-")
+    return f"{_hash_parts(*frames, resource, outcome)}-{resource}-{PurePath(site.file).stem}-{name}".rstrip("-")
 
 
-def _frame(site: Site) -> str:
+def _frame_key(site: Site) -> str:
     return f"{PurePath(site.file).name}:{site.function}:{site.call}"
 
 
-def _digest(*parts: str) -> str:
+def _hash_parts(*parts: str) -> str:
     return hashlib.sha256("|".join(parts).encode(errors="backslashreplace")).hexdigest()[:6]
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where something is made.
+    """The place where a retained resource is created.
 
     Attributes:
-        path: The call path from the test's own outermost frame, innermost last.
-        site: The innermost line of it that is neither installed nor of the standard library: what can be changed. Where
-            all of it is installed, the innermost.
+        path: The call path from the outermost frame of the test to the creating frame, innermost last.
+        site: The line to change: the innermost one that belongs neither to an installed package nor to the standard
+            library, or the innermost of all if there is none.
         phase: The phase of the test; empty outside of pytest.
         fixture: The fixture whose code runs; empty in the test itself.
     """
@@ -102,18 +106,18 @@ class Where:
 
     @property
     def made_in(self) -> Site:
-        """The innermost line of all."""
+        """The innermost line of the call path."""
         return self.path[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """So many survivors of one kind.
+    """Survivors of one kind.
 
     Attributes:
-        what: What they are, without what differs from one to the next.
-        count: How many.
-        note: What else is known of them: how old the oldest is, how much they hold; empty if nothing is.
+        what: A description common to all of them, such as a file name pattern or a type.
+        count: The number of survivors.
+        note: A further detail, such as the age of the oldest or their total size; may be empty.
     """
 
     what: str
@@ -126,9 +130,9 @@ class Step:
     """One reference of a path.
 
     Attributes:
-        holder: What refers, as ``module case``, ``Trainer``, ``list of 20``.
-        via: By what, as ``_KEPT``, ``.history``, ``['uploads']``, ``closure cell 'items'``.
-        suspect: Whether this is the reference that retains.
+        holder: The referrer, such as ``module case``, ``Trainer`` or ``list of 20``.
+        via: The name of the reference, such as ``_KEPT``, ``.history``, ``['uploads']`` or ``closure cell 'items'``.
+        suspect: Whether this reference retains the resource.
     """
 
     holder: str
@@ -138,14 +142,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What keeps the things that are retained.
+    """The object that retains the resource.
 
     Attributes:
-        name: Short, and to be searched for in the source: ``case._KEPT``.
-        root: Where the path begins; empty where the owner is known, but not what holds it.
-        steps: The path, with the suspect reference marked.
-        holds: What the owner holds of it, as ``20 × bytes, 3,033 B each``.
-        gained: Entries per iteration; of a single value, bytes or characters.
+        name: A short name to search the source for, such as ``case._KEPT``.
+        root: A description of the object at which the reference path begins.
+        steps: The reference path, with the suspect reference marked.
+        holds: The retained contents, such as ``20 × bytes, 3,033 B each``.
+        gained: Entries added per iteration, or bytes or characters for a single growing value; 0 if unknown.
     """
 
     name: str
@@ -160,10 +164,10 @@ class Site:
     """One line of a call path.
 
     Attributes:
-        file: As the code object has it, mostly an absolute path.
-        line: From 1.
-        function: The function that the line is in; with its class from Python 3.11 on.
-        call: What is called in that line, as ``name()``; empty where the line itself does it.
+        file: The file name of the code object, usually an absolute path.
+        line: The line number, from 1.
+        function: The function that contains the line; qualified with its class from Python 3.11 on.
+        call: The function called in that line, as ``name()``; empty if the line itself creates the resource.
     """
 
     file: str
@@ -173,6 +177,9 @@ class Site:
 
 
 def touches(path: Sequence[Site], packages: Sequence[str]) -> bool:
-    """Whether a frame is of one of these packages: a folder or a module of that name is in its path."""
+    """Return whether any frame of a call path belongs to one of the packages.
+
+    A frame belongs to a package if its file path contains a folder or module of that name.
+    """
     wanted = set(packages)
     return any(not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem)) for site in path)

@@ -1,4 +1,4 @@
-"""Encode values as plain JSON types and decode them again; an error names the path of what is wrong."""
+"""Encode values as plain JSON types and decode them again; errors name the path of the invalid part."""
 
 from __future__ import annotations
 
@@ -11,86 +11,102 @@ from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-_NOTHING: Any = type("_Nothing", (), {"__repr__": lambda _self: "nothing"})()
+# Stands for a missing key; its `repr` appears in the error message.
+_MISSING: Any = type("_Nothing", (), {"__repr__": lambda _self: "nothing"})()
 
 
 class DecodeError(ValueError):
-    """A JSON value of another type than expected: where it is, what is valid there, and what was seen."""
+    """An unexpected JSON value; the message gives its path, expected and actual value."""
 
 
 def encode(value: Any) -> Any:
-    """Convert dataclasses to dicts, in the order of their fields; one with a ``SCHEMA`` says it first."""
+    """Convert dataclasses to dicts in the order of their fields, and tuples to lists.
+
+    The dict of a dataclass with a ``SCHEMA`` attribute starts with the key ``schema``.
+    """
     if is_dataclass(value):
         schema = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
-        return schema | {_key(one): encode(getattr(value, one.name)) for one in fields(value)}
+        return schema | {_json_key(one): encode(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
         return {key: encode(one) for key, one in value.items()}
     return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def decode(kind: type[T], data: object, path: str = "") -> T:
-    """Convert what `encode` gave to a value of this type again, after any trip through a JSON encoder.
+    """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type.
 
     Args:
-        kind: A dataclass, or what its fields may be annotated with: scalars, literals, mappings, tuples, and None.
-        data: The value.
-        path: Where it stands in the whole, for errors.
+        kind: A dataclass or any type allowed in its annotations: scalars, literals, mappings, tuples and optionals.
+        data: The encoded value.
+        path: The path of the value within the whole document, for error messages.
 
     Raises:
-        DecodeError: A part is missing, of another type, or of another schema.
+        DecodeError: A part is missing, has another type, or was written with another schema.
     """
     decoded: T = _decode(kind, data, path)
     return decoded
 
 
 def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return per kind of type
-    shape, of, plain = _shape(kind)
+    shape, args, scalars = _classify(kind)
     if shape is object:
-        return _decode_object(kind, _expect(dict, data, path, "object"), path)
+        return _decode_object(kind, _check_type(dict, data, path, "object"), path)
     if shape is NoneType:
-        return None if data is None else _decode(of[0], data, path)
+        return None if data is None else _decode(args[0], data, path)
     if shape is Literal:
-        return data if data in of else _expect((), data, path, " or ".join(map(repr, of)))
+        return data if data in args else _check_type((), data, path, " or ".join(map(repr, args)))
     if shape is dict:
-        _expect(dict, data, path, "object")
-        if of[0] is str and set(map(type, data.values())) <= plain:
+        _check_type(dict, data, path, "object")
+        if args[0] is str and set(map(type, data.values())) <= scalars:
             return dict(data)
-        return {_decode_key(of[0], key, path): _decode(of[1], one, _join(path, key)) for key, one in data.items()}
+        return {
+            _decode_key(args[0], key, path): _decode(args[1], one, _join_path(path, key)) for key, one in data.items()
+        }
     if shape is None:
-        return _expect((int, float) if kind is float else kind, data, path, kind.__name__)
-    length = None if of[-1] is ... else len(of)
+        return _check_type((int, float) if kind is float else kind, data, path, kind.__name__)
+    length = None if args[-1] is ... else len(args)
     if not isinstance(data, (list, tuple)) or (length is not None and len(data) != length):
-        _expect((), data, path, "list" if length is None else f"list of {length}")
-    if set(map(type, data)) <= plain:
-        # A series has hundreds of readings.
+        _check_type((), data, path, "list" if length is None else f"list of {length}")
+    if set(map(type, data)) <= scalars:
+        # A fast path, since a series has hundreds of readings.
         return shape(data) if shape is tuple else shape(*data)
-    parts = zip(repeat(of[0], len(data)) if length is None else of, data, strict=True)
+    parts = zip(repeat(args[0], len(data)) if length is None else args, data, strict=True)
     found = [_decode(one, part, f"{path}[{at}]") for at, (one, part) in enumerate(parts)]
     return tuple(found) if shape is tuple else shape(*found)
 
 
 @cache
-def _shape(kind: Any) -> tuple[Any, tuple[Any, ...], frozenset[Any]]:
-    """What a type is (a dataclass, an optional, a literal, a mapping, a tuple, a scalar), of what, and of which scalar alone."""
-    origin, of = get_origin(kind), get_args(kind)
+def _classify(kind: Any) -> tuple[Any, tuple[Any, ...], frozenset[Any]]:
+    """Classify an annotation.
+
+    Returns:
+        The shape: `object` for a dataclass, `NoneType` for an optional, `Literal`, `dict`, `tuple`, a named tuple class,
+        or None for a scalar.
+        The types of the parts, or the values of a literal.
+        A set with the scalar type that all parts share, or an empty set: such parts need no decoding.
+    """
+    origin, args = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return object, (), frozenset()
-    if NoneType in of:
-        return NoneType, tuple(one for one in of if one is not NoneType), frozenset()
+    if NoneType in args:
+        return NoneType, tuple(one for one in args if one is not NoneType), frozenset()
     if hasattr(kind, "_fields"):
-        # A named tuple is a list in JSON.
-        origin, of = kind, tuple(_types(kind).values())
+        # JSON encodes a named tuple as a list.
+        origin, args = kind, tuple(_resolve_hints(kind).values())
     shape = dict if origin is Mapping else origin
-    parts = frozenset(of[1:] if shape is dict else of) - {...}
-    return shape, of, parts if len(parts) == 1 and parts <= {int, float, str} else frozenset()
+    parts = frozenset(args[1:] if shape is dict else args) - {...}
+    return shape, args, parts if len(parts) == 1 and parts <= {int, float, str} else frozenset()
 
 
 def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
     schema = getattr(kind, "SCHEMA", None)
     if schema is not None and data.get("schema") != schema:
         seen = data.get("schema")
-        raise DecodeError(f"{_join(path, 'schema')} {seen!r} is not {schema}: written by another version")
-    parts = {name: _decode(of, data.get(key, _NOTHING), _join(path, key)) for name, (key, of) in _parts(kind).items()}
+        raise DecodeError(f"{_join_path(path, 'schema')} {seen!r} is not {schema}: written by another version")
+    parts = {
+        name: _decode(of, data.get(key, _MISSING), _join_path(path, key))
+        for name, (key, of) in _fields_of(kind).items()
+    }
     return kind(**parts)
 
 
@@ -101,28 +117,28 @@ def _decode_key(kind: Any, key: str, path: str) -> Any:
         raise DecodeError(f"{path}: expected keys of {kind.__name__}, got {key!r}") from None
 
 
-def _expect(kinds: Any, data: Any, path: str, name: str) -> Any:
-    # A bool is an int to Python.
+def _check_type(kinds: Any, data: Any, path: str, name: str) -> Any:
+    # `bool` is a subclass of `int`, but must not pass as a number.
     if isinstance(data, kinds) and (kinds is bool or not isinstance(data, bool)):
         return data
     raise DecodeError(f"{path or 'value'}: expected {name}, got {reprlib.repr(data)}")
 
 
-def _key(one: Field[Any]) -> str:
-    """The key of a field in JSON: its name, where it does not say another."""
+def _json_key(one: Field[Any]) -> str:
+    """Return the JSON key of a field: its ``key`` metadata, or else its name."""
     return str(one.metadata.get("key", one.name))
 
 
-def _join(path: str, name: str) -> str:
+def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
 @cache
-def _types(kind: type) -> dict[str, Any]:
+def _resolve_hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
 @cache
-def _parts(kind: Any) -> dict[str, tuple[str, Any]]:
-    """By the name of a field: its key and its type."""
-    return {one.name: (_key(one), _types(kind)[one.name]) for one in fields(kind)}
+def _fields_of(kind: Any) -> dict[str, tuple[str, Any]]:
+    """Map the name of each field to its JSON key and type."""
+    return {one.name: (_json_key(one), _resolve_hints(kind)[one.name]) for one in fields(kind)}

@@ -1,4 +1,4 @@
-"""The memory of one device at one moment."""
+"""Describe the memory of one device at one moment."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One device at one moment, in bytes.
+    """The memory of one device at one moment, in bytes.
 
     Attributes:
-        device: Its name.
-        allocated: Given out to live tensors.
-        reserved: Taken from the driver, given out or not; None where the allocator does not tell.
-        driver: What the driver counts; None where it was not asked.
+        device: The name of the device.
+        allocated: Memory allocated to live tensors.
+        reserved: Memory that the allocator obtained from the driver, in use or not; None if it does not report this.
+        driver: Memory in use as reported by the driver; None if it was not queried.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""The verdict on a whole test: the value that every report renders."""
+"""Describe the verdict on a whole test: the value that every report renders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ Colour: TypeAlias = Literal["green", "yellow", "red"]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A counter that moved and was not judged."""
+    """A counter that rose but was not judged.
+
+    Attributes:
+        resource: The name of the resource.
+        slope: Growth per iteration, in the unit of the resource.
+        level: The last reading above the start level, in the unit of the resource.
+    """
 
     resource: str
     slope: float
@@ -29,19 +35,20 @@ class Finding:
 
     Attributes:
         test: The node id.
-        colour: ``red`` fails the test; ``yellow`` is shown and passes; ``green``.
-        verdict: The worst of all.
-        verdicts: All of them, in the order of judgement.
-        colours: What each verdict comes to, in the same order.
-        budgets: What was allowed, as text, by resource.
-        seen: Counters that rose and were not judged.
+        colour: ``red`` fails the test; ``yellow`` is reported, but passes; ``green`` passes.
+        verdict: The worst verdict.
+        verdicts: All verdicts, in the order of judgement.
+        colours: The colour of each verdict, in the same order.
+        budgets: The allowed amounts as text, by resource.
+        seen: Counters that rose but were not judged.
         held: Survivors by resource.
         recording: The readings.
-        reasons: The reasons that budgets give, by resource.
-        culprit: What is known of the cause of the worst verdict.
-        third_party: Why a red is none of those who are to blame (``--leakcheck-blame``); empty where that was not asked.
-        scaled: What it came to at each size, where it was run over an axis.
-        laws: The law that each verdict is about, in the order of the verdicts; None for one about something else.
+        reasons: The reasons given in the budgets, by resource.
+        culprit: The known cause of the worst verdict.
+        third_party: Why the packages of ``--leakcheck-blame`` did not cause a failing verdict, which is then yellow; else
+            empty.
+        scaled: The peaks at each size, if the test was run over an axis.
+        laws: The scaling law of each verdict, in the same order; None for a verdict that is not about a law.
     """
 
     test: str
@@ -61,23 +68,26 @@ class Finding:
 
     @property
     def law(self) -> Law | None:
-        """That of the worst verdict."""
+        """The scaling law of the worst verdict."""
         return self.laws[self.verdicts.index(self.verdict)] if self.laws else None
 
     @property
     def fingerprint(self) -> str:
-        """Equal for the same cause in any test on any machine (`culprit.fingerprint`)."""
+        """An identifier of the cause, equal in all tests and on all machines (`culprit.fingerprint`)."""
         return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
 
     @property
     def missing(self) -> str:
-        """Which budgets of the user's could not be judged here, and why; a test must not pass on them."""
+        """The explicit budgets that could not be judged here, with reasons; may be empty.
+
+        A test with such budgets must not pass.
+        """
         return "; ".join(
             f"{one.resource}: {one.reason}" for one in self.verdicts if one.outcome == "unavailable" and one.explicit
         )
 
     def ended_by(self, reason: str) -> Finding:
-        """The same with what the process came to afterwards, which was on its way to that."""
+        """Return a copy whose worst verdict also says how the process ended afterwards."""
         worst = self.verdict.adding(f"then {reason}")
         verdicts = tuple(worst if verdict == self.verdict else verdict for verdict in self.verdicts)
         return replace(self, verdict=worst, verdicts=verdicts)

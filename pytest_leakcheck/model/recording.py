@@ -1,6 +1,6 @@
-"""What was read, as values with a JSON form: a `Series` per counter, a `Recording` per test.
+"""Describe readings as values with a JSON form: a `Series` per counter, a `Recording` per test.
 
-A recording made in another process (an xdist worker, a fresh child) is judged and rendered like one made here.
+A recording made in another process (an xdist worker, a fresh child process) is judged and rendered like a local one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Series:
     """The readings of one counter.
 
     Attributes:
-        resource: A key of `resources.RESOURCES`, or ``gauge:<name>`` for a counter of the user's own.
+        resource: A key of `resources.RESOURCES`, or ``gauge:<name>`` for a user-defined counter.
         readings: x[0] ... x[n]: the counter at the end of warm-up and after each of n iterations, in its unit.
-        released: For each of the n iterations, how much of it only the cyclic garbage collector gave back; empty
-            where that is not followed.
-        kind: How the readings came about.
+        released: For each of the n iterations, the amount that only the cyclic garbage collector released; empty if this
+            is not tracked.
+        kind: How the readings were obtained.
     """
 
     resource: str
@@ -39,13 +39,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What ended with ``leakcheck.checkpoint(label)``.
+    """A part of a test that ended with ``leakcheck.checkpoint(label)``.
 
     Attributes:
-        label: As it was given.
-        amounts: By resource, in its unit. In a repeated test, what the phase added in the last iteration; where a test
-            ran once for its peaks, how far it stood above the start at its highest, of several with one label the most.
-        count: How many there were in one run.
+        label: The label passed to ``checkpoint``.
+        amounts: By resource, in its unit. In a repeated test: the amount that the phase added in the last iteration. In a
+            test run once for its peaks: the peak of the phase above the start, the highest of all phases with this label.
+        count: The number of phases with this label, if the test ran once for its peaks; else 1.
     """
 
     label: str
@@ -55,20 +55,21 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """All series of one test, with what is needed to judge and to compare them later.
+    """All series of one test, with the data needed to judge and compare them later.
 
     Attributes:
         test: The node id, or the name given to `measure`.
         series: One per counter, all of the same length.
-        warmup: Iterations that ran before x[0].
-        seconds: Wall time of warm-up and iterations, probes included.
-        collector: Whether the program's cyclic collector was on when the last reading was taken.
-        stopped: Why the repetition ended; ``lost`` where the process that it ran in did.
-        limits: For some resources, where this process would die: RLIMIT_NOFILE, memory of machine or cgroup, in bytes.
-        unavailable: Why an instrument is absent, by resource.
+        warmup: The number of iterations before x[0].
+        seconds: Wall time of warm-up and iterations, including the probes.
+        collector: Whether the cyclic garbage collector of the program was on at the last reading.
+        stopped: Why the repetition ended; ``lost`` if its process died.
+        limits: By resource, the value at which the process fails: RLIMIT_NOFILE, or the memory of the machine or cgroup in
+            bytes. Resources without a known limit are missing.
+        unavailable: By resource, the reason why there is no instrument for it.
         environment: Versions and machine, for the report.
-        peaks: How far each counter stood above the start at its highest while the test ran once, in its unit.
-        phases: The same for its parts, in the order in which they first ended.
+        peaks: The peak of each counter above the start while the test ran once, in its unit.
+        phases: The amounts of the phases of the test, in the order in which their labels first ended.
     """
 
     SCHEMA: ClassVar[int] = 1
@@ -86,10 +87,10 @@ class Recording:
     phases: tuple[Phase, ...] = ()
 
     def kind(self, resource: str) -> Kind:
-        """How the readings of a resource came about."""
+        """Return how the readings of a resource were obtained."""
         found = self.find(resource)
         return found.kind if found is not None else "measured"
 
     def find(self, resource: str) -> Series | None:
-        """The series of a resource, or None where it was not read."""
+        """Return the series of a resource, or None if it was not read."""
         return next((series for series in self.series if series.resource == resource), None)

@@ -1,4 +1,4 @@
-"""The resources that can be bounded: one row each, with what a budget and a report need to know of it."""
+"""Define the table of resources that a budget can bound, one row each."""
 
 from __future__ import annotations
 
@@ -8,53 +8,58 @@ from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.units import Unit
 
-# How a reading came about: by an instrument, summed up from what was asked for, of a model, or of work that was not done.
+# How a reading was obtained: measured by an instrument, summed up from the requests of the program, taken from a model of
+# a device, or predicted for work that was not done.
 Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
-# Kinds of handles. The entries of a folder are segments or files; the others are attributes of `identity.Identities`.
+# Kinds of handles. Entries of a watched folder are segments or files; the others are attributes of `live_handles.Identities`.
 Handles: TypeAlias = Literal["", "fds", "threads", "children", "tasks", "segments", "files", "mappings"]
-# What a unit of the resource is, for the search for its owner.
+# What one unit of the resource is; the search for the owner depends on it.
 MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "anything"]
+# What the system runs out of when a resource grows.
 Exhausts: TypeAlias = Literal["", "descriptors", "threads", "memory", "device"]
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A counter that a test may be held to.
+    """A counter that a budget can bound.
 
     Attributes:
-        name: The word used alike in markers (``<name>_budget``), code, JSON, report and docs.
+        name: The name used in markers (``<name>_budget``), code, JSON, reports and docs.
         unit: ``"count"`` or ``"bytes"``.
-        plural: What the report calls several of it.
-        scarce: An exact counter of things that run out (descriptors, threads, processes). It has no noise, so it is
-            judged after few iterations; the others are judged on a horizon, since caches fill (see `judge.growth`).
-        tolerance: Growth per iteration that is never called a leak, in the unit of the resource: what the counter
-            itself wanders by on clean code.
-        resolution: Levels closer than this cannot be told apart, in the unit of the resource.
-        grain: The least that it can grow by, in the unit of the resource.
-        slack: A level that is exceeded by no more than this is not held against a test: what the interpreter and the
-            allocator make for themselves, once in a while.
-        default: Judged when a test carries ``leakcheck`` and names no resources.
-        scope: What the counter covers: this process, its whole tree, or the machine (a folder that others use too).
-        peak: It can be read at each call, so that a peak inside a test is seen.
-        made_of: What one of it is: a handle, an object, a block, a byte of memory, or anything.
-        handles: Which kind of handles it counts, or has behind its bytes; empty where they cannot be told apart.
-        verb: How one of it comes to be.
-        exhausts: What the system runs out of as it grows; empty for nothing that it reports.
-        ceiling: A ceiling can be set for it (``leakcheck_ceiling``).
-        in_python: Python's allocators may have handed it out, so allocations of Python are traced.
-        buffers_only: Memory of the buffers of arrays and tensors alone; no Python object is part of it.
-        counts_small: Memory that includes the small blocks of Python's own allocator.
-        thread_caches: The blocks that the C library keeps for each thread count as in use.
-        exact_counter: The resource that tells exactly whether memory of the process grows; empty where this one does.
-        ends_by_itself: One of it may end a little later without anybody's doing, so it is waited for.
-        of_test: Given by the test itself (`leakcheck.gauge`): read only while its body runs, and each rank has its own.
-        of_block: Held to 0 by ``leakcheck.budget()`` without levels.
-        witness: Read in every repetition, judged or not, for a line beside a red ("seen, not judged").
-        in_phases: It can be read at any moment, so each phase of an iteration shows what it adds.
-        paced: Too expensive to be read in every row (`runner.pacing`); judged over many rows.
-        includes_harness: Exact enough to show the harness's own work, which is subtracted.
-        per_tracer: How much of it coverage.py keeps for each thread at most, in its unit.
-        per_waiting_thread: How much more of it a thread may hold while it waits than it did at the start, in its unit.
+        plural: The name of several units in reports.
+        scarce: The counter is exact, and the resource runs out (descriptors, threads, processes, device memory). Without
+            noise it is judged after few iterations; the others are judged over a horizon, since caches fill (see
+            `judge.judge_series`).
+        tolerance: Growth per iteration that is never called a leak, in the unit of the resource: the drift of the counter
+            on clean code.
+        resolution: Levels closer than this cannot be distinguished, in the unit of the resource.
+        grain: The smallest possible increase, in the unit of the resource.
+        slack: The amount by which a level may be exceeded without a verdict against the test, in the unit of the
+            resource: occasional allocations of the interpreter and the allocator themselves.
+        default: Judged if a test carries ``leakcheck`` and names no resources.
+        scope: What the counter covers: this process, its process tree, or the machine (a folder that other processes also
+            use).
+        peak: The counter can be read at each call, so that a peak within a test is measured.
+        made_of: What one unit is: a handle, an object, a block, a byte of memory, or anything.
+        handles: The kind of handles that it counts, or that its bytes belong to; empty if they cannot be distinguished.
+        verb: The past participle for the creation of one unit.
+        exhausts: What the system runs out of as the resource grows; empty if there is no error that reports it.
+        ceiling: The mark ``leakcheck_ceiling`` can limit it.
+        in_python: Python's allocators may have allocated it, so Python allocations are traced.
+        buffers_only: Only buffers of arrays and tensors count, no Python objects.
+        counts_small: The memory includes the small blocks of Python's own allocator.
+        thread_caches: Freed blocks that the C library keeps for each thread count as in use.
+        exact_counter: The resource that shows exactly whether the memory of the process grows; empty if this one does.
+        ends_by_itself: A unit may end by itself with a delay, so the harness waits for it.
+        of_test: Defined by the test (`leakcheck.gauge`): read only while its body runs, separately for each rank.
+        of_block: Bounded by 0 in ``leakcheck.budget()`` without levels.
+        witness: Read in every repetition, judged or not, to report it next to a failing verdict ("seen, not judged").
+        in_phases: It can be read at any moment, so the amount added by each phase of an iteration is reported.
+        paced: Too expensive to read after every iteration (`runner.pacing`), so judged over many iterations.
+        includes_harness: Exact enough to show the allocations of the harness, which are subtracted.
+        per_tracer: The most that coverage.py retains for each thread, in the unit of the resource.
+        per_waiting_thread: The most that a waiting thread may hold in addition to its holdings at the start, in the unit of
+            the resource.
     """
 
     name: str
@@ -90,7 +95,7 @@ class Resource:
 
     @property
     def of_tree(self) -> bool:
-        """Whether child processes have a part in it."""
+        """Whether child processes are counted."""
         return self.scope == "process tree"
 
     @property
@@ -100,25 +105,26 @@ class Resource:
 
     @property
     def in_python_bytes(self) -> bool:
-        """Whether it counts the bytes that Python's allocators may have handed out."""
+        """Whether it counts bytes that Python's allocators may have allocated."""
         return self.in_python and self.unit == "bytes"
 
 
-_handle: Final = partial(Resource, unit="count", scarce=True, made_of="handles")
-_of_tree: Final = partial(_handle, scope="process tree", of_block=True, in_phases=True)
-_of_folder: Final = partial(_handle, scope="machine", of_block=True, verb="made")
-_of_python: Final = partial(Resource, unit="count", exhausts="memory", in_python=True, includes_harness=True)
-_memory: Final = partial(Resource, unit="bytes", made_of="memory", exhausts="memory")
+_handle_resource: Final = partial(Resource, unit="count", scarce=True, made_of="handles")
+_tree_resource: Final = partial(_handle_resource, scope="process tree", of_block=True, in_phases=True)
+_folder_resource: Final = partial(_handle_resource, scope="machine", of_block=True, verb="made")
+_python_resource: Final = partial(Resource, unit="count", exhausts="memory", in_python=True, includes_harness=True)
+_memory_resource: Final = partial(Resource, unit="bytes", made_of="memory", exhausts="memory")
 
-# In the order in which they are shown and, but for children, judged: what is scarce kills a process first.
+# In display order, which is also the order of judgement except that child processes are judged first. Countable resources
+# lead, since a process dies of these first.
 RESOURCES: Final[dict[str, Resource]] = {
     resource.name: resource
     for resource in (
-        _of_tree("fd", plural="descriptors", handles="fds", verb="opened", exhausts="descriptors", ceiling=True),
-        _of_tree(
+        _tree_resource("fd", plural="descriptors", handles="fds", verb="opened", exhausts="descriptors", ceiling=True),
+        _tree_resource(
             "thread", plural="threads", handles="threads", verb="started", exhausts="threads", ends_by_itself=True
         ),
-        _of_tree(
+        _tree_resource(
             "process",
             plural="child processes",
             handles="children",
@@ -126,14 +132,16 @@ RESOURCES: Final[dict[str, Resource]] = {
             exhausts="threads",
             ends_by_itself=True,
         ),
-        _of_folder("shm", plural="shared-memory entries", handles="segments"),
-        _of_folder("disk", plural="temporary files", handles="files"),
-        _handle("task", plural="asyncio tasks", handles="tasks", verb="started", ends_by_itself=True, in_phases=True),
-        # glibc counts a block that is freed into a thread's cache as used until it is flushed: over 60 clean series of
-        # torch, pandas and PyAV loops, 16 bytes per iteration bounded that wandering with no false alarm.
-        # The interpreter itself makes a block of about a KiB once in a while (a function called for the 1,024th time).
-        # Of a tracer of coverage 7, 620 to 670 bytes were measured.
-        _memory(
+        _folder_resource("shm", plural="shared-memory entries", handles="segments"),
+        _folder_resource("disk", plural="temporary files", handles="files"),
+        _handle_resource(
+            "task", plural="asyncio tasks", handles="tasks", verb="started", ends_by_itself=True, in_phases=True
+        ),
+        # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is flushed; in 60 clean series
+        # of torch, pandas and PyAV loops, 16 bytes per iteration bounded this drift without a false alarm.
+        # Slack: the interpreter occasionally allocates a block of about 1 KiB (at the 1,024th call of a function).
+        # per_tracer: a tracer of coverage 7 was measured to retain 620 to 670 bytes.
+        _memory_resource(
             "heap",
             plural="bytes in use",
             tolerance=16.0,
@@ -147,9 +155,9 @@ RESOURCES: Final[dict[str, Resource]] = {
             paced=True,
             per_tracer=1024,
         ),
-        # A waiting thread holds its locals, and what it waits for: tqdm's monitor, which looks around every 10 seconds,
-        # holds 2 to 6 objects more afterwards.
-        _of_python(
+        # per_waiting_thread: a waiting thread holds its locals and the object that it waits for. The monitor thread of tqdm,
+        # which wakes up every 10 seconds, holds 2 to 6 more objects afterwards.
+        _python_resource(
             "object",
             plural="gc objects",
             peak=False,
@@ -158,13 +166,13 @@ RESOURCES: Final[dict[str, Resource]] = {
             per_tracer=8,
             per_waiting_thread=8,
         ),
-        # pandas and pyarrow creep by 0.15 to 0.25 blocks per iteration, small caches by less.
-        _of_python(
+        # Tolerance: pandas and pyarrow grow by 0.15 to 0.25 blocks per iteration, small caches by less.
+        _python_resource(
             "block", plural="Python blocks", tolerance=0.5, slack=64, made_of="blocks", paced=True, per_tracer=16
         ),
-        _memory("arrow", plural="bytes in Arrow's pool", grain=64, buffers_only=True, in_phases=True),
-        # What live tensors occupy. Exact, and the scarcest of all memory; allocators give it out by 512 bytes.
-        _memory(
+        _memory_resource("arrow", plural="bytes in Arrow's pool", grain=64, buffers_only=True, in_phases=True),
+        # Memory of live tensors: exact, and the first memory to run out. Allocators round up to multiples of 512 bytes.
+        _memory_resource(
             "vram",
             plural="bytes on the device",
             scarce=True,
@@ -174,8 +182,8 @@ RESOURCES: Final[dict[str, Resource]] = {
             buffers_only=True,
             in_phases=True,
         ),
-        # A mapping is a page at least; allocators map and unmap by the megabyte.
-        _memory(
+        # A mapping is at least one page; allocators map and unmap about a megabyte at a time, hence the resolution.
+        _memory_resource(
             "mmap",
             plural="mapped bytes",
             tolerance=2048.0,
@@ -186,9 +194,9 @@ RESOURCES: Final[dict[str, Resource]] = {
             in_phases=True,
             paced=True,
         ),
-        # Pages are returned when the allocator likes. Kernels before 6.17 also count them in batches of up to 64 pages
-        # per CPU, hence the resolution; 1 KiB per iteration is a quarter page.
-        _memory(
+        # The allocator decides when to return pages. Kernels before 6.17 also count pages in batches of up to 64 per CPU,
+        # hence the resolution. The tolerance of 1 KiB per iteration is a quarter of a page.
+        _memory_resource(
             "rss",
             plural="resident bytes",
             tolerance=1024.0,
@@ -203,25 +211,25 @@ RESOURCES: Final[dict[str, Resource]] = {
         ),
     )
 }
-# The one whose own counter is the number of child processes: they are judged before what they hold.
+# The resource that counts child processes. It is judged before the descriptors and threads of these processes.
 CHILDREN: Final = "process"
-# The one whose peak is the kernel's own mark, and includes what children are seen to have from outside.
+# The resource whose peak uses the kernel's high-water mark and includes child processes, observed from their supervisor.
 RESIDENT: Final = "rss"
 
-# A counter of the user's own: exact, and of things that should not pile up.
-_GAUGE: Final = Resource("gauge", "count", "units", scarce=True, of_test=True)
+# A user-defined counter. It is exact, and its units are expected not to accumulate.
+_GAUGE_RESOURCE: Final = Resource("gauge", "count", "units", scarce=True, of_test=True)
 GAUGE_PREFIX: Final = "gauge:"
 
 
 def find_resource(name: str) -> Resource:
-    """The row of a resource, or the one that serves every ``gauge:<name>``.
+    """Return the row of a resource; all names ``gauge:<name>`` share one row.
 
     Raises:
-        KeyError: No such resource.
+        KeyError: There is no such resource.
     """
-    return _GAUGE if name.startswith(GAUGE_PREFIX) else RESOURCES[name]
+    return _GAUGE_RESOURCE if name.startswith(GAUGE_PREFIX) else RESOURCES[name]
 
 
 def exhausting(what: Exhausts) -> tuple[str, ...]:
-    """List the resources that grow towards the same end."""
+    """List the resources whose growth exhausts the given system resource."""
     return tuple(name for name, resource in RESOURCES.items() if what and resource.exhausts == what)

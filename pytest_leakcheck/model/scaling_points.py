@@ -1,4 +1,7 @@
-"""What a test came to at each size of an axis: a `Point` per size, measured in processes of its own, with a JSON form."""
+"""Describe the peaks of a test at each size of an axis, as values with a JSON form.
+
+Each size is measured in separate processes and yields one `Point`.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,26 @@ from pytest_leakcheck.model.resources import RESIDENT, Kind
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 
-# Of a gauge that the test has never called, nothing else is known.
+# The reason for a missing peak where nothing else is known: the test never called the gauge.
 NOT_READ: Final = "it was not read"
-# In the environment of a recording whose peak of memory was read at that moment, and is not the kernel's coarser mark.
+# A key in the environment of a recording whose memory peak was read between two calls, not from the coarser
+# high-water mark of the kernel.
 EXACT: Final = "memory peak"
-# What a peak is made of is looked at a little below it, since it is never quite as high again.
-_NEAR: Final = 0.9
+# The share of a peak at which its composition is analyzed: a second run does not quite reach the same peak.
+_NEAR_PEAK_RATIO: Final = 0.9
 ENGINES: Final = ("thread", "process", "gloo")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """One size to be run.
+    """A request to run a test at one size.
 
     Attributes:
-        axis: The argument of the test that takes the size.
-        size: Its value.
-        resources: Whose peaks are wanted.
-        engine: What starts the world; empty where the test itself does.
-        naming: Bytes above the start at which to look what memory is made of; 0 takes the peak alone.
+        axis: The argument of the test that takes the size; empty if the test is not run over an axis.
+        size: The value of that argument.
+        resources: The resources whose peaks are measured.
+        engine: The engine that starts the world; empty if the test starts it or needs none.
+        naming: Memory above the start, in bytes, at which its composition is analyzed; 0 measures the peak only.
     """
 
     axis: str
@@ -40,12 +44,12 @@ class Sizing:
 
     @property
     def of_processes(self) -> bool:
-        """Whether each rank is a process of its own."""
+        """Whether each rank runs in a separate process."""
         return self.engine in ("process", "gloo")
 
     @property
     def ranks(self) -> int:
-        """How many processes there are."""
+        """The number of processes that run the test."""
         return self.size if self.of_processes else 1
 
 
@@ -54,10 +58,10 @@ class Point:
     """The peaks at one size.
 
     Attributes:
-        size: Of the axis.
-        recordings: One per rank; one in all where the test starts its own world or none.
-        children: Peak memory of child processes, in bytes, as it was seen from outside.
-        seconds: Wall time, with start-up.
+        size: The value of the axis; 0 if the test is not run over an axis.
+        recordings: One per rank process; a single one with the engine ``thread`` or none.
+        children: Peak memory of child processes, in bytes, as observed from the supervising process.
+        seconds: Wall time, including start-up.
     """
 
     size: int
@@ -66,9 +70,9 @@ class Point:
     seconds: float = 0.0
 
     def peak(self, resource: str, figure: Figure) -> int:
-        """How far it stood above the start at its highest: summed over the ranks, or of the highest one.
+        """Return the peak above the start: of the highest rank for ``per_rank``, else the sum over all ranks.
 
-        The ranks need not have been highest at the same moment, so a total is the most that it can have been.
+        The ranks may have peaked at different moments, so the sum is an upper bound.
         """
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
@@ -76,15 +80,18 @@ class Point:
 
     @property
     def near_peak(self) -> int:
-        """Bytes of memory at which to look what the highest rank's own peak is made of."""
-        return round(_NEAR * self.peak(RESIDENT, "per_rank"))
+        """The threshold at which to analyze the memory of the rank with the highest peak.
+
+        It is in bytes above the start, slightly below that peak.
+        """
+        return round(_NEAR_PEAK_RATIO * self.peak(RESIDENT, "per_rank"))
 
     def kind(self, resource: str) -> Kind:
-        """How its figures came about, in each rank alike."""
+        """Return how the readings of a resource were obtained, which is the same in all ranks."""
         return self.recordings[0].kind(resource)
 
     def why_not(self, resource: str) -> str:
-        """Why there is no peak of this resource; empty where there is one."""
+        """Return why a resource has no peak, or an empty string if it has one."""
         for recording in self.recordings:
             if not peaks_of(recording, resource):
                 return recording.unavailable.get(resource, NOT_READ)
@@ -92,7 +99,10 @@ class Point:
 
 
 def peaks_of(recording: Recording, resource: str) -> tuple[int, ...]:
-    """Of one process; a gauge that several of its threads have has several."""
+    """Return the peaks of a resource in one process.
+
+    There are several if the ranks are threads, each with its own gauge.
+    """
     return tuple(peak for name, peak in recording.peaks.items() if name.partition("@")[0] == resource)
 
 
@@ -101,9 +111,9 @@ class Scaled:
     """All points of one test.
 
     Attributes:
-        axis: What varies.
-        engine: What started the worlds.
-        points: By size, ascending.
+        axis: The argument of the test that takes the size.
+        engine: The engine that started the worlds; may be empty.
+        points: The points in ascending order of size.
     """
 
     axis: str
@@ -118,20 +128,26 @@ class Scaled:
         return tuple(point.peak(resource, figure) for point in self.points)
 
     def telling(self, quick: float) -> Point:
-        """Where to look what memory is made of: the first point at which most of it has come with the size.
+        """Return the point at which to analyze the composition of memory.
 
-        That is one whose peak is twice the least; a run that is looked into takes some four times as long, so no larger one
-        is wanted. Where there is none, it is the largest.
+        This is the first point whose peak is at least twice the peak at the smallest size, so that most of it comes from
+        the size; the analysis makes a run about four times as long, so a larger size is not used. If no point qualifies,
+        it is the last one considered.
 
         Args:
-            quick: Of the points that took no more seconds than this; if none did, it is the smallest.
+            quick: Only points that took at most this many seconds are considered; if there are none, the smallest size is
+                returned.
         """
         found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
         return next((point for point in found if point.peak(RESIDENT, "total") >= twice), found[-1])
 
     def is_exact(self, resource: str) -> bool:
-        """Whether the peaks are known to a page, at every size."""
+        """Return whether the peaks are exact at every size.
+
+        Only the peak of resident memory may be inexact: taken from the kernel's coarser high-water mark, or including
+        child processes.
+        """
         if resource != RESIDENT:
             return True
         read = (EXACT in recording.environment for point in self.points for recording in point.recordings)
@@ -140,17 +156,18 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """How the peak of one resource follows the size.
+    """The scaling law of the peak of one resource.
 
     Attributes:
         order: ``O(1)``, ``O(log n)``, ``O(n)``, or ``O(n^0.50)`` with the exponent.
-        exponent: Of the best fit; 0 is the logarithm, None is ``O(1)``.
-        exponents: The interval that holds the exponent in about 95 % of cases; None for ``O(1)``.
+        exponent: The exponent of the best fit; 0 means logarithmic, None means ``O(1)``.
+        exponents: The interval that contains the exponent in about 95 % of cases; None for ``O(1)``.
         slope: Growth per unit of the axis, in the unit of the resource.
-        slopes: The interval that holds the slope in at least 95 % of cases, where all peaks are equally uncertain.
-        growth: The peak at the largest size less that at the smallest.
-        resolution: Growth up to this is called constant: what was asked for, or the largest fall if that is more.
-        settles: For ``O(1)`` that grew at first: the size from which on it stands still.
+        slopes: The interval that contains the slope in at least 95 % of cases, if all peaks are equally uncertain.
+        growth: The difference between the peaks at the largest and the smallest size.
+        resolution: Growth up to this counts as constant: the requested resolution or the largest fall between sizes,
+            whichever is larger.
+        settles: For ``O(1)`` that grew at first: the size from which on the peak stays constant.
     """
 
     order: str

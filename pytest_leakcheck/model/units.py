@@ -1,4 +1,4 @@
-"""Text in, numbers out, and back: amounts of a resource as people write them ("64 MiB", 3)."""
+"""Parse and format amounts of a resource, such as "64 MiB" or 3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 Unit: TypeAlias = Literal["count", "bytes"]
 
-_FACTORS: Final = {
+_BYTES_PER_UNIT: Final = {
     "": 1,
     "b": 1,
     "kib": 1 << 10,
@@ -20,46 +20,46 @@ _FACTORS: Final = {
     "gb": 10**9,
     "tb": 10**12,
 }
-_AMOUNT: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
-# Longest first, so that a number is shown in the largest unit in which it is at least 1.
-_SHOWN: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-# Beyond this a budget is a slip of the pen (2**63 bytes is 8 EiB), and would not fit the readings' 64-bit arrays.
+_AMOUNT_PATTERN: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
+# The largest first, so that a number is displayed in the largest unit in which it is at least 1.
+_DISPLAY_UNITS: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+# A larger budget is a mistake (2**63 bytes are 8 EiB) and would not fit the 64-bit arrays of readings.
 LARGEST: Final = 2**63 - 1
 
 
 class AmountError(ValueError):
-    """An amount that cannot be read.
+    """An invalid amount.
 
-    The message says what was seen and what is valid; whoever knows where the amount was written puts that in front.
+    The message gives the value and the valid forms. The caller prepends where the amount was written.
     """
 
 
 def parse_amount(value: object, unit: Unit) -> int:
-    """Read a level: a whole number of things, or of bytes as a number or a text such as ``"64 MiB"``.
+    """Parse a level: a whole number, or for bytes also a text such as ``"64 MiB"``.
 
     Args:
-        value: An ``int``, or for bytes also a ``str`` with one of B, KiB, MiB, GiB, TiB, KB, MB, GB, TB.
-        unit: What is counted.
+        value: An ``int``, or for bytes also a ``str`` that may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or TB.
+        unit: The unit of the resource.
 
     Returns:
-        The amount, at least 0, in things or in bytes (fractions of a byte are rounded down).
+        The amount, at least 0; fractions of a byte are rounded down.
 
     Raises:
-        AmountError: The value is negative, of the wrong type, too large, or in no known unit.
+        AmountError: The value is negative, too large, of the wrong type, or in an unknown unit.
     """
-    return math.floor(_parse(value, unit, whole=True))
+    return math.floor(_parse_number(value, unit, whole=True))
 
 
 def parse_rate(value: object, unit: Unit) -> float:
-    """Read a rate per iteration; as `parse_amount`, and fractions are kept (``0.5`` of a descriptor per iteration)."""
-    return _parse(value, unit, whole=False)
+    """Parse a rate per iteration like `parse_amount`, but keep fractions."""
+    return _parse_number(value, unit, whole=False)
 
 
-def _parse(value: object, unit: Unit, *, whole: bool) -> float:
+def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
     number: float
     if isinstance(value, str) and unit == "bytes":
-        match = _AMOUNT.fullmatch(value)
-        factor = _FACTORS.get(match[2].lower()) if match else None
+        match = _AMOUNT_PATTERN.fullmatch(value)
+        factor = _BYTES_PER_UNIT.get(match[2].lower()) if match else None
         if match is None or factor is None:
             raise AmountError(f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)")
         number = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
@@ -78,23 +78,26 @@ def _parse(value: object, unit: Unit, *, whole: bool) -> float:
 
 
 def format_amount(value: float, unit: Unit) -> str:
-    """Write an amount for people: ``12``, ``1.3 MiB``, ``832 B``; three significant digits, the sign kept."""
+    """Format an amount for a report: ``12``, ``1.3 MiB``, ``832 B``.
+
+    Fractions are rounded to one decimal place, to none from 100 on, and to two significant digits below 0.95.
+    """
     if unit == "count":
-        return f"{value:.0f}" if float(value).is_integer() else _short(value)
+        return f"{value:.0f}" if float(value).is_integer() else _format_number(value)
     size = abs(value)
-    for name, factor in _SHOWN:
+    for name, factor in _DISPLAY_UNITS:
         if size >= factor:
-            return f"{_short(value / factor)} {name}"
+            return f"{_format_number(value / factor)} {name}"
     return f"{value:.0f} B"
 
 
 def format_rate(value: float, unit: Unit) -> str:
-    """Write a rate per iteration with its sign: ``+1.0/iter``, ``+1.3 MiB/iter``."""
-    text = format_amount(value, unit) if unit == "bytes" else _short(value)
+    """Format a rate per iteration with its sign: ``+1.0/iter``, ``+1.3 MiB/iter``."""
+    text = format_amount(value, unit) if unit == "bytes" else _format_number(value)
     return f"{'+' if value >= 0 else ''}{text}/iter"
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     magnitude = abs(value)
     if magnitude >= 100:
         return f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""What is said of one resource of one test."""
+"""Describe the verdict on one resource of one test."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavai
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is said of one resource of one test.
+    """One verdict on one resource.
 
     Attributes:
-        resource: As in the series.
+        resource: The name of the resource, as in the series.
         outcome: ``ok``, ``leak``, ``over_budget``, ``unclosed``, ``inconclusive`` or ``unavailable``.
-        slope: Sustained growth per iteration, in the unit of the resource; for ``unclosed`` what the collector gave
-            back per iteration.
-        level: How far it stands above the start, settled, in its unit.
-        iterations: How many iterations the verdict rests on.
-        floor: For ``ok``: the smallest sustained growth per iteration that this very run would have shown.
-        reason: What was seen, in one sentence; for ``inconclusive`` what is missing.
-        advice: What to do, where that can be said.
-        explicit: The test names this resource, so yellow may be turned red.
-        peak: It is about the highest that the resource came to in one run; `level` is that.
-        kind: How the readings that it rests on came about.
+        slope: Sustained growth per iteration, in the unit of the resource; for ``unclosed``, the amount that the garbage
+            collector released per iteration.
+        level: The settled level above the start level, in the unit of the resource.
+        iterations: The number of iterations that the verdict is based on.
+        floor: For ``ok``: the smallest sustained growth per iteration that this run would have detected.
+        reason: The observation in one sentence; for ``inconclusive``, what is missing.
+        advice: A recommendation; may be empty.
+        explicit: The test names this resource, so an outcome that would be yellow may fail the test.
+        peak: The verdict is on the peak of the resource in one run, and `level` is that peak.
+        kind: How the readings were obtained.
     """
 
     resource: str
@@ -44,5 +44,5 @@ class Verdict:
     kind: Kind = "measured"
 
     def adding(self, text: str) -> Verdict:
-        """The same with more to its reason; itself where there is nothing to add."""
+        """Return a copy with a text appended to the reason; an empty text changes nothing."""
         return replace(self, reason="; ".join(filter(None, (self.reason, text)))) if text else self

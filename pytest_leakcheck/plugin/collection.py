@@ -1,4 +1,4 @@
-"""Plan each collected item: read its marks, and store what they ask for."""
+"""Read the marks of each collected item, and store its plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class Collection:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """A mark that cannot be read is an error of collection: that is reported alike with and without xdist."""
+        """Plan the collected items.
+
+        A mark that cannot be read is a collection error, so that it is reported alike with and without xdist.
+        """
         report = yield
         wrong = self._plan_items(collector.config, report.result or ())
         if wrong:
@@ -31,13 +34,18 @@ class Collection:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Once more, for marks that a conftest has added since."""
+        """Plan the items again, for marks that a conftest added after collection."""
         wrong = self._plan_items(config, items)
         if wrong:
             raise pytest.UsageError(*wrong)
 
     def _plan_items(self, config: pytest.Config, nodes: Iterable[object]) -> list[str]:
-        # A debugger in the middle of a repetition would be a surprise: one run, no verdict.
+        """Store a plan on each item whose marks ask for one.
+
+        Returns:
+            An error message for each item with a mark that cannot be read.
+        """
+        # A debugger must not stop in every iteration: with these options, run once and give no verdict.
         once = config.getoption("usepdb") or config.getoption("trace") or config.getoption("setuponly")
         wrong: list[str] = []
         for item in nodes:
@@ -57,7 +65,7 @@ class Collection:
         return wrong
 
     def _plan_sizes(self, item: pytest.Item) -> None:
-        """Loaded only where a test is run over an axis, and not in the process that runs one size of it."""
+        """Plan a test over an axis, except in a process that was started for one test."""
         if PROCESS in item.config.stash:
             return
         from pytest_leakcheck.plugin.scaling.scaled_item import plan_sizes

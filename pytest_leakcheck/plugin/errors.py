@@ -1,4 +1,4 @@
-"""The one exception that a user reads: a test that leaks, or overruns a budget."""
+"""Define the exception that fails a test which leaks or exceeds a budget."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 @final
 class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
-    """Raised in the call phase of a test whose verdict is red.
+    """A red verdict, raised in the call phase of the test.
 
-    What happened is the first line of its text; the report below names what grew, by how much, and what is held. It is
-    raised by the plugin and is never the test's own failure. Ways out: mend the leak, or give the budget what the test
-    is meant to keep. ``@pytest.mark.xfail(raises=LeakError)`` marks a leak as known.
+    The first line of the text states what happened; the report below it names what grew, by how much, and what is
+    retained. The plugin raises it; it is never the test's own failure. To resolve it, fix the leak, or raise the budget
+    to what the test is meant to retain. ``@pytest.mark.xfail(raises=LeakError)`` marks a leak as known.
     """
 
-    # Readers of the short summary see about 60 columns; the package's name would take 17 of them.
+    # The short summary shows about 60 columns; the package's name would take 17 of them.
     __module__ = "builtins"
 
     def __init__(self, text: str) -> None:

@@ -1,4 +1,7 @@
-"""The fixture ``leakcheck``: judge inside a test, over the same runner. Without ``--leakcheck`` it does nothing, lightly."""
+"""Implement the fixture ``leakcheck``, which judges loops and blocks of a test.
+
+It uses the same runner as repeated tests. Without ``--leakcheck`` it does nothing and imports little.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ if TYPE_CHECKING:
 
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
-    """The fixture's value: inert without ``--leakcheck``, and inside a test that is being repeated as a whole."""
+    """Return the value of the fixture.
+
+    It does nothing without ``--leakcheck`` and in the logged run of a repeated test. Inside the iterations of such a
+    test, and in a process that runs a test at one size, only gauges and checkpoints are measured.
+    """
     if not settings.active:
         return Inert()
     if SIZE in node.config.stash:
@@ -33,12 +40,15 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     from pytest_leakcheck.plugin.stash import PLAN, REPEATING
 
     if REPEATING in node.stash:
-        return _Repeated(node.stash[REPEATING])
-    return Inert() if PLAN in node.stash else _Measuring(node, settings)
+        return _RepeatedFixture(node.stash[REPEATING])
+    return Inert() if PLAN in node.stash else _MeasuringFixture(node, settings)
 
 
-class _Repeated(Inert):
-    """In a test that is repeated as a whole: its loops run one step, its gauges are read at the end of each iteration."""
+class _RepeatedFixture(Inert):
+    """The fixture in a test that is repeated as a whole.
+
+    Loops run one step; gauges are read at the end of each iteration.
+    """
 
     def __init__(self, iteration: Iteration) -> None:
         self._iteration = iteration
@@ -50,7 +60,9 @@ class _Repeated(Inert):
         self._iteration.repetition.checkpoint(label)
 
 
-class _Measuring:
+class _MeasuringFixture:
+    """The fixture in a test that runs once: judges each loop and block."""
+
     rank = 0
 
     def __init__(self, node: pytest.Item, settings: Settings) -> None:
@@ -85,7 +97,7 @@ class _Measuring:
                 step += 1
                 wanted = repetition.iteration_done()
         except BaseException:
-            # The loop was left by `break`, or a gauge raised: no verdict, and nothing left behind.
+            # The loop was left by `break`, or a gauge raised: release the instruments, and give no verdict.
             repetition.end("interrupted")
             raise
         finally:
@@ -130,5 +142,5 @@ class _Measuring:
         if finding.colour == "red":
             raise LeakError(block(finding, glyphs_of(self._node.config)))
         if finding.missing:
-            # As a test that carries a budget is skipped: it must not pass on what was not read.
+            # Skipped like a test with a budget marker: it must not pass if its resource was not read.
             pytest.skip(finding.missing)

@@ -1,4 +1,7 @@
-"""Give tests of gloo ranks a group of one in a plain run, where no launcher starts ranks."""
+"""Run tests with gloo ranks in a process group of one.
+
+This is for sessions without ``--leakcheck``, which start no ranks.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,29 @@ import pytest
 
 from pytest_leakcheck.config.markers import SCALING
 
-_ALONE: Final = "leakcheck-alone"
+_PLUGIN_NAME: Final = "leakcheck-alone"
 
 
 @contextlib.contextmanager
-def _process_group(**alone: Any) -> Iterator[None]:
-    """Join the group of all ranks over gloo. A rank that fails leaves it without a word, so that it does not wait."""
+def _join_process_group(**options: Any) -> Iterator[None]:
+    """Join the group of all ranks over gloo, and leave it after the body.
+
+    If the body raises, the group is not destroyed, so that this rank does not wait for the others.
+    """
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", **alone)
+    dist.init_process_group("gloo", **options)
     yield
-    # Where the test has ended well everywhere, this ends at once; where not, the process ends with it.
+    # Returns at once if the test ended well on every rank. If not, an error is of no use: the process ends anyway.
     with contextlib.suppress(Exception):
         dist.destroy_process_group()
 
 
-class _Alone:
-    """In a plain run, where no launcher starts ranks: a group of one, so that collective operations work as well."""
+class _SingleRankGroup:
+    """A hook that gives each test with gloo ranks a group of one.
+
+    It makes collective operations work although no ranks were started.
+    """
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -37,11 +46,11 @@ class _Alone:
             return (yield)
         with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
             meeting = Path(folder, "meeting").as_uri()
-            with _process_group(init_method=meeting, rank=0, world_size=1):
+            with _join_process_group(init_method=meeting, rank=0, world_size=1):
                 return (yield)
 
 
 def stand_alone(config: pytest.Config) -> None:
-    """Have tests of ranks run in a group of one, in this process."""
-    if not config.pluginmanager.hasplugin(_ALONE):
-        config.pluginmanager.register(_Alone(), _ALONE)
+    """Run each test with gloo ranks in a group of one, in this process."""
+    if not config.pluginmanager.hasplugin(_PLUGIN_NAME):
+        config.pluginmanager.register(_SingleRankGroup(), _PLUGIN_NAME)

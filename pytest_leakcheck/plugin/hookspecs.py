@@ -1,4 +1,4 @@
-"""The hooks that a project or a plugin may implement."""
+"""Declare the hooks that a project or a plugin may implement."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 @pytest.hookspec
 def pytest_leakcheck_probes(config: pytest.Config) -> Iterable[Probe | Device]:  # type: ignore[empty-body]
-    """Counters of your own, judged beside the plugin's: ``return [Probe("connection", read=pool.size)]``.
+    """Return your own counters: ``return [Probe("connection", read=pool.size)]``.
 
-    A `Device` among them is what ``vram`` reads then, in place of the accelerators that it would find: one that the plugin
-    does not know, or a simulated one.
+    They are judged in addition to the plugin's resources. If a `Device` is among them, ``vram`` reads it in place of
+    the accelerators that it would find: use this for a device that the plugin does not know, or for a simulated one.
 
-    Called once, when pytest is configured, with or without ``--leakcheck``: each probe's ``<name>_budget`` is a marker in
-    both cases. So it belongs in the ``conftest.py`` of the root folder or in a plugin, and should be quick.
+    The hook is called once, when pytest is configured, with or without ``--leakcheck``: the marker ``<name>_budget`` of
+    each probe exists in both cases. Implement it in the ``conftest.py`` of the root folder or in a plugin, and keep it
+    fast.
     """

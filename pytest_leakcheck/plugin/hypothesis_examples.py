@@ -1,8 +1,9 @@
-"""Tests of Hypothesis, which look alike from one iteration to the next: the same examples, and no check on how they are run.
+"""Make a Hypothesis test repeat the same examples, without health checks.
 
-The first iteration is plain: it has the user's settings, the database and new examples, and a failure in it is the test's own.
-The others repeat fixed examples. New ones would be new work each time; the database is a file that grows; and that a class
-has a new instance in each iteration is not a fault of the test (``HealthCheck.differing_executors``).
+The first iteration uses the user's settings, the database and new examples, and a failure in it is the test's own. The
+other iterations repeat fixed examples: new examples would be different work each time, and the database is a file that
+grows. The health checks are off because each iteration has a new instance of the test class, which is not a fault of
+the test (``HealthCheck.differing_executors``).
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from typing import Any, Final
 
 import pytest
 
-_OF_A_FUNCTION: Final = "_hypothesis_internal_use_settings"
-_OF_A_MACHINE: Final = "settings"
-# A failure of a later iteration is not looked into.
-_WITHOUT: Final = ("shrink", "explain")
+# The attributes that hold the settings: on a test function, and on the class of a state machine.
+_FUNCTION_ATTRIBUTE: Final = "_hypothesis_internal_use_settings"
+_MACHINE_ATTRIBUTE: Final = "settings"
+# The phases that only explain a failure: a failure of a later iteration is not investigated.
+_SKIPPED_PHASES: Final = ("shrink", "explain")
 
 
 class Examples:
-    """The settings of one test; does nothing for a test that is none of Hypothesis, and imports nothing."""
+    """The Hypothesis settings of one test.
+
+    Does nothing for other tests, and imports nothing.
+    """
 
     def __init__(self, item: pytest.Item) -> None:
         self._holder: Any = None
-        self._name = _OF_A_FUNCTION
-        self._own: Any = None
+        self._attribute = _FUNCTION_ATTRIBUTE
+        self._original: Any = None
         self._fixed: Any = None
         hypothesis: Any = sys.modules.get("hypothesis")
         function = getattr(item, "obj", None)
@@ -32,31 +37,34 @@ class Examples:
         if hypothesis is None or not getattr(function, "is_hypothesis_test", False):
             return
         holder: Any = function
-        if not hasattr(function, _OF_A_FUNCTION):
-            # A state machine's, which has them on its class.
-            holder, self._name = getattr(item, "cls", None), _OF_A_MACHINE
-        own = getattr(holder, self._name, None)
+        if not hasattr(function, _FUNCTION_ATTRIBUTE):
+            # A state machine has its settings on the class.
+            holder, self._attribute = getattr(item, "cls", None), _MACHINE_ATTRIBUTE
+        own = getattr(holder, self._attribute, None)
         if isinstance(own, hypothesis.settings):
             self._holder = holder
-            # Made before the start is read.
+            # Allocated here, before the start level is read.
             self._fixed = hypothesis.settings(
                 parent=own,
                 derandomize=True,
                 database=None,
                 deadline=None,
-                phases=[phase for phase in own.phases if phase.name not in _WITHOUT],
+                phases=[phase for phase in own.phases if phase.name not in _SKIPPED_PHASES],
                 suppress_health_check=list(hypothesis.HealthCheck),
             )
 
     def fix(self) -> None:
-        """Before each run but the first: Hypothesis may have put settings of its own over ours."""
+        """Set the fixed settings; call before each run but the first.
+
+        They are set each time, since Hypothesis may have replaced them.
+        """
         if self._holder is None:
             return
-        if self._own is None:
-            self._own = getattr(self._holder, self._name)
-        setattr(self._holder, self._name, self._fixed)
+        if self._original is None:
+            self._original = getattr(self._holder, self._attribute)
+        setattr(self._holder, self._attribute, self._fixed)
 
     def put_back(self) -> None:
-        """After the last run."""
-        if self._own is not None:
-            setattr(self._holder, self._name, self._own)
+        """Restore the user's settings after the last run."""
+        if self._original is not None:
+            setattr(self._holder, self._attribute, self._original)

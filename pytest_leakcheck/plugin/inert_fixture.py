@@ -1,4 +1,4 @@
-"""The interface of the fixture ``leakcheck``, and the form of it that does nothing."""
+"""Define the interface of the fixture ``leakcheck`` and an inert implementation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pytest_leakcheck.config.budget import Level, read_levels
 
 
 class Leakcheck(Protocol):
-    """What a test sees of it, measuring or not.
+    """The interface that a test uses, whether it measures or not.
 
     Attributes:
-        rank: Which rank of a world this is, from 0; 0 where there is none.
+        rank: The number of this rank in its world, from 0; 0 if there is no world.
     """
 
     @property
@@ -23,48 +23,55 @@ class Leakcheck(Protocol):
         """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
 
         Args:
-            n: So many steps after the warm-up; left out, as many as the verdict needs.
-            levels: How far each resource may stand above the start; None bounds its growth only. Left out, all
-                resources that are judged by default.
+            n: The number of steps after the warm-up; if omitted, as many as the verdict needs.
+            levels: How far each resource may be above the start level; None bounds its growth only. If omitted, the
+                growth of all resources that are judged by default is bounded.
 
         Yields:
-            The number of the step, from 0; warm-up included.
+            The number of the step, from 0, including the warm-up.
 
         Raises:
-            LeakError: In place of the loop's end, when the verdict is red.
+            LeakError: The verdict is red; raised when the loop would end.
         """
         ...
 
     def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
-        """Judge a block once, after against before: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
+        """Judge a block that runs once: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
 
-        Left out, descriptors, threads, child processes, shared memory and temporary files are held to 0.
+        The levels after the block are compared with those before it.
+
+        Args:
+            levels: How far each resource may be above its level before the block. If omitted, file descriptors,
+                threads, child processes, shared memory and temporary files are limited to 0.
 
         Raises:
-            LeakError: At the block's end, when a level is exceeded or only the collector gave something back.
+            LeakError: A level is exceeded, or something was released only by the garbage collector; raised at the end
+                of the block.
         """
         ...
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        """Follow a counter of your own: it must not keep growing.
+        """Follow a counter of your own, which must not keep growing.
 
-        It is read after each step of a loop; in a test that is repeated as a whole, at the end of its body, so call it
-        there in each iteration.
-        In a test over an axis (``scaling_budget``) its highest reading counts, taken at each call and return; a number in
-        place of a function is one reading.
+        It is read after each step of a loop. In a test that is repeated as a whole, it is read at the end of the body:
+        call this method in each iteration. In a test over an axis (``scaling_budget``) it is read at each call and
+        return, and its highest reading counts; a number in place of a function is one reading.
         """
         ...
 
     def checkpoint(self, label: str) -> None:
-        """A phase of the test ends here, and the report tells it apart from the next one.
+        """End a phase of the test; the report shows each phase separately.
 
-        In a repeated test or loop by what it adds to the counters; in a test over an axis by its peaks.
+        In a repeated test or loop it shows what the phase adds to the counters; in a test over an axis, its peaks.
         """
         ...
 
 
 class Inert:
-    """Nothing is measured: loops run one step, and what is followed is forgotten."""
+    """The implementation that measures nothing.
+
+    Loops run `n` steps, by default one; gauges and checkpoints are ignored.
+    """
 
     @property
     def rank(self) -> int:
@@ -80,12 +87,17 @@ class Inert:
         return contextlib.nullcontext()
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        """Nothing is followed."""
+        """Ignore the counter."""
 
     def checkpoint(self, label: str) -> None:
-        """Nothing is measured."""
+        """Ignore the phase."""
 
 
 def check_steps(n: int | None) -> None:
+    """Check the number of steps of a loop.
+
+    Raises:
+        ValueError: It is less than 1.
+    """
     if n is not None and n < 1:
         raise ValueError(f"leakcheck.steps({n!r}): not a number of steps of at least 1")

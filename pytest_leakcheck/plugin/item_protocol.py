@@ -1,4 +1,7 @@
-"""Decide how an item is run: as it is, repeated in place, in a process of its own, or once per size of its axis."""
+"""Choose how to run an item: as is, repeated, isolated, or once per size.
+
+Isolated means in a subprocess; a size is one on the axis of a test with ``scaling_budget``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pytest_leakcheck.plugin.stash import PLAN, PROCESS, SWEEP
 
 
 class ItemProtocol:
-    """The only hook of the plugin that takes an item over; registered with ``--leakcheck``."""
+    """The hook that replaces pytest's protocol; registered with ``--leakcheck``."""
 
     def __init__(self, settings: Settings, repeater: Repeater) -> None:
         self._settings = settings
@@ -24,14 +27,14 @@ class ItemProtocol:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        # Each way is imported when the first item takes it: with psutil and all, isolation is a fifth of what the plugin
-        # loads, and most tests are run in place.
+        # The modules are imported when the first item needs them: isolation, including psutil, is a fifth of what the
+        # plugin loads, and most tests run in this process.
         if SWEEP in item.stash:
             from pytest_leakcheck.plugin.scaling.scaled_item import run_sizes
 
             run_sizes(item, nextitem, self._settings)
             return True
-        if (plan := self._isolated(item)) is not None:
+        if (plan := self._plan_if_isolated(item)) is not None:
             from pytest_leakcheck.plugin.isolation.isolated_item import run_alone
 
             run_alone(item, nextitem, plan, self._settings)
@@ -41,15 +44,23 @@ class ItemProtocol:
             return True
         return None
 
-    def _isolated(self, item: pytest.Item) -> Plan | None:
-        """Return the plan of an item that needs a process of its own and is not in it yet."""
+    def _plan_if_isolated(self, item: pytest.Item) -> Plan | None:
+        """Return the plan of an item that must run in a subprocess.
+
+        Returns:
+            The plan; None for other items, and in a process that was started for one test.
+        """
         if PROCESS in item.config.stash:
             return None
         plan = item.stash.get(PLAN, None) or self._plan_of_fixture(item)
         return plan if plan is not None and plan.effort.isolate else None
 
     def _plan_of_fixture(self, item: pytest.Item) -> Plan | None:
-        """Return a stand-in for the plan that a test with the fixture makes by itself: only its effort counts here."""
+        """Return a plan for a test that uses the fixture; None for other tests.
+
+        It is also None with a debugger or ``--setup-only``. The test makes its real plan when it runs; of this one only
+        the effort and the ceiling are used.
+        """
         option = item.config.option
         if "leakcheck" not in getattr(item, "fixturenames", ()) or option.usepdb or option.trace or option.setuponly:
             return None

@@ -1,4 +1,4 @@
-"""Make, change and log pytest's reports of items that ran elsewhere or several times."""
+"""Make, change and log reports of items that ran in a subprocess or repeatedly."""
 
 from __future__ import annotations
 
@@ -13,37 +13,53 @@ from pytest_leakcheck.model.finding import Finding
 
 
 def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
+    """Restore a report of an item from its serialized form.
+
+    The report and its findings get the node id that the item has in this process.
+    """
     data["nodeid"] = item.nodeid
     for finding in data.get("leakcheck", ()):
         finding["test"] = finding["recording"]["test"] = item.nodeid
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     assert isinstance(report, pytest.TestReport)
     if isinstance(report, pytest.SubtestReport):
-        # They travel as text, which pytest quotes once more as it reads them.
+        # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
         report.context.kwargs.update(data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
     return report
 
 
-def warn(item: pytest.Item, told: dict[str, Any]) -> None:
-    """Show a warning of the child's; a category that this process does not know is shown as a plain one."""
-    module, name = told["category"]
+def warn(item: pytest.Item, fields: dict[str, Any]) -> None:
+    """Log a warning from a child process.
+
+    Args:
+        item: The test that warned.
+        fields: The warning as the child process sent it. A category that is not imported in this process becomes
+            `Warning`.
+    """
+    module, name = fields["category"]
     category = getattr(sys.modules.get(module), name, None)
     if not (isinstance(category, type) and issubclass(category, Warning)):
         category = Warning
-    # Told by its text: the arguments of a warning may be anything.
-    message = warnings.WarningMessage(told["text"], category, told["filename"], told["lineno"])
+    # The child process sends only the text: the arguments of a warning may be of any type.
+    message = warnings.WarningMessage(fields["text"], category, fields["filename"], fields["lineno"])
     item.ihook.pytest_warning_recorded.call_historic(
         kwargs={
             "warning_message": message,
             "when": "runtest",
-            "nodeid": told["nodeid"],
-            "location": told["location"],
+            "nodeid": fields["nodeid"],
+            "location": fields["location"],
         }
     )
 
 
 def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:
-    """End what earlier tests left up for this one and those after it do not need."""
+    """Tear down fixtures of earlier tests that the next item does not need.
+
+    Args:
+        item: The test that ends.
+        nextitem: The next test; None after the last one.
+        log: Log the report of the tear-down also if it passed.
+    """
     state = item.session._setupstate
     call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
     report = pytest.TestReport.from_item_and_call(item, call)
@@ -52,9 +68,9 @@ def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> 
 
 
 def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
-    """Have a report carry what was found."""
+    """Store findings on a report, and cut its crash message to the first line."""
     report.leakcheck = encode(findings)  # type: ignore[attr-defined]
-    # What the short summary, JUnit and annotations show of a failure; in CI pytest does not cut it to the line.
+    # The short summary, JUnit and annotations show the crash message; on CI, pytest does not shorten it.
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
         crash.message = crash.message.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Register the hooks that measure, in a session with ``--leakcheck``."""
+"""Register the measuring hooks of a session with ``--leakcheck``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
-    """Switch measuring on for this session."""
+    """Register the hooks; set up the temporary folder and the accounting of tensors."""
     if settings.vram == "accounted":
         from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
 

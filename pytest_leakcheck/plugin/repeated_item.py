@@ -1,8 +1,8 @@
-"""Repeats an item through pytest's own protocol: set-up, call and tear-down each time, then one last, logged run.
+"""Repeat an item through pytest's own protocol, and log a last run.
 
-The iterations are silent and are read after their tear-down, so that what a fixture leaves behind counts. The verdict is
-known before the logged run, and is raised in that run's call phase: every reader downstream (short summary, JUnit,
-annotations, xdist) sees an ordinary failed test whose first line is the finding.
+Each iteration runs set-up, call and tear-down without logging. The counters are read after the tear-down, so that what
+a fixture retains counts. The verdict is known before the last run and is raised in its call phase: every consumer
+(short summary, JUnit, annotations, xdist) sees an ordinary failed test whose first line is the finding.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ from pytest_leakcheck.runner.user_gauges import Gauges
 
 
 class Repeater:
-    """Repeats and judges items, with the hooks that it needs meanwhile; registered with ``--leakcheck``."""
+    """The hooks that repeat and judge items; registered with ``--leakcheck``."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._subtests: list[pytest.TestReport] = []
-        self._threads = thread_ids()
-        self._left: dict[str, str] = {}
+        self._known_threads = thread_ids()
+        self._left_threads: dict[str, str] = {}
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
-        """Repeat an item, then log one run with the finding."""
+        """Repeat an item, then log one run with the finding.
+
+        A process that the test forks exits here if it raises an error.
+        """
         origin = item.stash[ORIGIN] = Origin()
         examples = Examples(item)
         try:
@@ -61,8 +64,8 @@ class Repeater:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.perf_counter()
         with warnings.catch_warnings():
-            # What is collected without having been closed is the finding, not a failure of an iteration: under
-            # `-W error` the warning would be raised in the next one. The logged run has the filters as they are.
+            # An object that the garbage collector frees unclosed is a finding, not a failure of an iteration: under
+            # `-W error` its warning would be raised in the next one. The logged run uses the unchanged filters.
             warnings.simplefilter("ignore", ResourceWarning)
             result, first_run = self._repeat(item, plan, examples)
         if result is not None:
@@ -91,14 +94,20 @@ class Repeater:
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """After every test, judged or not: what still runs is its doing, and must not be the next one's."""
+        """Record which threads a test left running, whether it was judged or not.
+
+        A later verdict on growth that such a thread may cause names the test.
+        """
         now = thread_ids()
-        self._left |= dict.fromkeys(now - self._threads, nodeid)
-        self._threads = now
+        self._left_threads |= dict.fromkeys(now - self._known_threads, nodeid)
+        self._known_threads = now
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """In the logged run, in place of the body where the verdict says so."""
+        """Replace the body of the logged run if the finding requires it.
+
+        A red finding raises `LeakError`; a finding with a missing instrument skips the test.
+        """
         if REPEATING in item.stash or PLAN not in item.stash:
             return
         for finding in item.stash.get(FINDINGS, []):
@@ -127,13 +136,16 @@ class Repeater:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
             item_reports.attach(report, item.stash[FINDINGS])
-            # Not of the last run alone: ``--durations`` and JUnit are asked where the time of a session goes.
+            # The time of all runs: users look at ``--durations`` and JUnit to see where the time of a session goes.
             report.duration += item.stash.get(REPEATED, 0.0)
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Subtests report as they end, in every repetition; those of the first are wanted again if one failed."""
+        """Keep the subtest reports of the current iteration.
+
+        Those of the first iteration may be logged as the only run of the test.
+        """
         if isinstance(report, pytest.SubtestReport) and getattr(report, "leakcheck_silent", False):
             self._subtests.append(report)
 
@@ -143,19 +155,19 @@ class Repeater:
         """Run the silent iterations.
 
         Returns:
-            The result, or None for a test that fails, skips or is expected to fail: it gets no verdict. Then what is to
-            be logged in place of a last run: the reports of the very first iteration, where that did not pass, or where
-            it passed and a later one did not.
+            The result, or None if the first iteration failed, skipped or failed as expected: such a test gets no
+            verdict. Second, the reports to log in place of a last run: those of the first iteration, if it did not
+            pass or if a later iteration failed without a red verdict; None if the test is to be run once more.
         """
         timer = Timer(item)
         timer.stop()
         residue = Residue(item)
-        repetition = Repetition(plan, left=self._left, drives_on=True)
+        repetition = Repetition(plan, left=self._left_threads, drives_on=True)
         first_run = replay.FirstRun(item, warmup=plan.effort.warmup)
         iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
         try:
             repetition.begin()
-            tell = _Telling(item, repetition, self._settings)
+            interim = _InterimSender(item, repetition, self._settings)
             while True:
                 iteration.count += 1
                 self._subtests.clear()
@@ -176,11 +188,11 @@ class Repeater:
                     result = repetition.end("failed", error)
                     if any(verdict.outcome in RED for verdict in result.verdicts):
                         return result, None
-                    return _does_not_repeat(result, iteration.count, error), first_run.take()
+                    return _inconclusive_result(result, iteration.count, error), first_run.take()
                 del reports
                 if not failed and not repetition.iteration_done():
                     return repetition.end(), None
-                tell.so_far()
+                interim.so_far()
         except BaseException:
             repetition.end("interrupted")
             raise
@@ -189,8 +201,12 @@ class Repeater:
             del item.stash[REPEATING]
 
 
-class _Telling:
-    """Tells the session, from the process of its own that a test under a ceiling has, what it may not live to tell."""
+class _InterimSender:
+    """Sends interim results from the subprocess of an isolated test to the session.
+
+    A test under a ceiling may be killed before it reports. So the path of its cgroup is sent at once, and its finding
+    as soon as the cause is known. Does nothing in a session that runs the test itself.
+    """
 
     def __init__(self, item: pytest.Item, repetition: Repetition, settings: Settings) -> None:
         self._child: Any = (
@@ -201,6 +217,7 @@ class _Telling:
             self._child.write("group", str(repetition.group))
 
     def so_far(self) -> None:
+        """Send the finding once it is known; later calls do nothing."""
         if self._child is None or (result := self._repetition.so_far()) is None:
             return
         finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
@@ -209,13 +226,17 @@ class _Telling:
 
 
 def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
-    # Recorded and thrown away: pytest's own record, around the whole protocol, would keep every repetition's warnings.
+    """Run one iteration without logging; fixtures of wider scopes stay up."""
+    # Recorded and discarded: pytest's own record spans all iterations and would keep the warnings of each.
     with warnings.catch_warnings(record=True):
         return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
 
 
-def _does_not_repeat(result: Result, count: int, error: BaseException | None) -> Result:
-    """A test that passed once and then failed, and not because what it leaks ran out: that is no verdict."""
+def _inconclusive_result(result: Result, count: int, error: BaseException | None) -> Result:
+    """Return an inconclusive result for a test that does not repeat.
+
+    Its first iteration passed and a later one failed, but not because a resource that it leaks ran out.
+    """
     what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
     first = result.plan.budgets[0]
     verdict = Verdict(

@@ -1,7 +1,7 @@
-"""Logs an iteration that was run silently as the one run of its test: what plain pytest would have shown.
+"""Log the silent first iteration as the only run of its test.
 
-That is the first iteration, of a test that fails, skips or is expected to fail, and of one that passes but does not repeat:
-the body of neither is run again.
+The result is what plain pytest would show. This is done for a test whose first iteration fails, skips or fails as
+expected, and for a test that passes at first but does not repeat. The body of such a test is not run again.
 """
 
 from __future__ import annotations
@@ -18,59 +18,60 @@ from pytest_leakcheck.plugin.item_reports import attach
 from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.report.finding_text import block
 
-# pytest's own makers of a report; other plugins' may ask for fixtures, which are gone when a report is made here.
-_OWN: Final = ("runner", "skipping", "leakcheck-repeater")
-# Bytes, for the reports of a test whose start is read before its first iteration.
-_ROOM: Final = 1 << 16
+# The plugins whose `pytest_runtest_makereport` may run here: pytest's own and the repeater. Those of other plugins may
+# request fixtures, which are torn down by then.
+_REPORT_PLUGINS: Final = ("runner", "skipping", "leakcheck-repeater")
+# Bytes for the reports of the first iteration, if there is no warm-up; larger reports are stored as objects.
+_BUFFER_BYTES: Final = 1 << 16
 
 
 class FirstRun:
-    """The reports of the first iteration, held while the others are run and read.
+    """The reports of the first iteration, kept while the other iterations run.
 
-    Normally they are there before the start is read, and count as part of it. Without a warm-up the start comes first: then
-    they are written into a block of memory that was there before it.
+    With a warm-up they exist before the start level is read and are part of it. Without a warm-up the start level is
+    read before the first iteration: then they are written into a buffer that was allocated before that reading.
     """
 
     def __init__(self, item: pytest.Item, *, warmup: int) -> None:
         self._item = item
         self._reports: list[pytest.TestReport] = []
-        self._room: bytearray | None = None
+        self._buffer: bytearray | None = None
         if warmup == 0:
-            self._room = bytearray(_ROOM)
-            # The first use of all this leaves more behind than the next ones.
+            self._buffer = bytearray(_BUFFER_BYTES)
+            # A dry run: the first use of this code allocates more than later ones.
             call = pytest.CallInfo.from_call(lambda: None, when="call")
             self.keep([pytest.TestReport.from_item_and_call(item, call)])
             self.take()
 
     def keep(self, reports: Sequence[pytest.TestReport]) -> None:
-        if self._room is None or not self._write(self._room, reports):
+        if self._buffer is None or not self._write(self._buffer, reports):
             self._reports = list(reports)
 
     def take(self) -> list[pytest.TestReport]:
-        if self._room is None or self._reports:
+        if self._buffer is None or self._reports:
             return self._reports
         from pytest_leakcheck.plugin.item_reports import report_of
         from pytest_leakcheck.runner.processes import supervisor
 
-        kept = supervisor.from_line(self._room.partition(b"\n")[0].decode())
+        kept = supervisor.from_line(self._buffer.partition(b"\n")[0].decode())
         return [report_of(self._item, data) for data in kept]
 
-    def _write(self, room: bytearray, reports: Sequence[pytest.TestReport]) -> bool:
-        # Loaded only here: few tests go without a warm-up.
+    def _write(self, buffer: bytearray, reports: Sequence[pytest.TestReport]) -> bool:
+        # Imported only here: few tests have no warm-up.
         from pytest_leakcheck.runner.processes import supervisor
 
         config = self._item.config
         to_data = config.hook.pytest_report_to_serializable
         data = [to_data(config=config, report=report) for report in reports]
         line = supervisor.to_line(data).encode() + b"\n"
-        if len(line) > len(room):
+        if len(line) > len(buffer):
             return False
-        room[: len(line)] = line
+        buffer[: len(line)] = line
         return True
 
 
 def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
-    """Log these as the reports of the test, and end what was left up for the iterations that do not follow."""
+    """Log the reports of the test; tear down what the next item does not need."""
     state = item.session._setupstate
     captured = len(item._report_sections)
     capture = item.config.pluginmanager.getplugin("capturemanager")
@@ -91,19 +92,22 @@ def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.Te
 def with_finding(
     item: pytest.Item, reports: Sequence[pytest.TestReport], finding: Finding, seconds: float
 ) -> list[pytest.TestReport]:
-    """The reports of a run that passed, with what was found later; where that is red, its call has failed.
+    """Add a finding to the reports of a run that passed; a red one fails the call.
 
     Args:
         item: The test.
-        reports: Of all phases, and of subtests.
-        finding: On the test.
-        seconds: How long all runs have taken.
+        reports: The reports of all phases and subtests.
+        finding: The finding on the test.
+        seconds: How long all runs took together; becomes the duration of the call.
+
+    Returns:
+        The reports, in the same order.
     """
     changed = []
     for report in reports:
         if not isinstance(report, pytest.SubtestReport):
             if report.when == "call":
-                report = _judged(item, report, finding)  # noqa: PLW2901 - one of the three is replaced
+                report = _apply_finding(item, report, finding)  # noqa: PLW2901 - only the call report is replaced
                 report.duration = seconds
             known = {name for name, _value in report.user_properties}
             report.user_properties += [(name, value) for name, value in item.user_properties if name not in known]
@@ -111,7 +115,8 @@ def with_finding(
     return changed
 
 
-def _judged(item: pytest.Item, report: pytest.TestReport, finding: Finding) -> pytest.TestReport:
+def _apply_finding(item: pytest.Item, report: pytest.TestReport, finding: Finding) -> pytest.TestReport:
+    """Attach a finding to a call report; replace the report if the finding is red."""
     if finding.colour != "red":
         attach(report, [finding])
         return report
@@ -125,9 +130,11 @@ def _judged(item: pytest.Item, report: pytest.TestReport, finding: Finding) -> p
 
 
 def _make_report(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
-    """As pytest makes it, with what it makes of an expected failure."""
+    """Make a report as pytest does, including its handling of expected failures."""
     manager = item.config.pluginmanager
-    others = [plugin for name, plugin in manager.list_name_plugin() if plugin is not None and name not in _OWN]
+    others = [
+        plugin for name, plugin in manager.list_name_plugin() if plugin is not None and name not in _REPORT_PLUGINS
+    ]
     hook = manager.subset_hook_caller("pytest_runtest_makereport", others)
     report: pytest.TestReport = hook(item=item, call=call)
     return report

@@ -1,4 +1,7 @@
-"""The session's report: findings arrive on test reports (from xdist workers too), and leave as summary and JSON."""
+"""Collect the findings of a session; write the summary and the JSON report.
+
+Findings arrive attached to test reports, also from xdist workers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
 
 
 def encoding_of(config: pytest.Config) -> str:
-    """That of the session's terminal; a worker is told by its controller, and an isolated test by its session."""
+    """Return the encoding of the session's terminal; ``ascii`` if it is unknown.
+
+    An xdist worker receives it from its controller, and the subprocess of an isolated test from its session.
+    """
     if ENCODING in config.stash:
         return config.stash[ENCODING]
     if xdist.is_worker(config):
@@ -38,23 +44,24 @@ def encoding_of(config: pytest.Config) -> str:
 
 
 def glyphs_of(config: pytest.Config) -> Glyphs:
-    """What the terminal of the session can show."""
+    """Return the characters that the terminal of the session can show."""
     return glyphs_for(encoding_of(config))
 
 
 class SessionReport:
-    """The hooks that gather and print; registered only with ``--leakcheck``."""
+    """The hooks that collect and print findings; registered with ``--leakcheck``."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """
+        """Check the path of the JSON report; register the hooks of an xdist controller.
+
         Raises:
-            pytest.UsageError: The JSON report cannot be written where it should go.
+            pytest.UsageError: The JSON report cannot be written to the given path.
         """
         self._settings = settings
         self._findings: list[Finding] = []
         self._began = time.perf_counter()
         self._json: Path | None = None
-        self._not_written = ""
+        self._write_error = ""
         if not xdist.is_worker(config) and settings.json:
             self._json = Path(config.invocation_params.dir, settings.json)
             wrong = json_file.check_writable(self._json)
@@ -81,7 +88,7 @@ class SessionReport:
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
         if isinstance(report, pytest.SubtestReport):
-            # Subtests report as they end, in every repetition: shown once.
+            # Subtests report in every iteration; only those of the logged run are shown.
             return ("", "", "") if getattr(report, "leakcheck_silent", False) else None
         found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
         leaks = any(data["colour"] == "red" and data["recording"]["stopped"] != "lost" for data in found)
@@ -104,8 +111,8 @@ class SessionReport:
             terminalreporter.write_line(headline)
             for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
                 terminalreporter.write_line(line, **_MARKUP[colour])
-        if self._not_written:
-            terminalreporter.write_line(f"leakcheck: {self._not_written}", red=True)
+        if self._write_error:
+            terminalreporter.write_line(f"leakcheck: {self._write_error}", red=True)
         elif self._json and not quiet:
             terminalreporter.write_line(f"leakcheck: wrote {self._json}")
 
@@ -116,5 +123,5 @@ class SessionReport:
         try:
             json_file.write(self._json, self._findings)
         except OSError as error:
-            self._not_written = f"could not write {self._json}: {error.strerror or error}"
+            self._write_error = f"could not write {self._json}: {error.strerror or error}"
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -1,7 +1,8 @@
-"""Every key of what the plugin keeps on pytest's `config` and items.
+"""Define the stash keys under which the plugin's modules share values.
 
-On the config: `SETTINGS`, `METER`, and in a process that was started for one test `SIZE`, `PROCESS`, `ARGUMENTS`, `ENCODING`.
-On an item: the others.
+`SETTINGS` is set on every config. `PROCESS`, `ARGUMENTS` and `ENCODING` are set on the config of a process that was
+started for one test, `SIZE` and `METER` on that of one that runs a test once for its peaks. The others are set on
+items.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 
 
 class Iteration:
-    """The state of an item that is being repeated."""
+    """The state of an item that is being repeated.
+
+    Attributes:
+        residue: Undoes what pytest retains of each iteration.
+        repetition: Measures and judges the iterations.
+        gauges: The counters that the test follows.
+        count: The number of the iteration that runs, from 1; 0 before the first.
+        error: The exception of the iteration that runs; None as long as it has not failed.
+    """
 
     def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:
         self.residue = residue
@@ -36,13 +45,13 @@ class Iteration:
 
 
 SETTINGS: Final[pytest.StashKey[Settings]] = pytest.StashKey()
-# While one run of a test is metered.
+# Set only while the test body runs.
 METER: Final[pytest.StashKey[Meter]] = pytest.StashKey()
-# The size of the axis.
+# The size on the axis of a scaled test; 0 in a run for the ``peak=`` of a budget.
 SIZE: Final[pytest.StashKey[int]] = pytest.StashKey()
-# What the report says of the process.
+# What the report states about this process; added to the environment of each recording.
 PROCESS: Final[pytest.StashKey[Mapping[str, str]]] = pytest.StashKey()
-# The command line of the session that the process belongs to.
+# The command line of the session that started this process.
 ARGUMENTS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
 # The encoding of that session's terminal.
 ENCODING: Final[pytest.StashKey[str]] = pytest.StashKey()
@@ -51,7 +60,7 @@ PLAN: Final[pytest.StashKey[Plan]] = pytest.StashKey()
 SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
-# The process that the item is measured in: a child that the test has forked must leave.
+# The process that measures the item; any process that the test forks must exit when it reaches the plugin.
 ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()
-# Seconds that all runs but the last have taken.
+# Seconds spent before the last, logged run: the silent iterations, and the run for the peak if there is one.
 REPEATED: Final[pytest.StashKey[float]] = pytest.StashKey()

@@ -1,8 +1,9 @@
-"""pytest-timeout's timer, which goes off once in a test: each run of a repeated test gets the whole of its time.
+"""Adapt pytest-timeout's timer to a test that is repeated.
 
-It stands still while this plugin works between two runs: a timeout is never of our making, and is never raised in the middle
-of a reading. By the method "thread" it ends the process, whatever that is doing, and making threads would disturb what is
-measured; so that one spans all iterations, and is only set again for the last run.
+pytest-timeout sets it once per test. With the method "signal", the timer restarts for each iteration and is off while
+the plugin works between two iterations: the plugin never causes a timeout, and none is raised during a reading. With
+the method "thread", the timer ends the process whatever it is doing, and restarting it would create threads, which
+disturbs the measurement: that timer spans all iterations, and is restarted only for the last run.
 """
 
 from __future__ import annotations
@@ -15,50 +16,58 @@ import pytest
 
 from pytest_leakcheck.config.plan import Plan
 
-# The rest is for the last run, where the timer spans all.
-_OF_TIMEOUT: Final = 0.7
+# The share of the timeout that the iterations may use; the rest is for the last run.
+_MAX_TIMEOUT_SHARE: Final = 0.7
 
-_SET: Final = pytest.StashKey[Any]()
+# What pytest-timeout last set the timer of an item to.
+_TIMER_SETTINGS: Final = pytest.StashKey[Any]()
 
 
 class TimerWatch:
-    """The hook that sees what a test's timer is set to."""
+    """The hook that records what pytest-timeout sets a test's timer to."""
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> None:
-        item.stash[_SET] = settings
+        item.stash[_TIMER_SETTINGS] = settings
 
 
 class Timer:
-    """The timer of one test; without pytest-timeout, or where only the body has a time, it does nothing."""
+    """The timer of one test.
+
+    Does nothing without pytest-timeout, or if the timeout is for the test body only.
+    """
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
-        settings = item.stash.get(_SET, None)
-        # Where it is for the body alone, it is set with each body.
+        settings = item.stash.get(_TIMER_SETTINGS, None)
+        # With `func_only`, pytest-timeout itself sets the timer for each run of the body.
         self._settings = None if getattr(settings, "func_only", True) else settings
         in_main_thread = threading.current_thread() is threading.main_thread()
-        self._stops = getattr(self._settings, "method", "") == "signal" and in_main_thread
+        self._restarts = getattr(self._settings, "method", "") == "signal" and in_main_thread
 
     def stop(self) -> None:
-        """An iteration has ended."""
-        if self._stops:
+        """Stop the timer after an iteration, if it can be restarted."""
+        if self._restarts:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
 
     def start(self) -> None:
-        """An iteration begins."""
-        if self._stops:
+        """Restart the timer before an iteration."""
+        if self._restarts:
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
 
     def start_last(self) -> None:
-        """The last run begins."""
+        """Restart the timer before the last run, whatever its method."""
         if self._settings is not None:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
 
 
 def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
-    """Leave room under pytest-timeout for the last run, where its timer spans all iterations."""
+    """Limit the time of a plan to a share of the test's timeout.
+
+    The rest is for the last run. The limit holds for every method, although only a timer of the method "thread"
+    spans all runs.
+    """
     if not item.config.pluginmanager.hasplugin("timeout"):
         return plan
     mark = item.get_closest_marker("timeout")
@@ -71,5 +80,5 @@ def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
         return plan
     if limit <= 0:
         return plan
-    effort = replace(plan.effort, max_time=min(plan.effort.max_time, _OF_TIMEOUT * limit))
+    effort = replace(plan.effort, max_time=min(plan.effort.max_time, _MAX_TIMEOUT_SHARE * limit))
     return replace(plan, effort=effort)

@@ -1,4 +1,7 @@
-"""What passes between an xdist controller and its workers, beside the findings that ride on test reports."""
+"""Pass settings from an xdist controller to its workers.
+
+They are the encoding of the terminal and a temporary folder. Findings travel separately, on test reports.
+"""
 
 from __future__ import annotations
 
@@ -10,56 +13,59 @@ import pytest
 
 from pytest_leakcheck.runner.processes.private_tmpdir import make_folder, move_into, shared_folder
 
-_ENCODING: Final = "leakcheck_encoding"
-_FOLDER: Final = "leakcheck_folder"
-_SHARED: Final = "leakcheck_shared"
-# In a worker that has a temporary folder of its own: the one that it has left.
-_LEFT: Final = pytest.StashKey[str]()
+_ENCODING_KEY: Final = "leakcheck_encoding"
+_FOLDER_KEY: Final = "leakcheck_folder"
+_SHARED_KEY: Final = "leakcheck_shared"
+# In a worker that uses a temporary folder of its own: the session's temporary folder, which it used before.
+_SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this process runs tests for a controller elsewhere."""
+    """Return whether this process is an xdist worker or a subprocess of one."""
     return hasattr(config, "workerinput")
 
 
 def told_encoding(config: pytest.Config) -> str | None:
-    """In a worker, the encoding of the controller's terminal; None where none was told."""
+    """Return the encoding that the controller sent to this worker, or None."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
-    return given.get(_ENCODING)
+    return given.get(_ENCODING_KEY)
 
 
 def use_own_folder(config: pytest.Config) -> None:
-    """In a worker: put temporary files into the folder that the controller has made for it.
+    """Make a worker use the temporary folder that the controller made for it.
 
-    Other workers put theirs elsewhere. Where the program has chosen a folder itself, it keeps that.
+    Each worker has a folder of its own. If the program has chosen another temporary folder itself, that stays in use.
     """
     given: dict[str, Any] = getattr(config, "workerinput", {})
-    if _FOLDER in given and shared_folder() == given[_SHARED]:
-        move_into(Path(given[_FOLDER]))
-        config.stash[_LEFT] = given[_SHARED]
+    if _FOLDER_KEY in given and shared_folder() == given[_SHARED_KEY]:
+        move_into(Path(given[_FOLDER_KEY]))
+        config.stash[_SESSION_FOLDER] = given[_SHARED_KEY]
 
 
 def shared_folder_of(config: pytest.Config) -> str | None:
-    """The temporary folder of the whole session; None where that is the one of this process."""
-    return config.stash.get(_LEFT, None)
+    """Return the temporary folder of the session; None if this process uses it itself."""
+    return config.stash.get(_SESSION_FOLDER, None)
 
 
 class Controller:
-    """Registered on a controller only, since xdist's hooks are unknown without it."""
+    """The hooks of an xdist controller.
+
+    They are registered only there, since pytest does not know xdist's hooks without xdist.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._folders: list[Path] = []
-        # Here and not in the worker: one that crashes leaves its folder, too.
+        # The controller removes the folders, since a worker that crashes could not.
         config.add_cleanup(self._remove_folders)
 
     @pytest.hookimpl
     def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput[_ENCODING] = getattr(node.config.get_terminal_writer()._file, "encoding", None)
+        node.workerinput[_ENCODING_KEY] = getattr(node.config.get_terminal_writer()._file, "encoding", None)
         shared = shared_folder()
-        # A worker elsewhere has other folders.
+        # Only a worker that runs on this machine can use the folder.
         if shared and node.gateway.spec.popen and (folder := make_folder(shared)) is not None:
             self._folders.append(folder)
-            node.workerinput |= {_FOLDER: str(folder), _SHARED: shared}
+            node.workerinput |= {_FOLDER_KEY: str(folder), _SHARED_KEY: shared}
 
     def _remove_folders(self) -> None:
         for folder in self._folders:

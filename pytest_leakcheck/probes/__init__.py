@@ -1,4 +1,5 @@
-"""Probes: each reads one counter of this process, now; only the process tree gives three at once.
+"""Probes: each reads the current value of one counter of this process.
 
-An instrument that cannot work here raises `Unavailable` from `open`, with the reason; it never reads a silent 0.
+Only the process-tree probe reads three counters at once. An instrument that cannot work on this machine raises
+`Unavailable` from `open`, with the reason. It never reads a silent 0.
 """

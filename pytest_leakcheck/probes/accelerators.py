@@ -1,4 +1,7 @@
-"""Which accelerators this process uses, by the libraries that it has loaded: torch, TensorFlow, JAX. None is imported here."""
+"""Find the accelerators that this process uses through torch, TensorFlow or JAX.
+
+Only libraries that the program has already loaded are asked; none is imported here.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,22 @@ _LIBRARIES: Final = ("torch", "tensorflow", "jax")
 
 
 def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
-    """All devices that the loaded libraries can use.
+    """Return all devices that the loaded libraries can use.
 
     Args:
-        accounted: Where there is none, take what tensors on the CPU come to in its place.
+        accounted: If there is no device, return devices that sum live tensors on the CPU instead.
 
     Raises:
-        NotInUse: There is none.
-        Unavailable: A library has devices that cannot be read.
+        NotInUse: There is no device.
+        Unavailable: The loaded libraries have no accelerator, and their tensors on the CPU cannot be summed either.
     """
     libraries: dict[str, Any] = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
-    seekers: dict[str, Callable[[Any], Iterator[Device]]] = {"torch": _of_torch, "tensorflow": _of_tf, "jax": _of_jax}
-    found = tuple(device for name, library in libraries.items() for device in seekers[name](library))
+    finders: dict[str, Callable[[Any], Iterator[Device]]] = {
+        "torch": _torch_devices,
+        "tensorflow": _tensorflow_devices,
+        "jax": _jax_devices,
+    }
+    found = tuple(device for name, library in libraries.items() for device in finders[name](library))
     if found:
         return found
     if accounted and libraries:
@@ -47,39 +54,53 @@ def _why_none(libraries: dict[str, Any], *, accounted: bool) -> str:
 
 
 class TorchDevice(Device):
-    """One accelerator of torch, by its caching allocator: exact, in steps of 512 bytes."""
+    """One accelerator of torch, read from its caching allocator.
+
+    Exact, in steps of 512 bytes.
+    """
 
     def __init__(self, torch: Any, kind: str, index: int) -> None:
-        """
+        """Store which device to read.
+
         Args:
-            torch: The library.
-            kind: Of device, such as ``"cuda"``.
-            index: Of the device.
+            torch: The torch module.
+            kind: The device type, such as ``"cuda"``.
+            index: The device's index.
         """
         self.name = f"{kind}:{index}"
         self._torch, self._index = torch, index
-        # The interface for any accelerator is complete from torch 2.9 on; before, each kind has one of its own.
+        # `torch.accelerator` has memory functions from torch 2.9 on; before that, only the module of each device type
+        # has them.
         general = hasattr(torch.accelerator, "memory_allocated")
         self._memory = torch.accelerator if general else torch.get_device_module(kind)
         self._driver: ProcessMemory | None = None
 
     def open(self) -> None:
-        """The context, the generator of random numbers and the workspaces of matrix products are made now."""
+        """Initialize the device now, so that no test is charged for it.
+
+        This creates the context, the random generator and the workspaces of matrix products.
+
+        Raises:
+            Unavailable: This torch has no count of allocated bytes for the device.
+        """
         torch = self._torch
         if not callable(getattr(self._memory, "memory_allocated", None)):
             raise Unavailable(f"torch {torch.__version__} has no count of what is allocated on {self.name}")
         if self._is_used():
             with torch.random.fork_rng([self._index], device_type=self.name.partition(":")[0]), torch.no_grad():
-                some = torch.rand(8, 8, device=self.name)
-                some @ some
+                matrix = torch.rand(8, 8, device=self.name)
+                matrix @ matrix
         torch.accelerator.synchronize(self._index)
-        # Loaded only where there is a device.
+        # Imported here because it is needed only if there is a device.
         from pytest_leakcheck.probes.gpu_driver import find_driver
 
         self._driver = find_driver(torch, self._index)
 
     def _is_used(self) -> bool:
-        """Others are left alone: a context of its own takes half a gigabyte on each."""
+        """Return whether this process uses the device.
+
+        Other devices stay untouched: creating a context takes half a gigabyte on each.
+        """
         current: int = self._torch.accelerator.current_device_index()
         return self._index == current or bool(self.reserved())
 
@@ -122,7 +143,10 @@ class TorchDevice(Device):
 
 
 class TensorflowDevice(Device):
-    """One GPU of TensorFlow. It takes nearly all memory at once, so the driver is no witness."""
+    """One GPU of TensorFlow.
+
+    TensorFlow takes nearly all device memory at once, so the driver's count is no evidence.
+    """
 
     def __init__(self, tensorflow: Any, name: str) -> None:
         self.name = name
@@ -144,7 +168,10 @@ class TensorflowDevice(Device):
 
 
 class JaxDevice(Device):
-    """One accelerator of JAX. Its mark cannot be set back, so it is read at each call."""
+    """One accelerator of JAX.
+
+    Its peak counter cannot be reset, so `allocated` is read at each call instead.
+    """
 
     def __init__(self, device: Any, version: str) -> None:
         self.name = f"{device.platform}:{device.id}"
@@ -167,9 +194,9 @@ class JaxDevice(Device):
         return f"{self.name} by JAX {self._version}"
 
 
-def _of_torch(torch: Any) -> Iterator[Device]:
+def _torch_devices(torch: Any) -> Iterator[Device]:
     accelerator = getattr(torch, "accelerator", None)
-    # Not `torch.cuda`: on a build without it, that answers 0 to every question.
+    # Not `torch.cuda`: on a build without CUDA it answers 0 to every query.
     if accelerator is None or not accelerator.is_available():
         return
     kind = accelerator.current_accelerator().type
@@ -177,16 +204,16 @@ def _of_torch(torch: Any) -> Iterator[Device]:
         yield TorchDevice(torch, kind, index)
 
 
-def _of_tf(tensorflow: Any) -> Iterator[Device]:
+def _tensorflow_devices(tensorflow: Any) -> Iterator[Device]:
     config = getattr(tensorflow, "config", None)
-    # Half loaded, or only its stub.
+    # TensorFlow may be only partly imported, or be a stub.
     if config is None or not hasattr(config, "list_physical_devices"):
         return
     for at, _device in enumerate(config.list_physical_devices("GPU")):
         yield TensorflowDevice(tensorflow, f"GPU:{at}")
 
 
-def _of_jax(jax: Any) -> Iterator[Device]:
+def _jax_devices(jax: Any) -> Iterator[Device]:
     devices = getattr(jax, "local_devices", None)
     for device in devices() if devices is not None else ():
         if device.platform != "cpu":

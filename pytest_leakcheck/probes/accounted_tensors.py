@@ -1,4 +1,7 @@
-"""For machines without an accelerator: what live tensors on the CPU come to, *accounted* by what the program asks for."""
+"""Sum the bytes of live tensors on the CPU (kind ``"accounted"``).
+
+Used on machines without an accelerator.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from pytest_leakcheck.probes.device import Device
 
 
 class AccountedTorch(Device):
-    """Bytes in the storages of torch's tensors that were made by this thread since it was opened (`storages`)."""
+    """Bytes in storages of torch tensors that this thread has made since `open`.
+
+    See `torch_storages`.
+    """
 
     name = "cpu"
     kind = "accounted"
@@ -44,7 +50,10 @@ class AccountedTorch(Device):
 
 
 class AccountedTensorflow(Device):
-    """Bytes of TensorFlow's eager tensors on the CPU; buffers of ``tf.data`` are not among them."""
+    """Bytes of TensorFlow's eager tensors on the CPU.
+
+    Buffers of ``tf.data`` are not included.
+    """
 
     name = "CPU:0"
     kind = "accounted"
@@ -82,16 +91,16 @@ class AccountedJax(Device):
 
 
 def accounts_of(libraries: Mapping[str, Any]) -> tuple[Device, ...]:
-    """One account per library.
+    """Return one accounting device per library.
 
     Args:
-        libraries: Loaded ones, by name.
+        libraries: The loaded libraries by name.
 
     Raises:
-        Unavailable: None of them can be accounted for.
+        Unavailable: No library supports accounting.
     """
     accounts = {"torch": AccountedTorch, "tensorflow": AccountedTensorflow, "jax": AccountedJax}
-    # What is half loaded has none of it.
+    # A partly imported library lacks this attribute.
     wanted = {"torch": "Tensor", "tensorflow": "config", "jax": "live_arrays"}
     found = tuple(accounts[name](one) for name, one in libraries.items() if hasattr(one, wanted[name]))
     if not found:

@@ -1,10 +1,11 @@
-"""Which entries of folders this process has made, as the interpreter's audit events report it.
+"""Record which folder entries this process creates, from audit events.
 
-CPython raises an event before it makes an entry by `open`, `os.mkdir`, `os.rename`, `os.link`, `os.symlink`, by binding a
-socket, by ``sqlite3.connect``, and before `os.truncate`, which gives a new segment of shared memory its size. It raises none
-for `os.mkfifo`, for semaphores and in C code, so only a yes is certain.
+CPython raises an event before it creates an entry by `open`, `os.mkdir`, `os.rename`, `os.link`, `os.symlink`, by
+binding a socket, by ``sqlite3.connect``, and before `os.truncate`, which sets the size of a new shared-memory segment.
+It raises none for `os.mkfifo`, for semaphores and in C code, so only a positive answer is certain.
 
-A hook can never be removed. There is one per process, and while nobody watches it returns at once.
+An audit hook can never be removed. One hook is installed per process, and it returns at once while no `MadeHere` is
+active.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+# Slots in one generation of the filter, one byte each.
 _SLOTS: Final = 1 << 16
-_EMPTY: Final = bytes(_SLOTS)
-# Made by the test or by a thread that has started since; made by a thread that was there before.
-_NEW: Final = 1
-_EARLIER: Final = 2
-# By event: which of its arguments names what is made.
-_NAMED: Final = {
+_EMPTY_GENERATION: Final = bytes(_SLOTS)
+# Flags in a slot: created by the test or by a thread started after `start`; created by a thread that was running
+# before.
+_BY_TEST: Final = 1
+_BY_EARLIER_THREAD: Final = 2
+# For each audit event, the index of the argument that holds the path of the new entry.
+_PATH_ARGUMENT_INDEX: Final = {
     "open": 0,
     "os.mkdir": 0,
     "os.rename": 1,
@@ -35,53 +38,61 @@ _NAMED: Final = {
 
 
 class MadeHere:
-    """Remembers names that this process makes entries of, between two listings of a folder.
+    """The names of entries that this process creates between folder listings.
 
-    The memory is preallocated, two bits of a Bloom filter for each name: nothing grows while a test is measured. It is shared
-    with children that are forked, so what they make is known too. Of paths only the last part is looked at, so it does not
-    matter how the folder is reached. A stranger's name is taken for one made here with a probability of (k / 65,536)^2, k
-    names having been made since the listing before the last.
+    The names go into a preallocated Bloom filter, two slots per name, so memory does not grow while a test is measured.
+    The filter is shared with forked children, so their entries are recorded too. Only the last part of each path is
+    stored, so it does not matter by which path the folder is reached. A name that another process created is mistaken
+    for one created here with a probability of at most (2k / 65,536)^2, where k is the number of names recorded since
+    the listing before the last one.
     """
 
     def __init__(self) -> None:
-        # Two generations: the event comes before the entry, and a listing may come in between.
+        # Two generations: the event precedes the entry, so a listing may happen between the two.
         self._marks = mmap.mmap(-1, 2 * _SLOTS)
-        self._at = 0
+        self._offset = 0
         self._earlier: frozenset[int] = frozenset()
 
     def start(self, earlier: Iterable[int]) -> None:
-        """Forget all names, and watch.
+        """Forget all names and start recording.
 
         Args:
-            earlier: Threads that were there before the test, by the kernel's number; the calling one is the test's.
+            earlier: Native ids of the threads that were running before the test; the calling thread counts as the
+                test's.
         """
         self._earlier = frozenset(earlier) - {threading.get_native_id()}
         self.listed()
         self.listed()
         if self not in _watching:
             _watching.append(self)
-        _install()
+        _install_hook()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop recording and release the filter."""
         if self in _watching:
             _watching.remove(self)
         self._marks.close()
 
     def note(self, name: str) -> None:
-        """An entry of this name is about to be made."""
-        bit = _EARLIER if threading.get_native_id() in self._earlier else _NEW
+        """Record that an entry with this name is about to be created."""
+        bit = _BY_EARLIER_THREAD if threading.get_native_id() in self._earlier else _BY_TEST
         one = hash(name)
-        self._marks[self._at + one % _SLOTS] |= bit
-        self._marks[self._at + (one >> 32) % _SLOTS] |= bit
+        self._marks[self._offset + one % _SLOTS] |= bit
+        self._marks[self._offset + (one >> 32) % _SLOTS] |= bit
 
     def __contains__(self, name: str) -> bool:
-        """Whether the test, or a thread that has started since, made this since the listing before the last."""
-        return bool(self._made_by(name) & _NEW)
+        """Return whether the test or a thread started since then has created this name.
+
+        Only names recorded since the listing before the last one are known.
+        """
+        return bool(self._made_by(name) & _BY_TEST)
 
     def by_earlier_thread(self, name: str) -> bool:
-        """Whether a thread that was there before the test made this since the listing before the last."""
-        return bool(self._made_by(name) & _EARLIER)
+        """Return whether a thread that ran before the test has created this name.
+
+        Only names recorded since the listing before the last one are known.
+        """
+        return bool(self._made_by(name) & _BY_EARLIER_THREAD)
 
     def _made_by(self, name: str) -> int:
         one, marks = hash(name), self._marks
@@ -89,25 +100,28 @@ class MadeHere:
         return now | before
 
     def listed(self) -> None:
-        """The folder has been listed."""
-        self._at ^= _SLOTS
-        self._marks[self._at : self._at + _SLOTS] = _EMPTY
+        """Start a new generation; to be called after each listing of the folder.
+
+        The generation before the last one is dropped.
+        """
+        self._offset ^= _SLOTS
+        self._marks[self._offset : self._offset + _SLOTS] = _EMPTY_GENERATION
 
 
 _watching: Final[list[MadeHere]] = []
 _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 
 
-def _install() -> None:
-    # Where there are no hooks, or another hook refuses this one, nothing is known to be made here.
+def _install_hook() -> None:
+    # Without audit hooks, or if another hook refuses this one, no creation is ever recorded.
     if not _hooks and hasattr(sys, "addaudithook"):
         _hooks.append(_make_hook())
         sys.addaudithook(_hooks[0])
 
 
 def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
-    # What it needs at each event is bound here: the interpreter raises events until it has emptied its modules.
-    watching, named, create = _watching, _NAMED, os.O_CREAT
+    # Bind everything the hook needs as locals: the interpreter still raises events after it has cleared its modules.
+    watching, named, create = _watching, _PATH_ARGUMENT_INDEX, os.O_CREAT
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if not watching:

@@ -1,4 +1,4 @@
-"""What every instrument is, and what it may raise."""
+"""Define the interface of instruments and the exceptions that they raise."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import Protocol
 
 
 class Unavailable(Exception):
-    """This machine cannot read the counter; the message says why, and what would."""
+    """This machine cannot read the counter; the message says why, and what would help."""
 
 
 class NotInUse(Unavailable):
-    """Nothing in this process has such a thing yet: there is nothing to judge, unless a budget asks for it."""
+    """This process does not use the resource yet.
+
+    There is nothing to judge then, unless a budget names the resource.
+    """
 
 
 class Instrument(Protocol):
-    """Reads one counter. Whatever it opens or allocates in `open` is part of the start and grows no further in `read`.
+    """The interface of an object that reads one counter.
+
+    Resources that `open` takes belong to the start level; `read` must not add to them.
 
     Attributes:
         resource: A key of `resources.RESOURCES`.
@@ -24,23 +29,27 @@ class Instrument(Protocol):
     def resource(self) -> str: ...
 
     def open(self) -> None:
-        """Get ready; raises `Unavailable` where the counter does not exist."""
+        """Prepare for reading.
+
+        Raises:
+            Unavailable: The counter does not exist here.
+        """
         ...
 
     def read(self) -> int:
-        """The counter now, in the unit of its resource."""
+        """Return the counter's current value, in the unit of its resource."""
         ...
 
     def close(self) -> None:
-        """Give back what `open` took."""
+        """Release what `open` took."""
         ...
 
 
 class Stateless:
-    """For an instrument that opens nothing."""
+    """Base class for an instrument that opens nothing."""
 
     def open(self) -> None:
-        """Nothing to open."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing."""

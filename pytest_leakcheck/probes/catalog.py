@@ -1,4 +1,4 @@
-"""The probes by the resource that they read, and how they are opened."""
+"""List the instrument of each resource and open the requested ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pytest_leakcheck.probes.memory import Mapped, Rss
 from pytest_leakcheck.probes.native_heap import Heap
 from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
-# Beside the process tree and the shared folders, which are read in a way of their own (`runner.sampler`). Objects first: what the
-# other readings hand out is not yet alive when they are counted.
+# `runner.sampler` reads the process tree and the shared folders separately. Objects come first, so that temporary
+# objects of the other readings are not counted.
 CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
     "object": Objects,
     "block": Blocks,
@@ -28,7 +28,7 @@ CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
 
 
 def open_instruments(wanted: Iterable[str]) -> tuple[list[Instrument], dict[str, Unavailable]]:
-    """Open what reads the wanted resources.
+    """Open the instruments that read the wanted resources.
 
     Returns:
         The open instruments, and for each wanted resource that cannot be read here the reason.

@@ -1,4 +1,7 @@
-"""Memory cgroups, of either version: the limits a process is under, and a group of our own with a limit (`MemoryGroup`)."""
+"""Read memory cgroup limits and create a cgroup with a limit.
+
+Both versions of cgroups are supported.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +16,19 @@ from pytest_leakcheck.probes.base import Unavailable
 
 PROC: Final = Path("/proc")
 MOUNT: Final = Path("/sys/fs/cgroup")
-# Version 1 writes "no limit" as the largest number of pages.
-_ENDLESS: Final = 1 << 60
+# In bytes. Version 1 reports "no limit" as the largest multiple of the page size.
+_UNLIMITED_BYTES: Final = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One that has a limit.
+    """A cgroup that has a memory limit.
 
     Attributes:
-        folder: Where its files are.
-        limit: Bytes that all in it may have.
-        usage: The file that says what they have.
-        cache: The word in ``memory.stat`` before what of that the kernel could give back.
+        folder: The cgroup's folder.
+        limit: The limit in bytes, shared by all processes of the cgroup.
+        usage: The file that holds the bytes in use.
+        cache: The key in ``memory.stat`` of the reclaimable part of the usage.
     """
 
     folder: Path
@@ -35,27 +38,33 @@ class Group:
 
 
 def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -> Iterator[Group]:
-    """Those with a limit, from the innermost outwards; none where nothing can be read.
+    """Yield the cgroups of a process that have a memory limit, innermost first.
+
+    Nothing is yielded if nothing can be read.
 
     Args:
-        pid: Of the process.
-        proc: Where processes are listed.
-        mount: Where groups are.
+        pid: The process id.
+        proc: The mount point of procfs.
+        mount: The mount point of cgroups.
     """
     with contextlib.suppress(OSError, ValueError):
         for version, path in memory_paths(pid, proc):
             if version == 2:
-                yield from _up(mount, path, "memory.max", "memory.current", "inactive_file")
+                yield from _limited_ancestors(mount, path, "memory.max", "memory.current", "inactive_file")
             else:
                 top = mount / "memory"
-                yield from _up(top, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+                yield from _limited_ancestors(
+                    top, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+                )
 
 
 def memory_paths(pid: int | str = "self", proc: Path = PROC) -> Iterator[tuple[int, str]]:
-    """Yield the path of a process in each hierarchy that may limit memory, after the version of cgroups.
+    """Yield the process's path in each hierarchy that may limit memory.
+
+    Each path comes with the version of cgroups.
 
     Raises:
-        OSError: It is gone, or this system has no cgroups.
+        OSError: The process is gone, or this system has no cgroups.
     """
     for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
         _number, controllers, path = line.split(":", 2)
@@ -65,51 +74,54 @@ def memory_paths(pid: int | str = "self", proc: Path = PROC) -> Iterator[tuple[i
             yield 1, path
 
 
-def _up(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:
-    # Within a container the path may be that of the host, and the group's files be at the top.
+def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:
+    # In a container the path may be the host's, while the cgroup's own files are at the mount point.
     here = top / path.lstrip("/")
     for folder in (here, *here.parents):
         if not folder.is_relative_to(top):
             break
         with contextlib.suppress(OSError, ValueError):
             limit = int((folder / limit_name).read_text(encoding="ascii"))
-            if limit < _ENDLESS:
+            if limit < _UNLIMITED_BYTES:
                 yield Group(folder, limit, folder / usage, cache)
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
-    """How the two versions of cgroups call the same."""
+class _FileNames:
+    """Names of the control files, which differ between the two cgroup versions."""
 
     limit: str
     events: str
 
 
-_V1: Final = _Files("memory.limit_in_bytes", "memory.oom_control")
+_V1_FILES: Final = _FileNames("memory.limit_in_bytes", "memory.oom_control")
 
 
-_V2: Final = _Files("memory.max", "memory.events")
+_V2_FILES: Final = _FileNames("memory.max", "memory.events")
 
 
 class MemoryGroup:
-    """A group below this process's (version 1), or beside it (version 2, which has no processes above groups).
+    """A new memory cgroup for this process.
+
+    It is a child of the process's cgroup in version 1, and a sibling in version 2, where a cgroup that has child
+    cgroups cannot hold processes.
 
     Attributes:
-        path: Its folder.
+        path: The cgroup's folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = _V2 if (path / _V2.limit).exists() else _V1
+        self._files = _V2_FILES if (path / _V2_FILES.limit).exists() else _V1_FILES
 
     @classmethod
     def make(cls, limit: int) -> MemoryGroup:
-        """Make one, and limit it; nobody is in it yet.
+        """Create an empty cgroup with a limit in bytes.
 
         Raises:
-            Unavailable: This process may not, or there are no memory cgroups.
+            Unavailable: This process lacks the permission, or there are no memory cgroups.
         """
-        own = _own()
+        own = _find_parent_group()
         if own is None:
             raise Unavailable("no cgroup of this process has a memory controller that could be found")
         path = own / f"leakcheck-{os.getpid()}"
@@ -124,10 +136,10 @@ class MemoryGroup:
         return group
 
     def join(self) -> None:
-        """Move this process into it.
+        """Move this process into the cgroup.
 
         Raises:
-            Unavailable: It may not.
+            Unavailable: The kernel refuses.
         """
         try:
             (self.path / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
@@ -136,7 +148,7 @@ class MemoryGroup:
 
     @property
     def kills(self) -> int:
-        """How many processes the kernel has killed in it because memory ran out."""
+        """The number of processes in the cgroup that the OOM killer has ended."""
         with contextlib.suppress(OSError, ValueError):
             for line in (self.path / self._files.events).read_text(encoding="ascii").splitlines():
                 word, _, number = line.partition(" ")
@@ -145,13 +157,13 @@ class MemoryGroup:
         return 0
 
     def remove(self) -> None:
-        """When nobody is in it any more."""
+        """Remove the cgroup; does nothing while it still holds a process."""
         with contextlib.suppress(OSError):
             self.path.rmdir()
 
 
-def _own() -> Path | None:
-    """Where a group of this process's own can be made."""
+def _find_parent_group() -> Path | None:
+    """Return the cgroup in which this process can create one; None if not found."""
     with contextlib.suppress(OSError):
         for version, path in memory_paths():
             place = path.lstrip("/")
@@ -159,6 +171,6 @@ def _own() -> Path | None:
                 return MOUNT / "memory" / place
             if (MOUNT / "cgroup.controllers").exists():
                 here = MOUNT / place
-                # Version 2 has processes in leaves alone.
+                # Version 2 allows processes only in leaf cgroups.
                 return here.parent if here != MOUNT else here
     return None

@@ -1,4 +1,7 @@
-"""Counters that a project adds: judged in every test beside the plugin's own, and bounded by ``<name>_budget``."""
+"""Add a project's own counters.
+
+They are judged in every test in addition to the built-in ones, and bounded by the marker ``<name>_budget``.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,26 @@ from pytest_leakcheck.probes.device import Device, Vram
 
 
 class ProbeError(ValueError):
-    """A probe that cannot be added; the message says what was seen, whose it is, and what is valid."""
+    """A probe that cannot be added.
+
+    The message quotes the invalid value and says what is valid.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A counter of the project's own, returned from the hook ``pytest_leakcheck_probes``.
+    """A project's own counter, returned from the hook ``pytest_leakcheck_probes``.
 
     Attributes:
         name: An identifier in lower case; the marker is ``<name>_budget``.
-        read: The counter now, in its unit. Called after each iteration, so it must be quick, and keep nothing.
+        read: Returns the counter's current value. It is called after each iteration, so it must be fast and retain
+            nothing.
         unit: ``"count"`` or ``"bytes"``.
-        plural: What the report calls several of it; by default the name with an s.
-        scarce: Exact, and of things that run out: judged after few iterations. Else judged as memory is, over a horizon
-            of 200 iterations.
-        tolerance: Growth per iteration that is never called a leak, in the unit.
-        default: Judged in each test that carries ``leakcheck`` and names no resources.
+        plural: The plural for the report; by default the name with an s.
+        scarce: The counter is exact and counts a limited resource, so it is judged after few iterations. If false, it
+            is judged like memory, over a horizon of 200 iterations.
+        tolerance: Growth per iteration that is never called a leak, in the counter's unit.
+        default: Judge the counter in each test that carries ``leakcheck`` and names no resources.
 
     Raises:
         ProbeError: The name is no identifier in lower case, or the unit is unknown.
@@ -52,7 +59,7 @@ class Probe:
             raise ProbeError(f"Probe({self.name!r}): unit={self.unit!r} is neither 'count' nor 'bytes'")
 
     def as_resource(self) -> Resource:
-        """The row of the table of resources."""
+        """Return the counter's row for the table of resources."""
         plural = self.plural or f"{self.name}s"
         made_of: MadeOf = "memory" if self.unit == "bytes" else "anything"
         return Resource(
@@ -60,15 +67,21 @@ class Probe:
         )
 
 
-class _Reading:
-    """The instrument of a probe."""
+class _ProbeInstrument:
+    """The instrument that reads a `Probe`."""
 
     def __init__(self, probe: Probe) -> None:
         self.resource = probe.name
         self.read = probe.read
 
     def open(self) -> None:
-        """Read once, so that a counter that does not work is an absent instrument and no broken test."""
+        """Read once, to check that the counter works.
+
+        A failing counter makes the instrument unavailable instead of failing the test.
+
+        Raises:
+            Unavailable: The counter raised an exception, or returned something other than an integer.
+        """
         try:
             value = self.read()
         except Exception as error:  # noqa: BLE001 - the project's code may raise anything
@@ -77,18 +90,20 @@ class _Reading:
             raise Unavailable(f"the probe {self.resource!r} gave {value!r}, which is no whole number")
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
 
-_added: list[str] = []
-_OWN_VRAM: Final = CATALOG["vram"]
+_added_names: list[str] = []
+_DEFAULT_VRAM: Final = CATALOG["vram"]
 
 
 def add_probes(probes: Iterable[Probe | Device]) -> None:
-    """Make probes known for this session. Devices take the place of those that ``vram`` would find itself.
+    """Register probes for this session.
+
+    Devices replace those that ``vram`` would find by itself.
 
     Raises:
-        ProbeError: A name is taken, or something is neither a probe nor a device.
+        ProbeError: A name is taken, or an entry is neither a probe nor a device.
     """
     given = tuple(probes)
     devices = tuple(one for one in given if isinstance(one, Device))
@@ -100,22 +115,25 @@ def add_probes(probes: Iterable[Probe | Device]) -> None:
         if not isinstance(probe, Probe):
             raise ProbeError(f"{probe!r} is neither a Probe nor a Device: return [Probe('connection', read=pool.size)]")
         if probe.name in RESOURCES:
-            whose = "added twice" if probe.name in _added else "a resource of pytest-leakcheck"
+            whose = "added twice" if probe.name in _added_names else "a resource of pytest-leakcheck"
             raise ProbeError(f"Probe({probe.name!r}): that name is {whose}; choose another")
         RESOURCES[probe.name] = probe.as_resource()
-        CATALOG[probe.name] = lambda probe=probe: _Reading(probe)  # type: ignore[misc]
-        _added.append(probe.name)
+        CATALOG[probe.name] = lambda probe=probe: _ProbeInstrument(probe)  # type: ignore[misc]
+        _added_names.append(probe.name)
 
 
 def account_for_tensors() -> None:
-    """Where there is no accelerator, let ``vram`` read what tensors on the CPU come to, unless devices were added."""
-    if CATALOG["vram"] is _OWN_VRAM:
+    """Let ``vram`` sum live tensors on the CPU if there is no accelerator.
+
+    Devices that the project has added take precedence.
+    """
+    if CATALOG["vram"] is _DEFAULT_VRAM:
         CATALOG["vram"] = lambda: Vram(partial(find_accelerators, accounted=True))
 
 
 def remove_probes() -> None:
-    """Forget what was added, at the end of a session."""
-    for name in _added:
+    """Unregister the added probes and devices, at the end of a session."""
+    for name in _added_names:
         del RESOURCES[name], CATALOG[name]
-    _added.clear()
-    CATALOG["vram"] = _OWN_VRAM
+    _added_names.clear()
+    CATALOG["vram"] = _DEFAULT_VRAM

@@ -1,4 +1,4 @@
-"""``vram``: memory on accelerators. What is read of one device, and the instrument that sums them."""
+"""Define a device, and ``vram``, which sums the memory of all devices."""
 
 from __future__ import annotations
 
@@ -10,111 +10,125 @@ from pytest_leakcheck.model.device_state import State
 from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.probes.base import Unavailable
 
-# From what is trusted most to what is trusted least.
-_KINDS: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated", "predicted")
+# From the most to the least trustworthy.
+_KINDS_BY_TRUST: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated", "predicted")
 
 
 class Device:
-    """What is read of one accelerator. All amounts are bytes, of this process.
+    """The memory figures of one accelerator.
 
-    For one that the plugin does not know, or that is simulated, subclass it and return it from the hook
-    ``pytest_leakcheck_probes``: ``vram`` then reads what was returned there, and nothing else.
+    All amounts are in bytes and cover this process.
+
+    For a device that the plugin does not know, or for a simulated one, subclass `Device` and return an instance from
+    the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that were returned there.
 
     Attributes:
-        name: As a program calls it, such as ``"cuda:0"``.
-        kind: How its figures come about; every report shows it, unless they are ``"measured"``. ``"accounted"``: summed up
-            by what the program asks for; ``"simulated"``: of a model of a device; ``"predicted"``: of work that was not done.
+        name: The name that a program uses, such as ``"cuda:0"``.
+        kind: The origin of the figures; every report shows it unless it is ``"measured"``. ``"accounted"``: sums of
+            what the program allocates. ``"simulated"``: from a model of a device. ``"predicted"``: for work that was
+            not done.
     """
 
     name: str = "device"
     kind: Kind = "measured"
 
     def open(self) -> None:
-        """Get ready, and do now what the first use of the device costs.
+        """Prepare for reading, and pay the one-time cost of the first use now.
 
         Raises:
-            Unavailable: It cannot be read here.
+            Unavailable: The device cannot be read here.
         """
 
     def allocated(self) -> int:
-        """What is given out to live tensors, now."""
+        """Return the bytes that live tensors occupy now."""
         raise NotImplementedError
 
     def reserved(self) -> int | None:
-        """What the allocator has taken from the driver, given out or not; None where it does not tell."""
+        """Return the bytes that the allocator holds from the driver; None if unknown.
+
+        Includes memory that is not in use.
+        """
         return None
 
     def driver(self) -> int | None:
-        """What the driver counts for this process; None where it was not asked."""
+        """Return the driver's count for this process in bytes; None if it is not read."""
         return None
 
     def capacity(self) -> int | None:
-        """What the device has in all; None where that is not known."""
+        """Return the device's total memory; None if unknown."""
         return None
 
     def pieces(self) -> Mapping[Hashable, int] | None:
-        """What each piece that is given out takes, by what tells it from others, such as its address; None where that is not
-        known. With it, the line that makes what is retained is found as that of a descriptor is."""
+        """Return the size of each allocated piece by its key; None if unknown.
+
+        The key identifies the piece, such as its address. With it, the line that allocates retained memory is found in
+        the same way as the line that opens a descriptor.
+        """
         return None
 
     def peak(self) -> int | None:
-        """The highest that `allocated` was since `reset_peak`; None where no mark is kept, so that it is read at each call."""
+        """Return the peak of `allocated` since `reset_peak`.
+
+        None if the device keeps no peak; then `allocated` is read at each call instead.
+        """
         return None
 
     def reset_peak(self) -> None:
-        """Set the mark back to what is allocated now."""
+        """Set the peak to the bytes that are allocated now."""
 
     def settle(self) -> None:
-        """Let work that is under way end, and give back to the driver what is reserved and not given out."""
+        """Wait for pending work, and release unused reserved memory to the driver."""
 
     def limit(self, size: int) -> Callable[[], None]:
-        """Let nobody have more than so many bytes.
+        """Limit this process to this many bytes on the device.
 
         Returns:
-            What takes the limit away again.
+            A function that removes the limit.
 
         Raises:
-            Unavailable: It cannot be limited.
+            Unavailable: The device cannot be limited.
         """
         raise Unavailable(f"{self.name} has no ceiling that could be set to {size} bytes")
 
     def describe(self) -> str:
-        """Where the figures come from, for the report."""
+        """Return the source of the figures, for the report."""
         return self.name
 
     def close(self) -> None:
-        """Give back what `open` took."""
+        """Release what `open` took."""
 
 
 class Vram:
-    """``vram``: bytes that live tensors occupy, summed over the devices that this process uses.
+    """``vram``: bytes that live tensors occupy on all devices of this process.
 
-    Resolution: the allocator's grain, 512 bytes with torch. Noise: none. Cost: up to 0.1 ms per device. Scope: this process.
-    Does not see: memory that is taken past the allocator (NCCL, contexts, other libraries), unless a device tells of it. Never
-    reads a silent 0: without a device it is unavailable.
+    Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: up to 0.1 ms per device. Scope:
+    this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts, other libraries),
+    unless a device reports it. Without a device the instrument is unavailable; it never reads a silent 0.
 
     Attributes:
-        lost: What the device failed with while it was read; empty as long as it answers.
+        lost: The error of the first device that failed during a reading; empty while all devices answer.
     """
 
     resource = "vram"
 
     def __init__(self, find: Callable[[], Sequence[Device]]) -> None:
-        """
+        """Store how to find the devices.
+
         Args:
-            find: The devices; raises `Unavailable` where there is none.
+            find: Returns the devices; raises `Unavailable` if there are none.
         """
         self._find = find
         self._devices: tuple[Device, ...] = ()
         self._states: tuple[State, ...] = ()
-        # In place: a number kept per reading would be a block of ours.
-        self._last = array("q", (0,))
+        # An array updated in place: an int stored at each reading would be a memory block of the harness.
+        self._last_total = array("q", (0,))
         self.lost = ""
 
     def open(self) -> None:
-        """
+        """Find and open all devices.
+
         Raises:
-            Unavailable: There is no device, or it does not answer.
+            Unavailable: There is no device, or one does not answer.
         """
         devices = tuple(self._find())
         opened: list[Device] = []
@@ -124,48 +138,55 @@ class Vram:
                 opened.append(device)
                 device.allocated()
         except Unavailable:
-            _close(opened)
+            _close_all(opened)
             raise
         except Exception as error:
-            _close(opened)
+            _close_all(opened)
             raise Unavailable(f"{device.name} does not answer: {_first_line(error)}") from error
         self._devices = devices
 
     def close(self) -> None:
-        _close(self._devices)
+        _close_all(self._devices)
 
     @property
     def kind(self) -> Kind:
-        """Of several devices the least trustworthy."""
-        return max((device.kind for device in self._devices), key=_KINDS.index, default="measured")
+        """The least trustworthy kind among the devices."""
+        return max((device.kind for device in self._devices), key=_KINDS_BY_TRUST.index, default="measured")
 
     @property
     def name(self) -> str:
-        """All devices, with where their figures come from."""
+        """All devices, with the sources of their figures."""
         return ", ".join(device.describe() for device in self._devices)
 
     @property
     def capacity(self) -> int | None:
-        """Of all devices; None where one of them does not tell."""
+        """The total memory of all devices; None if it is unknown for one of them."""
         sizes = [device.capacity() for device in self._devices]
         return sum(size for size in sizes if size) if all(sizes) else None
 
     def read(self) -> int:
-        """A device that fails is lost: it is said so, once, and its last figure stands, so that the rest can be judged."""
+        """Return the sum over all devices.
+
+        If a device fails, `lost` records the error once, and the last sum is returned from then on, so that the other
+        resources can still be judged.
+        """
         if self.lost:
-            return self._last[0]
+            return self._last_total[0]
         try:
             total = 0
             for device in self._devices:
                 total += device.allocated()
         except Exception as error:  # noqa: BLE001 - a driver may fail in any way
             self.lost = _first_line(error)
-            return self._last[0]
-        self._last[0] = total
+            return self._last_total[0]
+        self._last_total[0] = total
         return total
 
     def pieces(self) -> dict[Hashable, int] | None:
-        """All pieces by device and identity; None where a device does not know its own."""
+        """Return the size of each allocated piece by device and key.
+
+        None if a device does not list its pieces.
+        """
         found: dict[Hashable, int] = {}
         for at, device in enumerate(self._devices):
             pieces = device.pieces()
@@ -175,7 +196,10 @@ class Vram:
         return found
 
     def peak(self) -> int | None:
-        """The highest sum since `reset_peak`, at most: devices need not have been highest at the same moment."""
+        """Return an upper bound of the highest sum since `reset_peak`; None if unknown.
+
+        It is the sum of the devices' peaks, which need not have been reached at the same moment.
+        """
         if self.lost:
             return None
         peaks = [device.peak() for device in self._devices]
@@ -187,10 +211,10 @@ class Vram:
                 device.reset_peak()
 
     def limit(self, size: int) -> Callable[[], None]:
-        """Let this process have so much on each device.
+        """Limit this process to this many bytes on each device.
 
         Returns:
-            What takes the limits away again.
+            A function that removes the limits.
 
         Raises:
             Unavailable: A device cannot be limited.
@@ -203,22 +227,25 @@ class Vram:
 
         try:
             for device in self._devices:
-                lifting.append(device.limit(size))  # noqa: PERF401 - of several, those that are limited must be lifted
+                lifting.append(device.limit(size))  # noqa: PERF401 - if one fails, earlier limits are removed
         except Unavailable:
             lift()
             raise
         return lift
 
     def mark(self) -> None:
-        """Remember the start, for `states`."""
-        self._states = self._take()
+        """Record the start state of each device, for `states`."""
+        self._states = self._take_states()
 
     def states(self) -> tuple[tuple[State, State], ...]:
-        """Each device at the start and now, what is not given out given back before."""
-        now = self._take()
+        """Return each device's state at `mark` and now; empty if a device failed.
+
+        Both states are taken after `Device.settle`.
+        """
+        now = self._take_states()
         return tuple(zip(self._states, now, strict=True)) if len(now) == len(self._states) else ()
 
-    def _take(self) -> tuple[State, ...]:
+    def _take_states(self) -> tuple[State, ...]:
         try:
             for device in self._devices:
                 device.settle()
@@ -228,7 +255,7 @@ class Vram:
             return ()
 
 
-def _close(devices: Sequence[Device]) -> None:
+def _close_all(devices: Sequence[Device]) -> None:
     for device in devices:
         device.close()
 

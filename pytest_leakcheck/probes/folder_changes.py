@@ -1,4 +1,4 @@
-"""Whether anything was made in, moved through or removed from a few folders since one last asked."""
+"""Detect whether folder entries were created, moved or removed."""
 
 from __future__ import annotations
 
@@ -15,69 +15,71 @@ from typing import Final, Protocol
 
 from pytest_leakcheck.probes.own_descriptors import lift, open_high
 
-# <sys/inotify.h>: made, removed, moved from, moved to; what is only written to stays the same entry.
-_ENTRIES: Final = 0x100 | 0x200 | 0x40 | 0x80
+# <sys/inotify.h>: IN_CREATE, IN_DELETE, IN_MOVED_FROM, IN_MOVED_TO. Writing to a file does not change the entries.
+_ENTRY_EVENTS: Final = 0x100 | 0x200 | 0x40 | 0x80
 # struct inotify_event: watch, mask, cookie, and the length of the name that follows.
-_EVENT: Final = struct.Struct("iIII")
-_BUFFER: Final = 1 << 16
-# A change within one tick of the kernel's clock may leave the folder's times as they were: 10 ms at 100 Hz, and more on a
-# virtual machine that has to wait for its turn.
-_TICK: Final = 100_000_000
+_EVENT_HEADER: Final = struct.Struct("iIII")
+_BUFFER_BYTES: Final = 1 << 16
+# In nanoseconds. A change within one tick of the kernel's clock may leave the folder's times unchanged: 10 ms at 100
+# Hz, and longer on a virtual machine that waits for its turn.
+_CLOCK_TICK_NS: Final = 100_000_000
 
 
 class Changes(Protocol):
-    """Follows folders from the moment that it is made."""
+    """The interface of an object that follows folders from its creation on."""
 
     def take(self) -> Collection[str]:
-        """The folders in which entries may have come or gone since the last call."""
+        """Return the folders whose entries may have changed since the last call."""
         ...
 
     def close(self) -> None: ...
 
 
 def follow(paths: Sequence[str]) -> Changes:
-    """The quickest way to follow them here.
+    """Follow the folders by the fastest method available here.
 
     Raises:
-        OSError: One of them cannot be opened.
+        OSError: A folder cannot be opened.
     """
     try:
         return Notices(paths)
     except OSError:
-        # No inotify here, or the user's instances are used up (fs.inotify.max_user_instances).
+        # There is no inotify here, or the user's instances are used up (fs.inotify.max_user_instances).
         return Stamps(paths)
 
 
 class Notices:
-    """Asks inotify. Exact; 0.4 us for all folders together while nothing happens. Linux only.
+    """Follows folders with inotify (Linux only).
 
-    The kernel keeps whoever closes a queue waiting for what it follows to be let go of, 8 to 16 ms. So a queue is told to
-    follow nothing any more, which takes 0.1 ms, and kept for the next: one descriptor of the process.
+    Exact. Cost: 0.4 us for all folders together while nothing happens. Closing a queue that has watches blocks for 8 to
+    16 ms. `close` therefore only removes the watches, which takes 0.1 ms, and keeps the queue for the next instance:
+    one descriptor of the process.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         if not sys.platform.startswith("linux"):
             raise OSError("inotify is of Linux")
-        self._all = tuple(paths)
+        self._all_paths = tuple(paths)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._open()
 
     def _open(self) -> None:
         self._process = os.getpid()
-        kept = _kept.pop(self._process, -1)
-        # By then the program may have closed it, by a range of numbers, and given the number to another file.
+        kept = _kept_queues.pop(self._process, -1)
+        # The program may have closed the kept queue together with a range of descriptors, and reused its number for
+        # another file.
         self._queue = (
             kept if _is_queue(kept) else lift(_checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)))
         )
         try:
             self._paths = {
-                _checked(self._libc.inotify_add_watch(self._queue, os.fsencode(path), _ENTRIES), path): path
-                for path in self._all
+                _checked(self._libc.inotify_add_watch(self._queue, os.fsencode(path), _ENTRY_EVENTS), path): path
+                for path in self._all_paths
             }
         except BaseException:
             os.close(self._queue)
             raise
-        # A poll says that nothing has happened in a third of the time that a read takes to raise it.
+        # With no event pending, a poll takes a third of the time of a read that raises an exception.
         self._poll = select.poll()
         self._poll.register(self._queue, select.POLLIN)
 
@@ -86,37 +88,37 @@ class Notices:
         if not happened:
             return ()
         if happened[0][1] & select.POLLNVAL:
-            # The program closed what is not its own, by a range of numbers.
+            # The program has closed the queue together with a range of descriptors.
             self._open()
-            return self._all
+            return self._all_paths
         changed: set[str] = set()
         with contextlib.suppress(BlockingIOError):
             while True:
-                events = os.read(self._queue, _BUFFER)
+                events = os.read(self._queue, _BUFFER_BYTES)
                 at = 0
                 while at < len(events):
-                    watch, _mask, _cookie, length = _EVENT.unpack_from(events, at)
-                    # The queue overflowed where it is not one of ours: anything may have happened.
-                    changed.update((self._paths[watch],) if watch in self._paths else self._all)
-                    at += _EVENT.size + length
+                    watch, _mask, _cookie, length = _EVENT_HEADER.unpack_from(events, at)
+                    # An unknown watch means that the queue overflowed, so any folder may have changed.
+                    changed.update((self._paths[watch],) if watch in self._paths else self._all_paths)
+                    at += _EVENT_HEADER.size + length
         return changed
 
     def close(self) -> None:
         if not _is_queue(self._queue):
             return
-        # A child that was forked shares the queue: what it let go of would be lost to its parent, too.
-        if self._process != os.getpid() or self._process in _kept:
+        # A forked child shares the queue: if it removed the watches, its parent would lose them too.
+        if self._process != os.getpid() or self._process in _kept_queues:
             os.close(self._queue)
             return
         for watch in self._paths:
             self._libc.inotify_rm_watch(self._queue, watch)
-        # That is told as well.
+        # Removing a watch queues an event: read it, so that the next user of the queue does not.
         self.take()
-        _kept[self._process] = self._queue
+        _kept_queues[self._process] = self._queue
 
 
-# By process: one that is forked must not take from its parent's.
-_kept: Final[dict[int, int]] = {}
+# By process id, because a forked child must not use its parent's queue.
+_kept_queues: Final[dict[int, int]] = {}
 
 
 def _is_queue(descriptor: int) -> bool:
@@ -127,13 +129,16 @@ def _is_queue(descriptor: int) -> bool:
 
 
 class Stamps:
-    """Compares the folders' modification times; 0.9 us each. Lists once more than it must for a while after a change."""
+    """Follows folders by their modification times; 0.9 us for each folder.
+
+    For a while after a change, `take` may report a folder again although nothing happened.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._folders: list[tuple[str, int, array[int]]] = []
         try:
             for path in paths:
-                # Modification time, size and links, and when they were read (all 0: never).
+                # Modification time, size, number of links, and the time of the last reading (all 0: never read).
                 self._folders.append((path, open_high(path), array("q", (0, 0, 0, 0))))
         except BaseException:
             self.close()
@@ -145,7 +150,7 @@ class Stamps:
     def _changed(self, folder: int, stamp: array[int]) -> bool:
         now, status = time.time_ns(), os.fstat(folder)
         same = status.st_mtime_ns == stamp[0] and status.st_size == stamp[1] and status.st_nlink == stamp[2]
-        if same and stamp[3] - stamp[0] > _TICK:
+        if same and stamp[3] - stamp[0] > _CLOCK_TICK_NS:
             return False
         stamp[0], stamp[1], stamp[2] = status.st_mtime_ns, status.st_size, status.st_nlink
         stamp[3] = now
@@ -158,6 +163,7 @@ class Stamps:
 
 
 def _checked(result: int, path: str | None = None) -> int:
+    """Return the result of a C function; raise its errno if it is negative."""
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), path)

@@ -1,4 +1,7 @@
-"""Who uses an entry of a folder that the whole machine shares: a process that has it open or mapped, or works in it."""
+"""Find which entries of a shared folder are in use by processes.
+
+A process uses an entry if it has the entry open or mapped, or as its working directory.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +13,55 @@ from pytest_leakcheck.probes.processes import descendants
 
 
 def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
-    """Which of these entries a process has open or mapped, or works in, that is neither this one nor below it.
+    """Return the entries in use outside this process and its descendants.
 
-    Cost: a link to read for each descriptor of each process of the same user, some 2 us each, and its mappings. Processes of others cannot
-    be looked into, and without /proc none can.
+    An entry is in use if a process has it or something below it open or mapped, or as its working directory. Processes
+    of other users cannot be inspected, and without /proc no process can. Cost: reading one link, about 2 us, for each
+    descriptor of each process of the same user, and the process's mappings.
 
     Args:
-        folder: Where they lie.
-        names: The entries.
+        folder: The folder of the entries.
+        names: The names of the entries to check.
     """
-    return _found(folder, names, (used for pid in _others(_own()) for used in (_used(pid), _mapped(pid, folder))))
+    return _select_names(
+        folder,
+        names,
+        (used for pid in _other_processes(_own_processes()) for used in (_open_paths(pid), _mapped_paths(pid, folder))),
+    )
 
 
 def used_here(folder: str, names: Collection[str]) -> frozenset[str]:
-    """Which of these entries this process or one below it has open or mapped, or works in."""
-    return _found(folder, names, (used for pid in _own() for used in (_used(pid), _mapped(pid, folder))))
+    """Return the entries that are in use by this process or a descendant."""
+    return _select_names(
+        folder, names, (used for pid in _own_processes() for used in (_open_paths(pid), _mapped_paths(pid, folder)))
+    )
 
 
-def _found(folder: str, names: Collection[str], used: Iterable[Iterable[str]]) -> frozenset[str]:
+def _select_names(folder: str, names: Collection[str], used: Iterable[Iterable[str]]) -> frozenset[str]:
     wanted, prefix = frozenset(names), folder.rstrip("/") + "/"
     below = (path[len(prefix) :].partition("/")[0] for paths in used for path in paths if path.startswith(prefix))
     return frozenset(name for name in below if name in wanted)
 
 
-def _own() -> set[int]:
+def _own_processes() -> set[int]:
     return {os.getpid(), *descendants(os.getpid())}
 
 
-def _mapped(pid: int, folder: str) -> Iterator[str]:
+def _mapped_paths(pid: int, folder: str) -> Iterator[str]:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
         maps = file.read()
-        # Hardly any process has one mapped, and some have thousands of lines.
+        # Search the whole text first: hardly any process maps an entry, and some have thousands of mappings.
         if os.fsencode(folder) in maps:
             yield from (os.fsdecode(line[at:]) for line in maps.splitlines() if (at := line.find(b"/")) > 0)
 
 
-def _others(own: Collection[int]) -> Iterator[int]:
+def _other_processes(own: Collection[int]) -> Iterator[int]:
     with contextlib.suppress(OSError):
         yield from (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in own)
 
 
-def _used(pid: int) -> Iterator[str]:
-    # It may end meanwhile, or be another user's.
+def _open_paths(pid: int) -> Iterator[str]:
+    # The process may have ended, or belong to another user.
     with contextlib.suppress(OSError):
         yield os.readlink(f"/proc/{pid}/cwd")
     with contextlib.suppress(OSError):

@@ -1,8 +1,9 @@
-"""The cyclic collector, as the user has it: frozen at the start, watched, never switched.
+"""Freeze existing objects and watch the garbage collector.
 
-`gc.freeze()` moves what exists out of the collector's sight, so a full collection per iteration costs microseconds and
-``gc.get_objects()`` is what is new. Through ``gc.callbacks`` the scarce counters are read at the start and stop of each
-collection, automatic ones too, and what fell in between was given back by the collector alone.
+`gc.freeze()` hides the existing objects from the collector, so a full collection per iteration costs microseconds and
+``gc.get_objects()`` returns only new objects. The collector is never switched on or off. A callback in ``gc.callbacks``
+reads the counters of descriptors, threads and device memory at the start and stop of each collection, automatic ones
+included: the difference was released only by the collector.
 """
 
 from __future__ import annotations
@@ -18,42 +19,47 @@ from typing import Any, Final
 
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
-# A finalizer may drop the last reference to another cycle; three rounds end all but chains made to last.
+# A finalizer may drop the last reference to another cycle. Three rounds are enough for all but deliberately long
+# chains.
 ROUNDS: Final = 3
-# Python 3.12 starts with a few hundred objects frozen; more than that is the program's doing.
+# Python 3.12 starts with a few hundred frozen objects; any more have been frozen by the program.
 FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 
 
-_DELETED: Final = " (deleted)"
+_DELETED_SUFFIX: Final = " (deleted)"
 
 
 class BusyError(RuntimeError):
-    """Two measurements at once in one process would each see the other's doing."""
+    """Two measurements at once in one process would affect each other."""
 
 
 class CollectorWatch:
-    """Freezes, collects, and sums what automatic collections release. One at a time in a process.
+    """Freezes objects, runs collections, and sums what automatic collections release.
+
+    Only one watch can be open in a process.
 
     Attributes:
-        has_released: Whether automatic collections gave anything back since `take_released` was last called.
-        released_names: What the released descriptors pointed to, where that was asked for.
+        has_released: Whether automatic collections have released anything since the last `take_released`.
+        released_names: What the released descriptors pointed to, while `name_released` is on.
     """
 
-    _under_way = False
+    _is_open = False
 
     def __init__(self, read: Callable[[], tuple[int, int]], read_device: Callable[[], int] | None = None) -> None:
-        """
+        """Store the counters to read.
+
         Args:
-            read: Descriptors and threads of this process, now.
-            read_device: Bytes on accelerators; None where there are none.
+            read: Returns the current numbers of descriptors and threads of this process.
+            read_device: Returns the bytes on accelerators; None if there are none.
         """
         self._read = read
         self._read_device = read_device
-        # Preallocated: a Python int kept per reading would be an object that the harness leaks.
+        # Descriptors, threads, bytes on devices. Preallocated: a Python int stored at each reading would be an object
+        # that the harness retains.
         self._before = array("q", (0, 0, 0))
         self._released = array("q", (0, 0, 0))
         self._names_before: dict[int, str] | None = None
-        self._ours = False
+        self._collecting = False
         self._callback = self._on_collection
         self._had_frozen = False
         self.has_released = False
@@ -61,67 +67,75 @@ class CollectorWatch:
 
     @property
     def enabled(self) -> bool:
-        """Whether the program's collector is on; where it is off, garbage is retained and is not collected here."""
+        """Whether the program's collector is on.
+
+        If it is off, garbage is retained and is not collected here.
+        """
         return gc.isenabled()
 
     def open(self) -> None:
-        """Collect what is garbage now, freeze the rest, and begin to watch.
+        """Collect the current garbage, freeze all other objects, and start watching.
 
         Raises:
             BusyError: Another watch is open in this process.
         """
-        if CollectorWatch._under_way:
+        if CollectorWatch._is_open:
             raise BusyError(
                 "a measurement is under way in this process already: do not nest leakcheck.steps(), leakcheck.budget() "
                 "and measure(), and do not run them in two threads"
             )
-        CollectorWatch._under_way = True
+        CollectorWatch._is_open = True
         self._had_frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
-        # Once, and not in rounds: each walks all objects, 10 to 20 ms for 30,000, and what a finalizer lets go of meanwhile is
-        # only frozen with the rest.
+        # One round only: each walks all objects, 10 to 20 ms for 30,000. Objects that a finalizer releases during the
+        # round are frozen with the rest.
         gc.collect()
         gc.freeze()
         gc.callbacks.append(self._callback)
 
     def close(self) -> None:
-        """Stop watching and give the frozen objects back to the collector."""
-        CollectorWatch._under_way = False
-        # The program may have emptied the list under us.
+        """Stop watching and return the frozen objects to the collector."""
+        CollectorWatch._is_open = False
+        # The program may have emptied ``gc.callbacks`` during the measurement.
         with contextlib.suppress(ValueError):
             gc.callbacks.remove(self._callback)
         gc.unfreeze()
         if self._had_frozen:
-            # The program had frozen its own: they must not end up in the collector's sight.
+            # The program had frozen objects before `open`, so freeze again to keep them hidden from the collector.
             gc.collect()
             gc.freeze()
 
     def collect(self) -> int:
-        """Collect as long as something is found, at most `ROUNDS` times. Returns how many objects were.
+        """Collect until no garbage is found, at most `ROUNDS` times.
 
-        What these collections release is the caller's to count, from a reading before and one after.
+        These collections are not added to `take_released`: the caller compares readings taken before and after.
+
+        Returns:
+            The number of garbage objects.
         """
         callbacks = gc.callbacks
-        # To be called at the start and stop of our own collections costs a microsecond, for nothing.
+        # The callback would cost a microsecond and record nothing during the harness's own collections.
         silent = self._names_before is None and bool(callbacks) and callbacks[-1] is self._callback
         if silent:
             callbacks.pop()
-        self._ours = True
+        self._collecting = True
         found = collected = gc.collect()
         for _ in range(ROUNDS - 1):
             if not collected:
                 break
             collected = gc.collect()
             found += collected
-        self._ours = False
+        self._collecting = False
         if silent:
             callbacks.append(self._callback)
         return found
 
     def thaw(self) -> int:
-        """Unfreeze and collect: what was alive when it was frozen and is garbage now is out of reach till then.
+        """Unfreeze and collect.
+
+        This includes objects that were alive when frozen and have become garbage since.
 
         Returns:
-            How many objects were garbage.
+            The number of garbage objects.
         """
         gc.unfreeze()
         return self.collect()
@@ -131,9 +145,13 @@ class CollectorWatch:
         gc.freeze()
 
     def take_released(self) -> tuple[int, int, int, int]:
-        """Descriptors, threads, processes and bytes on devices that automatic collections gave back since the last call.
+        """Return what automatic collections have released since the last call.
 
-        Processes are not followed there (walking the tree would cost too much in a collection) and are always 0.
+        Processes are not read during a collection, since walking the process tree costs too much; their number is
+        always 0.
+
+        Returns:
+            Descriptors, threads, processes, and bytes on devices.
         """
         fds, threads, on_device = self._released
         self._released[0] = self._released[1] = self._released[2] = 0
@@ -141,13 +159,16 @@ class CollectorWatch:
         return fds, threads, 0, on_device
 
     def name_released(self, wanted: bool) -> None:
-        """From now on also note what the released descriptors pointed to; costs a readlink per descriptor."""
+        """Start or stop recording what released descriptors pointed to.
+
+        Costs one readlink per open descriptor.
+        """
         self._names_before = {} if wanted else None
 
     def _on_collection(self, phase: str, _info: dict[str, Any]) -> None:
         if self._names_before is not None:
             self._note_names(phase)
-        if self._ours:
+        if self._collecting:
             return
         fds, threads = self._read()
         on_device = self._read_device() if self._read_device is not None else 0
@@ -170,9 +191,10 @@ class CollectorWatch:
 
 
 def open_targets(process: str = "self") -> dict[int, str]:
-    """What each open descriptor of a process points to (empty where there is no /proc, or it may not be looked at).
+    """Return what each open descriptor of a process points to.
 
-    The name is the one that it was opened under: the kernel adds " (deleted)" once the file is removed, which is dropped.
+    Empty if there is no /proc, or the process may not be inspected. A file's path is the one that it was opened under:
+    the suffix " (deleted)", which the kernel adds once the file is removed, is dropped.
     """
     targets: dict[int, str] = {}
     try:
@@ -180,12 +202,12 @@ def open_targets(process: str = "self") -> dict[int, str]:
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             return targets
-        # To list them takes one, and they have run out.
+        # Listing the folder needs a descriptor, and none is left.
         with room_for_descriptors():
             names = os.listdir(f"/proc/{process}/fd")
     for name in names:
         try:
-            targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED)
+            targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED_SUFFIX)
         except OSError:
             continue
     return targets

@@ -1,4 +1,7 @@
-"""What the driver counts of a device: by NVML for this process alone, else by the device's own figures for all of them."""
+"""Read the driver's count of device memory.
+
+NVML gives the count for this process. Without it, the device's total for all processes is read.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +13,43 @@ from typing import Any
 
 
 class ProcessMemory:
-    """The driver's count for one device.
+    """The driver's count of memory on one device.
 
-    Resolution: a page, up to 2 MiB. Cost: up to 2 ms, so it is asked at the start and when something is suspected. Where NVML
-    is not there, fails, or does not know this process (it counts by the pids of the host, which a container does not see), the
-    free memory of the device is taken, in which other processes have a share.
+    Resolution: one page, up to 2 MiB. Cost: up to 2 ms, so it is read only at the start and to check a suspicion. If
+    NVML is missing, fails, or does not know this process (it uses the host's process ids, which a container does not
+    see), the used memory of the whole device is read instead, which includes other processes.
 
     Attributes:
-        note: Whom it asks, for the report.
+        note: The source of the figures, for the report.
     """
 
     def __init__(
         self, of_device: Callable[[], tuple[int, int]], of_process: Callable[[], int | None] | None, why_not: str = ""
     ) -> None:
-        """
+        """Store the sources of the figures.
+
         Args:
-            of_device: Free and all bytes of the device.
-            of_process: Bytes of this process; None where that cannot be asked.
-            why_not: The reason for that.
+            of_device: Returns the free and the total bytes of the device.
+            of_process: Returns the bytes of this process; None if they cannot be read.
+            why_not: Why they cannot be read.
         """
         self._of_device, self._of_process = of_device, of_process
         self.note = "and NVML for this process" if of_process is not None else f"and its free memory{why_not}"
         self._closing: Callable[[], None] = lambda: None
 
     def read(self) -> int | None:
-        """Bytes; None where the driver does not answer any more."""
+        """Return the bytes in use; None if NVML stops reporting this process."""
         if self._of_process is not None:
             return self._of_process()
         free, total = self._of_device()
         return total - free
 
     def capacity(self) -> int:
-        """All bytes of the device."""
+        """Return the total bytes of the device."""
         return self._of_device()[1]
 
     def close_by(self, closing: Callable[[], None]) -> None:
-        """Call this in the end."""
+        """Store a function that `close` calls."""
         self._closing = closing
 
     def close(self) -> None:
@@ -53,9 +57,9 @@ class ProcessMemory:
 
 
 def find_driver(torch: Any, index: int) -> ProcessMemory | None:
-    """The best view there is of one of torch's devices; None where the driver tells nothing at all."""
+    """Return the best driver count for a torch device; None if there is none."""
     accelerator = torch.accelerator
-    # Before torch 2.9 each kind of device has its own.
+    # Before torch 2.9 only the module of each device type has this function.
     module = torch.get_device_module(accelerator.current_accelerator().type)
     free = getattr(accelerator, "get_memory_info", None) or getattr(module, "mem_get_info", None)
     if free is None:
@@ -69,20 +73,22 @@ def find_driver(torch: Any, index: int) -> ProcessMemory | None:
 
 
 def load_nvml() -> Any:
-    """Import ``pynvml``; None where it is not installed."""
+    """Import ``pynvml``; None if it is not installed."""
     with contextlib.suppress(ImportError):
-        # By name: the package has no types.
+        # Imported by name because the package has no type information.
         return importlib.import_module("pynvml")
     return None
 
 
 def driver_by_nvml(nvml: Any, uuid: str, of_device: Callable[[], tuple[int, int]]) -> ProcessMemory:
-    """The view of NVML, where it answers and knows this process.
+    """Return the count by NVML, or the device's own count as a fallback.
+
+    The fallback is used if NVML fails or does not know this process.
 
     Args:
         nvml: The module ``pynvml``.
-        uuid: Of the device, since the numbers of NVML are not those of CUDA_VISIBLE_DEVICES.
-        of_device: What is asked otherwise: free and all bytes.
+        uuid: The device's UUID; NVML numbers devices differently from CUDA_VISIBLE_DEVICES.
+        of_device: Returns the free and the total bytes of the device; the fallback.
     """
     try:
         nvml.nvmlInit()
@@ -90,10 +96,10 @@ def driver_by_nvml(nvml: Any, uuid: str, of_device: Callable[[], tuple[int, int]
         return ProcessMemory(of_device, None, f" (NVML fails: {error})")
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        if _of_this_process(nvml, handle) is None:
+        if _bytes_of_this_process(nvml, handle) is None:
             view = ProcessMemory(of_device, None, " (NVML does not know this process, as in a container)")
         else:
-            view = ProcessMemory(of_device, lambda: _of_this_process(nvml, handle))
+            view = ProcessMemory(of_device, lambda: _bytes_of_this_process(nvml, handle))
     except nvml.NVMLError as error:
         view = ProcessMemory(of_device, None, f" (NVML fails: {error})")
 
@@ -105,11 +111,11 @@ def driver_by_nvml(nvml: Any, uuid: str, of_device: Callable[[], tuple[int, int]
     return view
 
 
-def _of_this_process(nvml: Any, handle: Any) -> int | None:
+def _bytes_of_this_process(nvml: Any, handle: Any) -> int | None:
     try:
         running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except nvml.NVMLError as error:
-        # It may go while a test runs, with the device or without: then there is one witness less, and no failure.
+        # The device or NVML may fail while a test runs; then this check is skipped and the test does not fail.
         if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_UNKNOWN, nvml.NVML_ERROR_UNINITIALIZED):
             return None
         raise
@@ -117,7 +123,7 @@ def _of_this_process(nvml: Any, handle: Any) -> int | None:
 
 
 def memory_of(running: Iterable[Any], pids: Collection[int]) -> int | None:
-    """Sum what NVML counts for these processes; None where it knows none of them."""
-    # Under Windows' own driver model the figure itself is missing.
+    """Return NVML's bytes for these processes; None if it knows none of them."""
+    # With Windows' own driver model (WDDM) the figure is missing.
     known = [one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None]
     return sum(known) if known else None

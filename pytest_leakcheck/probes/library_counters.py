@@ -1,4 +1,4 @@
-"""Counters that a library keeps of itself, where the program has loaded it."""
+"""Read counters that a library keeps of itself, if the program has loaded it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pytest_leakcheck.probes.base import NotInUse, Unavailable
 
 
 class ArrowPool:
-    """``arrow``: bytes in pyarrow's memory pools, which malloc's counters do not see.
+    """``arrow``: bytes in pyarrow's memory pools.
 
-    Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process. Fallback: none; unavailable where pyarrow is
-    not loaded.
+    Malloc's counters do not include them. Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process.
+    Fallback: none; unavailable if pyarrow is not loaded.
     """
 
     resource = "arrow"
@@ -27,15 +27,16 @@ class ArrowPool:
         return int(self._read())
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
 
 class Tasks:
-    """``task``: asyncio tasks that are alive, on any loop: pending, or done and still referred to.
+    """``task``: live asyncio tasks of all loops.
 
-    Resolution: one. Noise: none once the loop has run; tasks that are about to end are waited for. Cost: 0.2 us. Scope:
-    this process. Does not see: tasks of other frameworks. Fallback: none; unavailable where asyncio is not loaded, and
-    from Python 3.14 on, which keeps tasks per thread and out of reach.
+    Pending tasks count, and finished ones that are still referenced. Resolution: one. Noise: none once the loop has
+    run; the harness waits for tasks that are about to end. Cost: 0.2 us. Scope: this process. Not counted: tasks of
+    other frameworks. Fallback: none; unavailable if asyncio is not loaded, and from Python 3.14 on, which keeps tasks
+    per thread and inaccessible.
     """
 
     resource = "task"
@@ -44,7 +45,7 @@ class Tasks:
         tasks: Any = sys.modules.get("asyncio.tasks")
         if tasks is None:
             raise NotInUse("asyncio is not loaded by the end of warm-up: there are no tasks to count")
-        # One weak set up to 3.11; from 3.12 on, tasks that ran eagerly are in a set of their own.
+        # Up to 3.11 there is one weak set; from 3.12 on, eagerly started tasks are in a separate set.
         known = [getattr(tasks, name, None) for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks")]
         self._sets = tuple(one for one in known if one is not None)
         if not self._sets or sys.version_info >= (3, 14):
@@ -59,4 +60,4 @@ class Tasks:
         return alive
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""Memory of the process: resident (`Rss`), its peak (`PeakRss`), and mapped address space (`Mapped`)."""
+"""Read resident memory, its peak, and mapped address space."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, Final
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.own_descriptors import open_high
 
-# <proc(5)>: sets the mark back to what is resident now.
-_RESET: Final = b"5"
+# Written to clear_refs, it resets the peak to the memory that is resident now (man 5 proc).
+_RESET_PEAK: Final = b"5"
 PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
 
 
 class Rss:
     """``rss``: anonymous resident bytes (RssAnon) after ``malloc_trim``.
 
-    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator keeps freed pages, so
-    trimming comes first; what is left wanders by megabytes where work comes in sizes. Cost: 8 us plus the trim (2 us to
-    1.4 ms), hence read only when a test asks for it. Scope: this process. File pages (RssFile) are left out: reading a
-    mapped file is no leak. Fallback: none yet outside Linux.
+    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
+    so they are trimmed before each reading; if allocation sizes vary, the value still fluctuates by megabytes. Cost: 8
+    us plus the trim (2 us to 1.4 ms), so it is read only if a test requests it. Scope: this process. File pages
+    (RssFile) are excluded: reading a mapped file is no leak. Fallback: none outside Linux.
     """
 
     resource = "rss"
@@ -49,12 +49,12 @@ class Rss:
 
 
 class PeakRss:
-    """The highest number of resident bytes (VmHWM) since the last `reset`.
+    """The peak of resident bytes (VmHWM) since the last `reset`.
 
-    Resolution: 128 KiB per CPU that the process runs on, since the kernel keeps the mark by counters that each adds to in
-    batches of 32 pages; `now` is exact from kernel 6.17 on, and off by as much before.
-    Cost: 10 us, and a trim; `now` 1.2 us. Scope: this process. Pages of files that are touched for the first time count: a library
-    that is loaded meanwhile is a constant part of the peak. Fallback: none outside Linux.
+    Resolution: 128 KiB per CPU that the process runs on, because each CPU updates the kernel's counters in batches of
+    32 pages. `now` is exact from kernel 6.17 on, and equally coarse before. Cost: 10 us, plus a trim; `now` 1.2 us.
+    Scope: this process. Pages of files count when they are first touched: a library that is loaded during the run is a
+    constant part of the peak. Fallback: none outside Linux.
     """
 
     resource = "rss"
@@ -64,9 +64,10 @@ class PeakRss:
         self._trim: Any = None
 
     def open(self) -> None:
-        """
+        """Open the files in /proc and reset the peak.
+
         Raises:
-            Unavailable: The mark cannot be set back here.
+            Unavailable: The peak cannot be read or reset here.
         """
         if not sys.platform.startswith("linux"):
             raise Unavailable("the peak of resident memory is read from /proc, which only Linux has")
@@ -74,7 +75,7 @@ class PeakRss:
             self._status = open_high("/proc/self/status")
             self._statm = open_high("/proc/self/statm")
             self._clear = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-            os.write(self._clear, _RESET)
+            os.write(self._clear, _RESET_PEAK)
         except OSError as error:
             self.close()
             raise Unavailable(
@@ -83,20 +84,23 @@ class PeakRss:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def trim(self) -> None:
-        """Give back what the allocator keeps: it would take in the first growth unseen."""
+        """Release the allocator's free memory.
+
+        Otherwise the first growth would reuse it and stay invisible.
+        """
         if self._trim is not None:
             self._trim(0)
 
     def reset(self) -> int:
-        """Begin anew from what is resident now, and say how much that is."""
-        os.write(self._clear, _RESET)
-        return self._of(b"VmRSS:")
+        """Reset the peak to the memory that is resident now, and return that amount."""
+        os.write(self._clear, _RESET_PEAK)
+        return self._read_field(b"VmRSS:")
 
     def read(self) -> int:
-        return self._of(b"VmHWM:")
+        return self._read_field(b"VmHWM:")
 
     def now(self) -> int:
-        """What is resident at this moment."""
+        """Return the bytes that are resident now."""
         return int(os.pread(self._statm, 64, 0).split(None, 2)[1]) * PAGE
 
     def close(self) -> None:
@@ -105,23 +109,31 @@ class PeakRss:
                 os.close(descriptor)
         self._status = self._clear = self._statm = -1
 
-    def _of(self, name: bytes) -> int:
+    def _read_field(self, name: bytes) -> int:
         text = os.pread(self._status, 4096, 0)
         at = text.index(name) + len(name)
         return int(text[at : text.index(b"kB", at)]) * 1024
 
 
 def peak_of(pid: int) -> int:
-    """The same mark of another process, since it began; 0 where it is gone or may not be read."""
-    return _of_process(pid, b"VmHWM:")
+    """Return the peak of resident bytes of another process.
+
+    0 if it is gone or may not be read.
+    """
+    return _read_field_of_process(pid, b"VmHWM:")
 
 
 def anonymous_of(pid: int) -> int:
-    """What is resident of another process, pages of files left out: a fork begins with these. 0 as above."""
-    return _of_process(pid, b"RssAnon:")
+    """Return the anonymous resident bytes of another process.
+
+    0 if it is gone or may not be read.
+
+    A forked process starts with its parent's anonymous pages.
+    """
+    return _read_field_of_process(pid, b"RssAnon:")
 
 
-def _of_process(pid: int, name: bytes) -> int:
+def _read_field_of_process(pid: int, name: bytes) -> int:
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             text = file.read()
@@ -132,11 +144,12 @@ def _of_process(pid: int, name: bytes) -> int:
 
 
 class Mapped:
-    """``mmap``: bytes of address space, as the kernel counts them (the first number of ``/proc/self/statm``).
+    """``mmap``: bytes of mapped address space.
 
-    Resolution: a page. Noise: allocators map and unmap by the megabyte, so levels closer than 1 MiB cannot be told
-    apart, and only growth that holds over the horizon counts. Cost: 1.3 us. Scope: this process. Sees what no other
-    counter does: files and memory mapped by C and never unmapped. Fallback: none outside Linux.
+    This is the first number of ``/proc/self/statm``. Resolution: a page. Noise: allocators map and unmap in megabytes,
+    so levels less than 1 MiB apart cannot be distinguished, and only growth that lasts over the horizon counts. Cost:
+    1.3 us. Scope: this process. Only this counter includes files and memory that C code maps and never unmaps.
+    Fallback: none outside Linux.
     """
 
     resource = "mmap"

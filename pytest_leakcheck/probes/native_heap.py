@@ -1,4 +1,4 @@
-"""Bytes that native code holds: what malloc handed out and did not get back."""
+"""Count the bytes that native code has allocated with malloc and not freed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_leakcheck.probes.base import Unavailable
 
 
 class _Mallinfo2(ctypes.Structure):
-    # The order is glibc's (malloc.h): all are size_t.
+    # In the order of glibc's malloc.h; all are size_t.
     _fields_ = [
         (name, ctypes.c_size_t)
         for name in (
@@ -32,18 +32,19 @@ class _Mallinfo2(ctypes.Structure):
     ]
 
 
-# glibc keeps up to 7 freed blocks of each of 64 sizes per thread, and counts them as in use (malloc/malloc.c, tcache).
-_SIZES: Final = tuple(range(24, 1033, 16))
-_DEEP: Final = 7
+# glibc keeps up to 7 freed blocks of each of 64 sizes (in bytes) per thread, and counts them as in use
+# (malloc/malloc.c, tcache).
+_TCACHE_SIZES: Final = tuple(range(24, 1033, 16))
+_TCACHE_DEPTH: Final = 7
 
 
 def _libc() -> ctypes.PyDLL:
-    return _load(ctypes.PyDLL)
+    return _load_libc(ctypes.PyDLL)
 
 
 @cache
-def _load(kind: type[ctypes.PyDLL]) -> ctypes.PyDLL:
-    # Once: a library and its functions refer to each other, and such a cycle was reported as the test's.
+def _load_libc(kind: type[ctypes.PyDLL]) -> ctypes.PyDLL:
+    # Cached: a library and its functions form a reference cycle, which was once reported as the test's leak.
     libc = kind(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
@@ -55,25 +56,25 @@ def _load(kind: type[ctypes.PyDLL]) -> ctypes.PyDLL:
 def _fill_thread_cache() -> None:
     """Fill this thread's cache of freed blocks.
 
-    A program that frees blocks of mixed sizes fills it by and by, up to 230 KB, which looks like a leak of some 300
-    bytes per iteration for hundreds of iterations. Full from the start, it can only be drawn on and filled again.
+    A program that frees blocks of mixed sizes fills the cache gradually, up to 230 KB. That looks like a leak of about
+    300 bytes per iteration for hundreds of iterations. A cache that is full from the start cannot grow further.
     """
     libc = _libc()
-    for size in _SIZES:
-        blocks = [libc.malloc(size) for _ in range(_DEEP)]
+    for size in _TCACHE_SIZES:
+        blocks = [libc.malloc(size) for _ in range(_TCACHE_DEPTH)]
         for block in blocks:
             libc.free(block)
 
 
 @contextmanager
 def drained_thread_cache() -> Iterator[None]:
-    """Take all that this thread's cache of freed blocks holds, and give it back in the end.
+    """Empty this thread's cache of freed blocks; release the blocks on exit.
 
-    A block that comes from the cache counted as in use before, so what keeps it does not show. Emptied once, the cache
-    fills with what the program itself frees, and what that keeps is no longer there.
+    A cached block counts as in use, so the heap counter does not rise if the program takes one and retains it. Once
+    emptied, the cache refills only with blocks that the program frees, and blocks that it retains raise the counter.
     """
     libc = _libc()
-    blocks = [libc.malloc(size) for size in _SIZES for _ in range(_DEEP)]
+    blocks = [libc.malloc(size) for size in _TCACHE_SIZES for _ in range(_TCACHE_DEPTH)]
     try:
         yield
     finally:
@@ -81,37 +82,41 @@ def drained_thread_cache() -> Iterator[None]:
             libc.free(block)
 
 
-# Bytes of a block that no allocator rounds away or maps by itself, and how many at once: more than a cache of freed ones holds.
-_TRIED: Final = 1 << 16
-_AT_ONCE: Final = (1, 1, 32)
+# Bytes of a test block: large enough not to be rounded away, small enough not to be mapped separately. And the number
+# of blocks in each try: 32 are more than a cache of freed blocks holds.
+_TEST_BLOCK_BYTES: Final = 1 << 16
+_TEST_BLOCK_COUNTS: Final = (1, 1, 32)
 
 
 def _counts_malloc(read: Callable[[], int]) -> bool:
-    """Whether a reading moves with what malloc hands out; another thread that frees at that moment may hide it once."""
+    """Return whether a reading rises with malloc's allocations.
+
+    It tries several times, because another thread that frees memory at the same moment may hide a rise.
+    """
     try:
         libc = _libc()
     except (AttributeError, OSError):
-        # There is nothing to try it with.
+        # There is no malloc to try.
         return True
-    for count in _AT_ONCE:
+    for count in _TEST_BLOCK_COUNTS:
         before = read()
-        blocks = [libc.malloc(_TRIED) for _ in range(count)]
+        blocks = [libc.malloc(_TEST_BLOCK_BYTES) for _ in range(count)]
         held = read() - before
         for block in blocks:
             libc.free(block)
-        if held >= _TRIED:
+        if held >= _TEST_BLOCK_BYTES:
             return True
     return False
 
 
-def _malloc_of_another() -> Unavailable:
+def _foreign_malloc_error() -> Unavailable:
     address = ctypes.cast(ctypes.PyDLL(None).malloc, ctypes.c_void_p).value or 0
     whose = f"it is that of {_library_at(address) or 'a library that is not known'}, whose bytes glibc does not count"
     return Unavailable(f"malloc is not glibc's: {whose}; start Python without it (LD_PRELOAD?), or use rss_budget")
 
 
 def _library_at(address: int) -> str:
-    """The file that is mapped there; empty where that cannot be told."""
+    """Return the name of the file that is mapped at an address; empty if unknown."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -124,29 +129,32 @@ def _library_at(address: int) -> str:
     return ""
 
 
-# numpy keeps up to 7 freed blocks of each size below 1024 bytes for itself (numpy/_core/src/multiarray/alloc.c).
-_NUMPY_SIZES: Final = range(1, 1024)
-_NUMPY_DEEP: Final = 7
+# numpy keeps up to 7 freed blocks of each size below 1024 bytes (numpy/_core/src/multiarray/alloc.c).
+_NUMPY_CACHE_SIZES: Final = range(1, 1024)
+_NUMPY_CACHE_DEPTH: Final = 7
 
 
 def _fill_numpy_cache() -> None:
-    """Fill numpy's cache of freed blocks, where numpy is loaded: 4 ms, and 3.5 MB once.
+    """Fill numpy's cache of freed blocks if numpy is loaded: 4 ms, and 3.5 MB once.
 
-    A program whose arrays are small and of ever other sizes (figures, masks of tables) fills it over thousands of
-    iterations, at hundreds of bytes each. It belongs to the process and not to a thread.
+    A program with small arrays of ever new sizes (figures, masks of tables) fills it over thousands of iterations, at
+    hundreds of bytes each. The cache belongs to the process, not to a thread.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return
-    for size in _NUMPY_SIZES:
-        blocks = [numpy.empty(size, "u1") for _ in range(_NUMPY_DEEP)]
+    for size in _NUMPY_CACHE_SIZES:
+        blocks = [numpy.empty(size, "u1") for _ in range(_NUMPY_CACHE_DEPTH)]
         del blocks
 
 
 def is_quiet() -> bool:
-    """Whether malloc counts a block as free as soon as it is freed: no thread's cache holds any (see `runner.processes.supervisor`).
+    """Return whether malloc counts a freed block as free at once.
 
-    Tried rather than read from the environment, which says neither what the C library knows nor what it made of it.
+    That is the case if no thread has a cache of freed blocks.
+
+    The setting comes from the environment (`runner.processes.supervisor`). It is measured here, because the environment
+    does not show whether the C library knows and applies it.
     """
     heap = Heap()
     try:
@@ -155,37 +163,40 @@ def is_quiet() -> bool:
         return False
     libc = _libc()
     before = heap.read()
-    # One more than a cache holds, of its largest size: with a cache, either they are not all new or they do not all go.
-    blocks = [libc.malloc(_SIZES[-1]) for _ in range(_DEEP + 1)]
+    # One block more than a cache holds, of its largest size: with a cache, either some blocks are not new or some are
+    # not released.
+    blocks = [libc.malloc(_TCACHE_SIZES[-1]) for _ in range(_TCACHE_DEPTH + 1)]
     held = heap.read() - before
     for block in blocks:
         libc.free(block)
-    return held >= _SIZES[-1] * len(blocks) and heap.read() == before
+    return held >= _TCACHE_SIZES[-1] * len(blocks) and heap.read() == before
 
 
 class Heap:
-    """``heap``: bytes in use in all arenas plus mapped chunks, from glibc's ``mallinfo2``.
+    """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
-    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a chunk freed into a thread's cache still counts as used; the
-    measuring thread's is filled beforehand.
-    Cost: 0.3 to 3 us; it walks the free lists, so a heap with 10,000 holes takes 0.5 ms. Scope: this process.
-    Does not see: small Python objects (they live in pymalloc's own arenas), pools that map their own memory, mmap.
-    Where another malloc was loaded before glibc's (jemalloc or tcmalloc, by LD_PRELOAD) ``mallinfo2`` is there and counts
-    nothing; that is tried, and then it is unavailable.
-    Fallback: ``psutil.heap_info`` where libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); without either
-    (musl) it is unavailable.
+    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a chunk in a thread's cache of freed blocks still counts
+    as used; the cache of the measuring thread is filled in `open`. Cost: 0.3 to 3 us; the call walks the free lists, so
+    a heap with 10,000 holes takes 0.5 ms. Scope: this process. Not counted: small Python objects (they are in
+    pymalloc's own arenas), pools that map their own memory, mmap.
+
+    If another malloc is loaded before glibc's (jemalloc or tcmalloc, by LD_PRELOAD), ``mallinfo2`` exists but counts
+    nothing. `open` checks this, and the instrument is then unavailable.
+
+    Fallback: ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); without either
+    (musl) the instrument is unavailable.
     """
 
     resource = "heap"
 
     def open(self) -> None:
         try:
-            # PyDLL keeps the GIL: no hand-over to another thread in the middle of a reading.
+            # PyDLL keeps the GIL, so no other thread runs in the middle of a reading.
             function = ctypes.PyDLL(None).mallinfo2
         except (AttributeError, OSError, TypeError):
             self._read = _psutil_heap()
             if sys.platform.startswith("linux") and not _counts_malloc(self._read):
-                raise _malloc_of_another() from None
+                raise _foreign_malloc_error() from None
             return
         function.restype = _Mallinfo2
         function.argtypes = []
@@ -195,9 +206,9 @@ class Heap:
             return int(info.uordblks + info.hblkhd)
 
         if not _counts_malloc(read):
-            raise _malloc_of_another()
+            raise _foreign_malloc_error()
         self._read = read
-        # The thread's cache last: filling numpy's draws on it.
+        # The thread's cache last: filling numpy's cache takes blocks from it.
         _fill_numpy_cache()
         _fill_thread_cache()
 
@@ -205,7 +216,7 @@ class Heap:
         return self._read()
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
 
 def _psutil_heap() -> Callable[[], int]:

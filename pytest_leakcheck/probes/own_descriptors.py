@@ -1,4 +1,7 @@
-"""Descriptors of our own: at high numbers, and with room for them when a leak has used up all others."""
+"""Keep the harness's descriptors at high numbers, and make room for them.
+
+A leak may have used up all others.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,28 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-# The kernel's table of descriptors grows to the highest number, 8 bytes each.
-_HIGH: Final = 4000
-
-_ROOM: Final = 64
+# The number to start from. The kernel's descriptor table grows to the highest number in use, 8 bytes each.
+_LOWEST_HIGH_NUMBER: Final = 4000
+# How many more descriptors `room_for_descriptors` allows.
+_SPARE_DESCRIPTORS: Final = 64
 
 
 def open_high(path: str) -> int:
-    """Open for reading under a high number: a program that closes a descriptor twice hits a low one."""
+    """Open a file for reading under a high descriptor number.
+
+    A program that closes a descriptor twice hits a low number.
+    """
     return lift(os.open(path, os.O_RDONLY))
 
 
 def lift(low: int) -> int:
-    """Move a descriptor to a high number; the low one is closed."""
+    """Move a descriptor to a high number and close the low one."""
     import fcntl
     import resource
 
     try:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        lowest = _HIGH if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _HIGH))
+        lowest = _LOWEST_HIGH_NUMBER if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _LOWEST_HIGH_NUMBER))
         return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
     finally:
         os.close(low)
@@ -33,7 +39,10 @@ def lift(low: int) -> int:
 
 @contextlib.contextmanager
 def room_for_descriptors() -> Iterator[None]:
-    """A leak may have used up every descriptor; to look into that, and to say so, takes a few."""
+    """Raise the descriptor limit temporarily.
+
+    A leak may have used up every descriptor, and reporting it takes a few.
+    """
     try:
         import resource
     except ImportError:
@@ -41,11 +50,11 @@ def room_for_descriptors() -> Iterator[None]:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        # Without opening it. There may be more than are allowed, where the limit was set later.
+        # Reads the number of open descriptors without opening one. It may exceed the limit if that was lowered later.
         held = os.stat("/proc/self/fd").st_size
     except OSError:
         held = 0
-    raised = max(soft, held) + _ROOM
+    raised = max(soft, held) + _SPARE_DESCRIPTORS
     resource.setrlimit(resource.RLIMIT_NOFILE, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
     try:
         yield

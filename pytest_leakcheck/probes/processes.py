@@ -1,4 +1,4 @@
-"""Descriptors, threads and child processes of the whole process tree."""
+"""Count descriptors, threads and child processes of the whole process tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pytest_leakcheck.probes.own_descriptors import open_high
 
 
 class Tree(Protocol):
-    """A probe of ``fd``, ``thread`` and ``process`` which can also read this process alone, for the collector's watch."""
+    """The interface of a probe of ``fd``, ``thread`` and ``process``.
+
+    It can also read this process alone, for `CollectorWatch`.
+    """
 
     @property
     def resources(self) -> tuple[str, ...]: ...
@@ -25,26 +28,27 @@ class Tree(Protocol):
     def close(self) -> None: ...
 
 
-_ANY_CHILD: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
+# Flags of `waitid`: check for children without waiting, and do not reap one that has ended. 0 if there is no `waitid`.
+_PEEK_FLAGS: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
 
 
 def process_tree() -> Tree:
-    """The tree probe for this platform."""
+    """Return the process-tree probe for this platform."""
     return LinuxTree() if sys.platform.startswith("linux") else PortableTree()
 
 
-# In the order in which `read` gives them.
+# In the order of the values that `read` returns.
 TREE: Final = ("fd", "thread", "process")
 
 
 class LinuxTree:
-    """``fd``, ``thread`` and ``process`` from /proc, over this process and its descendants.
+    """``fd``, ``thread`` and ``process`` of the process tree, from /proc.
 
-    Resolution: one. Noise: none. Cost: 2.5 us while there is no child (two ``fstat`` of kept directories, one
-    ``waitid``); with children about 60 us each. Threads are those of the kernel, so C threads count.
-    Zombies and pids that vanish during the walk neither raise nor count; nor do processes of another user, nor daemons
-    that have left the tree by a double fork. Fallback: kernels before 6.2 do not give the number of descriptors as the
-    size of the directory; there it is listed.
+    Resolution: one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories, one ``waitid``);
+    about 60 us more for each child. Threads are the kernel's, so threads of C code count. Not counted: zombies,
+    processes that end during the walk, processes of other users, and daemons that have left the tree by a double fork.
+    Fallback: kernels before 6.2 do not report the number of descriptors as the size of the directory, so the directory
+    is listed.
     """
 
     resources = TREE
@@ -58,30 +62,30 @@ class LinuxTree:
         self._sized = os.fstat(self._fds).st_size > 0
 
     def own(self) -> tuple[int, int]:
-        """Descriptors and threads of this process alone."""
+        """Return the descriptors and threads of this process alone."""
         try:
             fds = os.fstat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
             return fds, os.fstat(self._tasks).st_nlink - 2
         except OSError:
-            # The program closed what is not its own, by a range of numbers.
+            # The program has closed the directories together with a range of descriptors: open them again.
             self.close()
             self.open()
             return self.own()
 
     def own_fds(self) -> int:
-        """As the first of `own`, in half the time."""
+        """Return the first value of `own` in half the time."""
         return os.fstat(self._fds).st_size if self._sized else self.own()[0]
 
     def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()
         try:
-            # Asks the kernel and leaves the child waitable: 1 us, where the walk costs 11 to 260 us.
-            os.waitid(os.P_ALL, 0, _ANY_CHILD)
+            # WNOWAIT leaves the child waitable. This takes 1 us, the walk 11 to 260 us.
+            os.waitid(os.P_ALL, 0, _PEEK_FLAGS)
         except ChildProcessError:
             return fds, threads, 0
         processes = 0
         for pid in descendants(os.getpid()):
-            # A pid may vanish, or turn out to be another user's, between two of these lines.
+            # The process may end, or turn out to be another user's, between two of these lines.
             with contextlib.suppress(OSError):
                 tasks = os.stat(f"/proc/{pid}/task").st_nlink - 2
                 its_fds = os.stat(f"/proc/{pid}/fd").st_size if self._sized else len(os.listdir(f"/proc/{pid}/fd"))
@@ -95,9 +99,9 @@ class LinuxTree:
 
 
 class PortableTree:
-    """``fd``, ``thread`` and ``process`` through psutil, where there is no /proc.
+    """``fd``, ``thread`` and ``process`` through psutil, on platforms without /proc.
 
-    Resolution: one. Noise: none on macOS; Windows counts handles, which wander. Cost: about 1 ms.
+    Resolution: one. Noise: none on macOS; on Windows handles are counted, whose number fluctuates. Cost: about 1 ms.
     """
 
     resources = TREE
@@ -106,8 +110,8 @@ class PortableTree:
         import psutil
 
         self._me = psutil.Process()
-        self._gone = psutil.Error
-        # Windows has handles in their place.
+        self._psutil_error = psutil.Error
+        # Windows has handles instead of descriptors.
         name = "num_handles" if sys.platform == "win32" else "num_fds"
         self._descriptors: Callable[[Any], int] = getattr(psutil.Process, name)
 
@@ -121,7 +125,7 @@ class PortableTree:
         fds, threads = self.own()
         processes = 0
         for child in self._me.children(recursive=True):
-            with contextlib.suppress(self._gone):
+            with contextlib.suppress(self._psutil_error):
                 if child.status() == "zombie":
                     continue
                 its_fds, its_threads = self._descriptors(child), child.num_threads()
@@ -129,11 +133,14 @@ class PortableTree:
         return fds, threads, processes
 
     def close(self) -> None:
-        """Nothing was kept open."""
+        """Do nothing."""
 
 
 def thread_ids() -> frozenset[str]:
-    """The threads of this process: the kernel's where it lists them, else Python's."""
+    """Return the ids of this process's threads.
+
+    They are the kernel's ids if it lists them, otherwise Python's.
+    """
     try:
         return frozenset(os.listdir("/proc/self/task"))
     except OSError:
@@ -141,7 +148,7 @@ def thread_ids() -> frozenset[str]:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The live descendants of a process, parents before children; zombies are passed over."""
+    """Yield live descendants of a process, parents before children, no zombies."""
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -161,7 +168,8 @@ def descendants(pid: int) -> Iterator[int]:
 def _is_zombie(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name is in parentheses and may hold any byte, a parenthesis too; the state follows the last one.
+            # The process name is in parentheses and may contain any byte, even a parenthesis; the state follows the
+            # last one.
             return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
     except (OSError, IndexError):
         return True

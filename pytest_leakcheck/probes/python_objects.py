@@ -1,4 +1,4 @@
-"""What Python itself holds: objects that the cyclic collector knows, and blocks of the interpreter's allocator."""
+"""Count objects tracked by the garbage collector, and allocator blocks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pytest_leakcheck.probes.base import Stateless, Unavailable
 
 
 class Objects(Stateless):
-    """``object``: gc-tracked objects made since ``gc.freeze()`` and still alive.
+    """``object``: live gc-tracked objects created since ``gc.freeze()``.
 
-    Resolution: one object. Noise: none. Cost: below 1 us, whatever the size of the program, since what is frozen is not
-    walked. Scope: this process. Does not see: what the collector does not track (bytes, str, numbers, arrays, and on
-    Python 3.13 and older dictionaries that hold only such). Fallback: the same everywhere on CPython.
+    Resolution: one object. Noise: none. Cost: below 1 us for a program of any size, since frozen objects are not
+    walked. Scope: this process. Not counted: objects that the collector does not track (bytes, str, numbers, arrays,
+    and on Python 3.13 and older dictionaries that hold only such objects). Fallback: not needed; this works everywhere
+    on CPython.
     """
 
     resource = "object"
@@ -23,19 +24,20 @@ class Objects(Stateless):
         return len(gc.get_objects())
 
 
-# Python 3.13 gave it another name.
+# Python 3.13 renamed `sys._clear_type_cache`.
 _empty_attribute_cache: Callable[[], None] = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
 
 
 class Blocks(Stateless):
-    """``block``: blocks that the interpreter's small-object allocator has handed out (``sys.getallocatedblocks``).
+    """``block``: blocks that the interpreter's allocator has handed out.
 
-    Resolution: one object of up to 512 bytes, tracked by the collector or not: bytes, numbers and strings too. Noise:
-    below 0.3 per iteration on clean loops of pandas and pyarrow, hence the tolerance. The interpreter's cache of attributes
-    keeps up to 4,096 names, and fills by one per iteration for hundreds of them, so it is emptied before each reading.
-    Cost: 6 us in a bare process, and it walks all pools: 60 us where torch and pandas are loaded, so it is read rarely
-    until it rises (`runner.pacing`).
-    Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc`` there are no blocks, and the heap sees it all.
+    This is ``sys.getallocatedblocks``, for small objects. Resolution: one object of up to 512 bytes, tracked by the
+    collector or not, such as bytes, numbers and strings. Noise: below 0.3 per iteration on clean loops of pandas and
+    pyarrow, hence the tolerance. The interpreter's attribute cache keeps up to 4,096 names and gains one per iteration
+    for hundreds of iterations, so it is emptied before each reading. Cost: 6 us in a bare process; all pools are
+    walked, so it is 60 us with torch and pandas loaded. The counter is therefore read rarely until it rises
+    (`runner.pacing`). Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc`` there are no blocks, and
+    ``heap`` counts all memory.
     """
 
     resource = "block"

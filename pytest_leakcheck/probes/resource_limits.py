@@ -1,4 +1,4 @@
-"""Where this process would die: the limits that growth runs into."""
+"""Read the resource limits at which this process would fail."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pytest_leakcheck.probes.memory import PAGE
 
 
 def read_limits() -> dict[str, int]:
-    """The limit of ``fd`` (RLIMIT_NOFILE, soft) and of ``heap`` and ``rss`` (the smaller of cgroup and machine memory).
+    """Return the limits of ``fd``, ``heap`` and ``rss``.
 
-    A resource whose limit is unknown or infinite is left out.
+    The limit of ``fd`` is the soft RLIMIT_NOFILE; that of ``heap`` and ``rss`` is the smallest of the cgroup limits and
+    the machine's memory. A resource whose limit is unknown or infinite is left out.
     """
     limits: dict[str, int] = {}
     with contextlib.suppress(ImportError, OSError):

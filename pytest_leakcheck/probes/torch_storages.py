@@ -1,4 +1,8 @@
-"""Live storages of torch's tensors, counted as operations make them. Loaded only where torch is, and accounting was asked for."""
+"""Count live storages of torch tensors on the CPU.
+
+Operations that create storages are intercepted. This module imports torch, so it is imported only if torch is loaded
+and accounting was requested.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 @dataclass(slots=True)
 class _Storage:
-    """One that is known: how large it is, and how much of it counts."""
+    """A known storage: its size, and how many of its bytes count."""
 
     reference: weakref.ref[Any]
     size: int
@@ -22,24 +26,25 @@ class _Storage:
 
 
 class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """Sums the bytes of storages on the CPU, from the operation that makes each to its end.
+    """Sums the bytes of live storages on the CPU.
 
-    Exact for what operations of this thread make, the backward pass included; what other threads make, and what C++ makes
-    without an operation, is not seen. A storage counts once, whatever views there are of it. Each operation takes some
-    tens of microseconds more; `torch.compile` falls back to plain execution under it.
+    A storage counts from the operation that creates it until it is released. Exact for storages created by operations
+    of this thread, the backward pass included. Not counted: storages created by other threads, or by C++ code without
+    an operation. A storage counts once, regardless of its number of views. Each operation takes some tens of
+    microseconds longer, and `torch.compile` falls back to eager execution.
 
-    Subclass it to be told of each storage: `came` before it counts, `went` after.
+    Subclasses can override `came`, called before a storage is added, and `went`, called after it is removed.
 
     Attributes:
         live: Bytes now.
-        highest: The most since `reset_highest`.
+        highest: The peak of `live` since `reset_highest`.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.live = 0
         self.highest = 0
-        # By identity: torch keeps the object of a storage as long as the storage itself.
+        # By id, which is safe because torch keeps the Python object of a storage as long as the storage itself.
         self._known: dict[int, _Storage] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -47,41 +52,46 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Torch would else wrap each operation once more, to keep its compiler away from what is done here.
+        # Otherwise torch would wrap each operation once more, to keep its compiler away from this code.
         return False
 
     def reset_highest(self) -> None:
-        """Set the mark back to what is live now."""
+        """Set the peak to the bytes that are live now."""
         self.highest = self.live
 
     def came(self, key: int, size: int) -> None:
-        """A storage of so many bytes is there; no other has this key until it is gone. What is raised here is what the
-        operation fails with."""
+        """Handle a new storage of `size` bytes; the key is unique until `went`.
+
+        If this raises an exception, the operation fails with it.
+        """
 
     def went(self, key: int, size: int) -> None:
-        """It is gone."""
+        """Handle the release of a storage."""
 
     def begin(self) -> None:
-        """From now on, in this thread."""
+        """Start counting storages that this thread creates."""
         self.__enter__()  # type: ignore[no-untyped-call]  # as above
 
     def end(self) -> None:
-        """What is live counts on until it is gone; nothing new does."""
+        """Stop counting new storages.
+
+        Those that are live still count until they are released.
+        """
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # as above
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for tensor in _tensors(result):
-            self._take(tensor, args, kwargs)
+        for tensor in _iterate_tensors(result):
+            self._record_storage(tensor, args, kwargs)
         return result
 
-    def _take(self, tensor: torch.Tensor, args: Any, kwargs: Any) -> None:
+    def _record_storage(self, tensor: torch.Tensor, args: Any, kwargs: Any) -> None:
         if tensor.device.type != "cpu":
             return
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
-            # A wrapper of other tensors, which come by themselves.
+            # The tensor wraps other tensors, which are counted by themselves.
             return
         size, key = storage.nbytes(), id(storage)
         known = self._known.get(key)
@@ -89,50 +99,53 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
             if size != known.size:
                 self._resize(key, known, size)
             return
-        # Made before this began: what is done to it in place makes nothing new.
-        counted = 0 if any(storage is one for one in _storages(args, kwargs)) else size
-        self._count(key, counted)
+        # A storage that the operation received was created before `begin`: an in-place operation creates nothing new.
+        counted = 0 if any(storage is one for one in _iterate_storages(args, kwargs)) else size
+        self._add_bytes(key, counted)
         self._known[key] = _Storage(weakref.ref(storage, partial(self._forget, key)), size, counted)
 
     def _resize(self, key: int, known: _Storage, size: int) -> None:
-        self._discount(key, known.counted)
+        self._remove_bytes(key, known.counted)
         known.size, known.counted = size, 0
-        self._count(key, size)
+        self._add_bytes(key, size)
         known.counted = size
 
     def _forget(self, key: int, _gone: object) -> None:
-        self._discount(key, self._known.pop(key).counted)
+        self._remove_bytes(key, self._known.pop(key).counted)
 
-    def _count(self, key: int, size: int) -> None:
+    def _add_bytes(self, key: int, size: int) -> None:
         if size:
             self.came(key, size)
         self.live += size
         self.highest = max(self.highest, self.live)
 
-    def _discount(self, key: int, size: int) -> None:
+    def _remove_bytes(self, key: int, size: int) -> None:
         self.live -= size
         if size:
             self.went(key, size)
 
     def pieces(self) -> dict[int, int]:
-        """The bytes of each storage that counts, by identity."""
+        """Return the bytes of each storage that counts, by id."""
         return {key: one.counted for key, one in list(self._known.items()) if one.counted}
 
 
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
-    """The tensors that an operation gives or takes: one, or some in lists, tuples and dicts."""
+def _iterate_tensors(value: Any) -> Iterable[torch.Tensor]:
+    """Yield the tensors among an operation's results or arguments.
+
+    They may be nested in lists, tuples and dicts.
+    """
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for one in value:
-            yield from _tensors(one)
+            yield from _iterate_tensors(one)
     elif isinstance(value, Mapping):
         for one in value.values():
-            yield from _tensors(one)
+            yield from _iterate_tensors(one)
 
 
-def _storages(args: Any, kwargs: Any) -> Iterable[torch.UntypedStorage]:
-    for tensor in (*_tensors(args), *_tensors(kwargs or {})):
+def _iterate_storages(args: Any, kwargs: Any) -> Iterable[torch.UntypedStorage]:
+    for tensor in (*_iterate_tensors(args), *_iterate_tensors(kwargs or {})):
         try:
             yield tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):

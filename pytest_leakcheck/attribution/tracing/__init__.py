@@ -1,1 +1,4 @@
-"""Find the line that makes what leaks, by tracing calls, lines and allocations of a few iterations."""
+"""Find the line that creates a leak.
+
+A few iterations run while calls, lines and allocations are traced.
+"""

@@ -1,4 +1,7 @@
-"""Where Python's allocators were asked for the memory that stays: `tracemalloc`, in a few iterations after the verdict."""
+"""Trace with `tracemalloc` which lines allocated the memory that is retained.
+
+The traced iterations run after the verdict.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,29 @@ from typing import Final, TypeAlias
 from pytest_leakcheck.attribution.call_paths import is_harness, read_path
 from pytest_leakcheck.model.culprit import Site
 
-# Frames that are remembered of each allocation: every frame costs at each one. Begun with one, which slowed JSON of 1.5 ms
-# down by 9, and a loop of short texts by 5; what is added to an iteration may become so many times as much.
+# Stack frames recorded per allocation, each with the factor by which the added time may grow compared with one frame.
+# Recording more frames makes every allocation slower. Tracing starts with one frame, which alone made JSON
+# processing of 1.5 ms 9 times slower and a loop over short strings 5 times slower.
 DEPTHS: Final = {64: 6.0, 12: 3.0, 1: 1.0}
-_SLOWEST: Final = 8.0
-# A quick iteration may be slowed as one of a millisecond.
-_LEAST: Final = 0.001
-# Larger ones come from malloc (Objects/obmalloc.c).
-_SMALL: Final = 512
-# A line is the culprit if it makes out so much of what stays.
-_MOST: Final = 0.5
+# A traced iteration may take at most this many times as long as a plain one.
+_MAX_SLOWDOWN: Final = 8.0
+# Seconds. The slowdown of a shorter iteration is computed as if it took this long untraced.
+_MIN_PLAIN_SECONDS: Final = 0.001
+# Bytes. Python takes larger blocks from malloc, not from its own pools (Objects/obmalloc.c).
+_MAX_POOL_BLOCK_BYTES: Final = 512
+# A line is named only if it accounts for at least this share of the growth.
+_MIN_EXPLAINED_RATIO: Final = 0.5
 
 _Stack: TypeAlias = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one call path allocated that is still there, per iteration.
+    """Memory allocated on one call path and retained, per iteration.
 
     Attributes:
-        path: Outermost first, as far as frames were remembered; functions are not known.
-        blocks: How many.
+        path: The recorded frames, outermost first; the function names are empty.
+        blocks: Number of blocks.
         size: Bytes.
     """
 
@@ -40,15 +45,19 @@ class Kept:
 
 
 class Allocations:
-    """Traces allocations from one iteration's end to another's. A trace that the program itself has on is left alone."""
+    """Trace of the allocations that are retained over several iterations.
+
+    If the program itself has started `tracemalloc`, its trace is used and neither restarted nor stopped.
+    """
 
     def __init__(self, plain_seconds: float, *, of_heap: bool = False) -> None:
-        """
+        """Prepare a trace; `open` starts it.
+
         Args:
-            plain_seconds: What an iteration takes untraced.
-            of_heap: Only what malloc hands out; smaller blocks come from the interpreter's own pools.
+            plain_seconds: Duration of an untraced iteration.
+            of_heap: Count only blocks from malloc; smaller blocks come from the interpreter's own pools.
         """
-        self._least = _SMALL + 1 if of_heap else 0
+        self._min_size = _MAX_POOL_BLOCK_BYTES + 1 if of_heap else 0
         self._plain = plain_seconds
         self._depth = 1
         self._chosen = self._theirs = tracemalloc.is_tracing()
@@ -60,62 +69,84 @@ class Allocations:
             tracemalloc.start(self._depth)
 
     def iteration_done(self, seconds: float) -> None:
-        """After each iteration, what is garbage collected: the first warm up, and say how slow it has become."""
+        """Process the end of one iteration; call it after garbage has been collected.
+
+        The first iterations are for warming up: they also determine how many frames to record.
+
+        Args:
+            seconds: Duration of the traced iteration.
+        """
         if self._iterations == 0:
-            depth = self._better_depth(seconds / max(self._plain, _LEAST))
+            depth = self._choose_depth(seconds / max(self._plain, _MIN_PLAIN_SECONDS))
             if depth != self._depth:
                 tracemalloc.stop()
                 tracemalloc.start(depth)
                 self._depth = depth
                 return
-            self._before = _by_stack(self._least)
+            self._before = _sum_by_stack(self._min_size)
         self._iterations += 1
 
-    def _better_depth(self, slower: float) -> int:
-        """The number of frames to go on with: more than one where that can be afforded, and one again where not."""
-        if self._theirs or (self._chosen and slower <= _SLOWEST):
+    def _choose_depth(self, slower: float) -> int:
+        """Return the number of frames to record: as many as the slowdown allows.
+
+        Args:
+            slower: How many times as long as a plain iteration the last one took.
+        """
+        if self._theirs or (self._chosen and slower <= _MAX_SLOWDOWN):
             return self._depth
         if self._chosen:
             return next((depth for depth in DEPTHS if depth < self._depth), 1)
         self._chosen = True
         added = slower - 1
-        return next(depth for depth, dearer in DEPTHS.items() if 1 + added * dearer <= _SLOWEST or depth == 1)
+        return next(depth for depth, dearer in DEPTHS.items() if 1 + added * dearer <= _MAX_SLOWDOWN or depth == 1)
 
     @property
     def counted(self) -> int:
-        """Iterations since the warm one."""
+        """Number of iterations since the warm-up."""
         return max(0, self._iterations - 1)
 
     def close(self) -> tuple[Kept, ...]:
-        """Stop tracing. Returns what stays per call path, the most blocks first."""
-        after = _by_stack(self._least) if self.counted else {}
+        """Stop tracing and return what is retained per call path, the most blocks first."""
+        after = _sum_by_stack(self._min_size) if self.counted else {}
         if not self._theirs:
             tracemalloc.stop()
-        return _difference(self._before, after, self.counted)
+        return _diff_stacks(self._before, after, self.counted)
 
 
 def kept_now() -> tuple[Kept, ...]:
-    """All that was allocated since the trace began and is there at this moment, as of one iteration."""
-    return _difference({}, _by_stack(0), 1)
+    """Return all live memory allocated since tracing began, as if from one iteration."""
+    return _diff_stacks({}, _sum_by_stack(0), 1)
 
 
-def _by_stack(least: int) -> dict[_Stack, tuple[int, int]]:
+def _sum_by_stack(min_size: int) -> dict[_Stack, tuple[int, int]]:
+    """Sum the live traced blocks by call stack, innermost frame first.
+
+    Args:
+        min_size: Smaller blocks, in bytes, are left out.
+
+    Returns:
+        The number of blocks and their bytes for each stack.
+    """
     found: dict[_Stack, tuple[int, int]] = {}
     for _domain, size, frames, *_total in tracemalloc.take_snapshot().traces._traces:  # type: ignore[attr-defined]
-        if size < least:
+        if size < min_size:
             continue
         blocks, held = found.get(frames, (0, 0))
         found[frames] = blocks + 1, held + size
     return found
 
 
-def _difference(
+def _diff_stacks(
     before: Mapping[_Stack, tuple[int, int]], after: Mapping[_Stack, tuple[int, int]], iterations: int
 ) -> tuple[Kept, ...]:
+    """Return the growth of each call stack per iteration, the most blocks first.
+
+    Allocations by the harness are left out.
+    """
     kept = []
     for stack, (blocks, size) in after.items():
         then = before.get(stack, (0, 0))
-        # The most recent frame comes first in a trace.
+        # A raw trace of `tracemalloc` lists the innermost frame first.
         if blocks > then[0] and not is_harness(stack[0][0]):
             path = tuple(Site(file, line, "") for file, line in reversed(stack))
             kept.append(Kept(path, (blocks - then[0]) / iterations, (size - then[1]) / iterations))
@@ -124,7 +155,13 @@ def _difference(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where most of it is allocated, with what all call paths to that line come to per iteration; functions unknown."""
+    """The line that allocates most, with the sum over all call paths to it.
+
+    Attributes:
+        path: One call path to the line, outermost first; the function names are empty.
+        blocks: Blocks retained per iteration.
+        size: Bytes retained per iteration.
+    """
 
     path: tuple[Site, ...]
     blocks: float
@@ -132,12 +169,12 @@ class Place:
 
 
 def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | None:
-    """The line that the growth comes from, if one makes out half of it.
+    """Return the line that allocates at least half of the growth; None if none does.
 
     Args:
-        kept: What stays, per iteration.
-        slope: How fast the counter grows per iteration, in objects, blocks or bytes.
-        by_size: The counter counts bytes.
+        kept: What is retained per call path and iteration.
+        slope: Growth of the counter per iteration, in objects, blocks or bytes.
+        by_size: Whether the counter counts bytes.
     """
     places: dict[tuple[str, int], Place] = {}
     for one in kept:
@@ -147,6 +184,6 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
             known = places.get(line, Place(one.path, 0.0, 0.0))
             places[line] = Place(known.path, known.blocks + one.blocks, known.size + one.size)
     best = max(places.values(), key=lambda place: place.size if by_size else place.blocks, default=None)
-    if best is None or (best.size if by_size else best.blocks) < _MOST * slope:
+    if best is None or (best.size if by_size else best.blocks) < _MIN_EXPLAINED_RATIO * slope:
         return None
     return best

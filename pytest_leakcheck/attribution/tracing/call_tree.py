@@ -1,4 +1,8 @@
-"""Which call makes a counter grow: a calling-context tree, charged at each call and return."""
+"""Find the call that makes a counter grow.
+
+A calling-context tree is updated at each call and return: the growth since the last event is charged to the running
+call.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +18,31 @@ from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler
 from pytest_leakcheck.model.culprit import Site
 
-# A call explains a growth if it keeps this part of it. More than that is taken here and given back elsewhere.
+# A call explains a growth if what it retains is between these multiples of it. Where a call retains more, part of
+# that is released elsewhere.
 LEAST: Final = 0.9
 MOST: Final = 1.5
-# Where calls beside it take or give back so much of what it keeps, it must be that more exactly.
-_BESIDE: Final = 0.5
-_EXACT: Final = 0.03
-_FLOWS_SHOWN: Final = 4
+# Another call of the same function is large if it takes or releases more than this multiple of the growth.
+_LARGE_SIBLING_RATIO: Final = 0.5
+# Next to a large call, another one may come close to the growth by chance: it may deviate from it by this share at
+# most.
+_MAX_DEVIATION_RATIO: Final = 0.03
+_MAX_FLOWS_SHOWN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """Where a growth was traced to.
+    """The call that a growth was traced to.
 
     Attributes:
-        path: From the outermost frame to the call that keeps it; empty if nothing grew.
-        kept: How much of it that call keeps.
-        code: The function whose own lines it happens in, where the path names no call in it: the last line of the path
-            is then that of the ``def``, and `Lines` finds the right one.
-        flows: What each call in the last frame took and gave, where no single one explains it.
-        balanced: Whether it is taken in one call and mostly given back in another.
-        coarse: Whether the path may be shorter than it could be, since tracing was throttled.
+        path: From the outermost frame to the call that retains the growth; empty if nothing grew.
+        kept: How much that call retains, over all traced iterations.
+        code: The last function of the path, if the path does not name the call in it that retains the growth; None
+            otherwise. The last line of the path is then usually that of the ``def``; `Lines` finds the right one.
+        flows: What each call in the last function took or released, if no single one explains the growth.
+        balanced: Whether one call, or the function's own lines, takes much more than the growth, so that most of it is
+            released elsewhere.
+        coarse: Whether tracing was throttled, so that the path may end too early.
     """
 
     path: tuple[Site, ...]
@@ -46,32 +54,33 @@ class Traced:
 
 
 class _Node:
-    """A call in its context. The numbers are kept elsewhere, in place."""
+    """One call in the context of its callers; its amount is in `CallTree.own`."""
 
     __slots__ = ("at", "calls", "code", "lasti", "name")
 
     def __init__(self, at: int, lasti: int, code: CodeType | None, name: str) -> None:
         self.at = at
-        # Where in the caller's code: a line number costs a microsecond to find out, and is found out in the end.
+        # Offset of the instruction in the caller's code. Its line is looked up only at the end, since that takes 1 µs.
         self.lasti = lasti
-        # None for a function of C.
+        # None for a C function.
         self.code = code
         self.name = name
         self.calls: dict[tuple[int, int | str], _Node] = {}
 
 
 class CallTree:
-    """Listens to a tracer: between two events, what the counter grew by is charged to the call that was running.
+    """A tracer's listener that charges growth between events to the running call.
 
-    Frames are known by their numbers (`id`) and never held. Where an event was missed (frames entered before, throttled
-    ones, a recursion at its limit) the real frames say what is running, and what grew meanwhile is charged to what they
-    have in common with what was thought to run.
+    Frames are identified by `id` and never referenced. Where an event was missed (frames entered earlier, throttled
+    frames, a recursion at its limit), the tree reads the real stack, and charges the growth since the last event to
+    the innermost frame that the real stack and the recorded one share.
 
     Attributes:
-        read: The counter.
-        own: What each node keeps itself. In place: Python ints held by the nodes would be blocks that the tracer leaks.
-        last: The counter when it was last charged.
-        round: The number of the iteration.
+        read: Reads the counter.
+        own: What each node itself retains, without its calls. An array, since Python ints held by the nodes would be
+            memory blocks that the tracer leaks.
+        last: The counter's value at the last charge.
+        round: The number of the current iteration.
     """
 
     def __init__(self, read: Callable[[], int]) -> None:
@@ -81,7 +90,7 @@ class CallTree:
         self.round = 0
         self.root = _Node(0, 0, None, "")
         self.handover = Handover()
-        # Seen by one thread and not charged yet, since it is another's.
+        # Growth that one thread saw and another thread probably caused; not yet charged.
         self._held = 0
         self._coarse = False
 
@@ -94,26 +103,29 @@ class CallTree:
         self._coarse = True
 
     def handler(self) -> Handler:
-        return _Thread(self).on_event
+        return _ThreadStack(self).on_event
 
     def forget(self) -> None:
-        """Start all sums anew, and keep the nodes: after a first iteration, which also fills caches and makes nodes."""
+        """Reset all sums and keep the nodes.
+
+        For use after the first iteration, which also fills caches and creates nodes.
+        """
         for at in range(len(self.own)):
             self.own[at] = 0
 
     @property
     def total(self) -> int:
-        """What the counter grew by while it was traced."""
+        """Growth of the counter while it was traced."""
         return sum(self.own)
 
     def charge(self, event: Event, thread: int, node: _Node, returned: str) -> None:
-        """Add to a node what the counter grew by since the last event."""
+        """Add the counter's growth since the last event to a node."""
         grown = self.take(event, thread, returned)
         if grown:
             self.own[node.at] += grown
 
     def take(self, event: Event, thread: int, returned: str) -> int:
-        """What it grew by since the last event, as far as it is this thread's doing."""
+        """Return the growth since the last event that this thread probably caused."""
         now = self.read()
         grown = now - self.last
         self.last = now
@@ -129,28 +141,30 @@ class CallTree:
         return grown
 
     def traced(self, total: int | None = None) -> Traced:
-        """Follow the growth from the outermost frame inwards, as long as one call explains it.
+        """Follow the growth inwards, as long as a single call explains it.
 
         Args:
-            total: What is to be explained; what grew while it was traced, if not given.
+            total: The growth to explain; by default all growth that was traced.
         """
         total = self.total if total is None else total
         if total <= 0:
             return Traced((), coarse=self._coarse)
         nodes = [self.root]
         path: list[Site] = []
-        # The Python function that was come to, and what it calls if that is of C.
+        # The Python function reached so far; the line in it, and the C function called there, if any.
         code: CodeType | None = None
         line, name = 0, ""
         while True:
-            calls = _by_line(nodes, code)
-            kept = {key: self._sum(group) for key, group in calls.items()}
+            calls = _group_by_line(nodes, code)
+            kept = {key: self._sum_subtrees(group) for key, group in calls.items()}
             nearest = min(kept, key=lambda key: abs(kept[key] - total), default=None)
             if nearest is None or not LEAST * total <= kept[nearest] <= MOST * total:
                 break
-            beside = any(abs(amount) > _BESIDE * total for call, amount in kept.items() if call != nearest)
-            if beside and abs(kept[nearest] - total) > _EXACT * total:
-                # Others take and give back as much: that one of them comes near may be chance.
+            has_large_sibling = any(
+                abs(amount) > _LARGE_SIBLING_RATIO * total for call, amount in kept.items() if call != nearest
+            )
+            if has_large_sibling and abs(kept[nearest] - total) > _MAX_DEVIATION_RATIO * total:
+                # Among large gains and releases, one call may come close to the total by chance.
                 name = ""
                 break
             nodes = calls[nearest]
@@ -158,23 +172,24 @@ class CallTree:
             called = nodes[0].code
             if called is not None:
                 if code is not None:
-                    path.append(_site(code, line, name))
+                    path.append(_make_site(code, line, name))
                 code, line, name = called, called.co_firstlineno, ""
         if code is not None:
-            path.append(_site(code, line, name))
+            path.append(_make_site(code, line, name))
         own = sum(self.own[node.at] for node in nodes)
         explained = bool(name) or own >= LEAST * total
         return Traced(
             path=tuple(path),
-            kept=self._sum(nodes),
+            kept=self._sum_subtrees(nodes),
             code=None if name else code,
-            flows="" if explained else _flows(kept, own),
+            flows="" if explained else _format_flows(kept, own),
             balanced=not explained and any(amount > MOST * total for amount in (own, *kept.values())),
             coarse=self._coarse,
         )
 
-    def _sum(self, nodes: Iterable[_Node]) -> int:
-        """What these calls keep, with all that they call. A loop, since a tree may be deeper than the recursion limit."""
+    def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
+        """Return what these nodes and all calls below them retain."""
+        # A loop, since the tree may be deeper than the recursion limit.
         total = 0
         left = list(nodes)
         while left:
@@ -184,21 +199,21 @@ class CallTree:
         return total
 
 
-class _Thread:
-    """What runs in one thread, as far as its events tell: a path through the tree."""
+class _ThreadStack:
+    """The call stack of one thread as its events describe it: a path through the tree."""
 
     def __init__(self, tree: CallTree) -> None:
         self._tree = tree
         self._number = tree.handover.new_thread()
         self._round = tree.round
         self._nodes = [tree.root]
-        # The frame of each node; of a function of C that of its caller, inverted.
+        # For each node the `id` of its frame; for a C function the inverted `id` of its caller's frame.
         self._marks = [0]
 
     def on_event(self, event: Event, frame: FrameType, called: Any) -> None:
         tree = self._tree
         if self._round != tree.round:
-            # A frame of an earlier iteration may have had the same number.
+            # A frame of an earlier iteration may have had the same `id`.
             self._round = tree.round
             del self._nodes[1:], self._marks[1:]
         name = ""
@@ -211,9 +226,10 @@ class _Thread:
             self._leave(event, frame)
         else:
             if event in ("begin", "cut"):
-                # What it grew by since the last iteration, or since this one was looked at, is nobody's.
+                # Growth since the last iteration, or since events of this one were last reported, is charged to no
+                # call.
                 tree.last = tree.read()
-            self._resynchronise(event, frame)
+            self._resync(event, frame)
         if tree.handover.many:
             tree.handover.note(self._number, name)
 
@@ -221,11 +237,11 @@ class _Thread:
         caller = frame.f_back
         mark = 0 if caller is None else id(caller)
         running = self._marks[-1]
-        # When a function of C calls one of Python, the frame below is that of the caller of both.
+        # A C function has no frame: when it calls a Python function, `f_back` is the C function's own caller.
         if running == ~mark or (running == mark and caller is not None and self._nodes[-1].code is caller.f_code):
             self._tree.charge("call", self._number, self._nodes[-1], "")
         else:
-            caller = self._resynchronise("call", caller)
+            caller = self._resync("call", caller)
         if self._push(0 if caller is None else caller.f_lasti, id(frame), frame.f_code, ""):
             self._tree.last = self._tree.read()
 
@@ -234,23 +250,24 @@ class _Thread:
         if self._marks[-1] == mark:
             self._tree.charge("c_call", self._number, self._nodes[-1], "")
         else:
-            self._resynchronise("c_call", frame)
+            self._resync("c_call", frame)
         if self._push(frame.f_lasti, ~mark, None, name):
             self._tree.last = self._tree.read()
 
     def _leave(self, event: Event, frame: FrameType) -> None:
         mark = id(frame)
         if self._marks[-1] != (~mark if event == "c_return" else mark):
-            self._resynchronise(event, frame)
+            self._resync(event, frame)
             if event == "c_return":
                 return
-        # First what is ours goes, so that what it took is given back where it was taken.
+        # Before the counter is read: memory of the tracer's own lists is released in the node in which it was
+        # allocated.
         node = self._nodes.pop()
         self._marks.pop()
         self._tree.charge(event, self._number, node, node.name if event == "c_return" else "")
 
     def _push(self, lasti: int, mark: int, code: CodeType | None, name: str) -> bool:
-        """Go down to a call. Returns whether it is new, and the tracer has taken memory for it."""
+        """Enter a call. Returns whether its node is new, and memory was allocated for it."""
         tree = self._tree
         calls = self._nodes[-1].calls
         key = (lasti, name if code is None else id(code))
@@ -263,16 +280,26 @@ class _Thread:
         self._marks.append(mark)
         return new
 
-    def _resynchronise(self, event: Event, frame: FrameType | None) -> FrameType | None:
-        """Make this frame the running one; of this package's, the next one outwards. Returns it."""
+    def _resync(self, event: Event, frame: FrameType | None) -> FrameType | None:
+        """Rebuild the recorded stack so that it ends at this frame.
+
+        Frames of this package are left out.
+
+        Returns:
+            The frame it ends at; None if there is none.
+        """
         tree = self._tree
-        # Read before and after: what follows takes memory.
+        # The counter is read before and after, since rebuilding allocates memory.
         grown = tree.take(event, self._number, "")
-        running = self._rebuild(frame, grown)
+        running = self._rebuild_stack(frame, grown)
         tree.last = tree.read()
         return running
 
-    def _rebuild(self, frame: FrameType | None, grown: int) -> FrameType | None:
+    def _rebuild_stack(self, frame: FrameType | None, grown: int) -> FrameType | None:
+        """Rebuild the recorded stack from the real one, and charge a growth.
+
+        The growth is charged to the innermost frame that both stacks share.
+        """
         tree = self._tree
         chain = []
         while frame is not None:
@@ -280,17 +307,23 @@ class _Thread:
                 chain.append(frame)
             frame = frame.f_back
         chain.reverse()
-        common = self._keep_what_runs(chain)
+        common = self._drop_ended_calls(chain)
         tree.own[self._nodes[-1].at] += grown
         for inner in chain[common:]:
             caller = inner.f_back
             self._push(0 if caller is None else caller.f_lasti, id(inner), inner.f_code, "")
         return chain[-1] if chain else None
 
-    def _keep_what_runs(self, chain: Sequence[FrameType]) -> int:
-        """Drop what runs no longer. Returns how many of these frames, outermost first, are on the path already.
+    def _drop_ended_calls(self, chain: Sequence[FrameType]) -> int:
+        """Drop the nodes of calls that have ended.
 
-        A frame of a call that was not reported may have had the number of one that runs now: its code tells them apart.
+        The code object is compared too: the frame of an unreported call may have had the same `id` as a running one.
+
+        Args:
+            chain: The real stack, outermost frame first.
+
+        Returns:
+            How many frames of the chain have a node, counted from the outermost one.
         """
         known, at = 0, 1
         while at < len(self._nodes):
@@ -301,15 +334,22 @@ class _Thread:
                     break
                 known += 1
             at += 1
-        # A function of C has returned if it is its caller that runs.
+        # A C function has returned if its caller is the innermost frame.
         while at > 1 and self._marks[at - 1] < 0 and known == len(chain):
             at -= 1
         del self._nodes[at:], self._marks[at:]
         return known
 
 
-def _by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[tuple[int, str], list[_Node]]:
-    """The calls in these nodes; equal ones in one line belong together, and so do the code objects of one function."""
+def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[tuple[int, str], list[_Node]]:
+    """Group the calls made by these nodes by line and name of the called function.
+
+    Calls on one line to code objects of the same name form one group.
+
+    Args:
+        nodes: The callers, all of the same function.
+        code: The Python function whose lines are meant; None at the root.
+    """
     found: dict[tuple[int, str], list[_Node]] = {}
     for node in nodes:
         for call in node.calls.values():
@@ -318,13 +358,16 @@ def _by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[tuple[int, s
     return found
 
 
-def _site(code: CodeType, line: int, name: str) -> Site:
+def _make_site(code: CodeType, line: int, name: str) -> Site:
     return Site(code.co_filename, line or code.co_firstlineno, name_of(code), f"{name}()" if name else "")
 
 
-def _flows(kept: dict[tuple[int, str], int], own: int) -> str:
-    """The largest first, as ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``."""
+def _format_flows(kept: dict[tuple[int, str], int], own: int) -> str:
+    """Format the largest amounts.
+
+    As ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``, the largest first.
+    """
     parts = [(amount, f"line {line} {name}()") for (line, name), amount in kept.items()]
     parts.append((own, "its own lines"))
     parts.sort(key=lambda part: -abs(part[0]))
-    return ", ".join(f"{text}: {amount:+d}" for amount, text in parts[:_FLOWS_SHOWN] if amount)
+    return ", ".join(f"{text}: {amount:+d}" for amount, text in parts[:_MAX_FLOWS_SHOWN] if amount)

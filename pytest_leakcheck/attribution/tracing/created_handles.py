@@ -1,4 +1,7 @@
-"""Which call made each thing that is still there: descriptors, threads, children, files, whatever has an identity."""
+"""Find the call that created each live handle.
+
+A handle is anything with an identity: a file descriptor, a thread, a child process, a file.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,24 @@ from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handle
 from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)
-# A lock that a fork has copied while it was held is never released.
-_PATIENCE: Final = 0.1
-# It runs the operations of tensors itself (`probes.torch_storages`).
-_STANDS_IN: Final = str(Path(__file__).parents[2] / "probes" / "torch_storages.py")
+# A lock that was held during a fork stays locked in the child process for ever, so waiting for it needs a limit.
+_LOCK_TIMEOUT_SECONDS: Final = 0.1
+# The dispatch mode in this file runs tensor operations on behalf of the program (`probes.torch_storages`).
+_DISPATCH_MODE_FILE: Final = str(Path(__file__).parents[2] / "probes" / "torch_storages.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Something that came while it was traced.
+    """A handle that was created while it was traced.
 
     Attributes:
-        path: The call path at the moment when it was first seen, outermost first.
+        path: The call path at which the handle was first seen, outermost first.
         what: Its description.
-        exact: Whether the last line of the path made it. If not, something in that function did, up to that line or in
-            a call that goes unreported; `Lines` tells.
-        code: The function of the last line.
-        lasti: The call in it that made it, or was under way; -1 where it came before.
+        exact: Whether the last line of the path created it. If not, that function created it before or in that line, or
+            in a call that makes no event; `Lines` finds the line.
+        code: The function of the last line; None where it is unknown.
+        lasti: Offset of the call in `code` that created it, or that was running; -1 if it may have been created
+            earlier.
     """
 
     path: tuple[Site, ...]
@@ -43,14 +47,17 @@ class Arrival:
 
 
 class Arrivals(Generic[Key]):
-    """Listens to a tracer: when a cheap count has changed, what is new is listed and the call path remembered."""
+    """A tracer's listener that records the call path of each new handle.
+
+    It reads a cheap count at each event, and lists the handles only when the count has changed.
+    """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
-        """
+        """Create the listener.
+
         Args:
-            count: How many there are; read at each event.
-            list_now: Which there are, with a description each; a number that is used again is another thing if its
-                description is another.
+            count: Returns a number that changes with the number of handles; called at each event.
+            list_now: Lists the live handles, with a description each. A key with another description is another handle.
         """
         self._count = count
         self._list_now = list_now
@@ -58,13 +65,13 @@ class Arrivals(Generic[Key]):
         self._arrived: dict[Key, Arrival] = {}
         self._last = 0
         self._lock = threading.Lock()
-        # Seen by one thread while another was at what may have made them.
+        # Handles that one thread saw while another thread was in a call that may have created them.
         self._held: list[Key] = []
         self._handover = Handover()
         self.coarse = False
 
     def begin(self) -> None:
-        """An iteration begins; what came since the last one did not come from it."""
+        """Begin an iteration; handles created since the last one are not attributed to it."""
         now = dict(self._list_now())
         self._drop_gone(now)
         self._known = now
@@ -84,35 +91,36 @@ class Arrivals(Generic[Key]):
         return on_event
 
     def survivors(self) -> dict[Key, Arrival]:
-        """Where each thing that is there now, and came in an iteration, came from."""
+        """Return the arrivals of the live handles that iterations created."""
         self._drop_gone(self._list_now())
         return dict(self._arrived)
 
     def _on_event(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
         now = self._count()
         changed = event in ("end", "cut") or now != self._last or self._held
-        # Listing lets other threads run, of which one may come back with what this one sees.
-        if changed and self._lock.acquire(timeout=_PATIENCE):
+        # Listing lets other threads run, and the one that created the handle may reach its own event in that time.
+        if changed and self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             try:
-                self._compare(thread, event, frame, called)
-                # Not before: the other thread must come here as well.
+                self._record_new(thread, event, frame, called)
+                # Not earlier: until then the other thread must see the change and wait for the lock.
                 self._last = now
             finally:
                 self._lock.release()
         if self._handover.many:
             self._handover.note(thread, name_of_called(called) if event == "c_call" else "")
 
-    def _compare(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
+    def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
+        """List the handles, and record the call path of those that are new."""
         now = dict(self._list_now())
         self._drop_gone(now)
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
-        # Two threads at once: the one that sees it is only the likelier one.
+        # While another thread is in a C function too, this thread is only the more likely creator.
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
         if self._handover.many:
             if self._handover.is_suspect(thread):
-                # Another thread saw first what this one has made.
+                # Another thread saw first what this thread created.
                 fresh += [key for key in self._held if key in now]
                 self._held = []
             elif fresh and self._handover.is_anothers(thread, returned):
@@ -120,14 +128,14 @@ class Arrivals(Generic[Key]):
                 self._handover.hold(thread)
                 exact = False
         if not fresh or event == "cut":
-            # Where it came from was not looked at, if any has.
+            # After "cut", new handles came from a part of the iteration that was not traced.
             return
-        # When a function is entered, what has come came before: in its caller.
+        # What is new when a function is entered was created earlier, in its caller.
         at: FrameType | None = frame.f_back if event == "call" else frame
         path, code = path_to(at, f"{returned}()" if returned else ""), None if at is None else at.f_code
-        # What is only about to be called has made nothing.
+        # At "c_call" the called function has not run yet, so it cannot be the creator.
         lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
-        above = _above_instrument(path)
+        above = _path_above_dispatch_mode(path)
         if above is not None:
             path, code, lasti, exact = above, None, -1, True
         path = tuple(site for site in path if not OWN[site.file])
@@ -139,9 +147,13 @@ class Arrivals(Generic[Key]):
             del self._arrived[key]
 
 
-def _above_instrument(path: tuple[Site, ...]) -> tuple[Site, ...] | None:
-    """The part of a call path down to the operation that an instrument stands in for; None where it does not lead through one."""
-    at = next((at for at, site in enumerate(path) if site.file == _STANDS_IN), None)
+def _path_above_dispatch_mode(path: tuple[Site, ...]) -> tuple[Site, ...] | None:
+    """Cut a call path at the tensor operation that the package's dispatch mode runs.
+
+    Returns:
+        The path down to the line with the operation; None if the path does not lead through the dispatch mode.
+    """
+    at = next((at for at, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), None)
     if at is None:
         return None
     return (*path[: at - 1], replace(path[at - 1], call="")) if at else ()

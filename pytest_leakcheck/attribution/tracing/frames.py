@@ -9,7 +9,12 @@ from pytest_leakcheck.model.culprit import Site
 
 
 def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
-    """The call path that ends in this frame's current line, outermost first; ``call`` is what that line calls."""
+    """Return the call path that ends at the current line of a frame, outermost first.
+
+    Args:
+        frame: The innermost frame; None gives an empty path.
+        call: What the current line of that frame calls, as ``name()``; empty if it calls nothing.
+    """
     found: list[Site] = []
     while frame is not None:
         code = frame.f_code
@@ -20,7 +25,12 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
 
 
 def line_at(code: CodeType, lasti: int) -> int:
-    """The line of an instruction, by its place in the code as ``frame.f_lasti`` has it; 0 if it has none."""
+    """Return the line of an instruction; 0 if it has none.
+
+    Args:
+        code: The function.
+        lasti: Offset of the instruction, as in ``frame.f_lasti``.
+    """
     for start, end, line in code.co_lines():
         if start <= lasti < end:
             return line or 0

@@ -1,7 +1,8 @@
-"""In which line of one function a counter grows: the second round, where the first came to a function and no call in it.
+"""Find the line of one function in which a counter grows.
 
-Operators (``a @ b``), attributes and ``with`` make no event of their own, nor do functions of `ctypes` before Python 3.12;
-what they keep is charged to the function, and here to its line.
+This is the second round, for a growth that the first round traced to a function but to no call in it. Operators
+(``a @ b``), attributes and ``with`` make no call events, nor do `ctypes` functions before Python 3.12: the first round
+charges what they retain to the function, and this module charges it to the line.
 """
 
 from __future__ import annotations
@@ -20,31 +21,35 @@ from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
 from pytest_leakcheck.attribution.tracing.trace_events import LineBackend, Step, is_of_the_program
 from pytest_leakcheck.model.culprit import Site
 
-# Parts of a growth: enough to be believed of a line that grows alone, and what the others may come to then.
-_SOME: Final = 0.25
-_HARDLY: Final = 0.1
+# A line that grows alone explains a growth if it retains at least this share of it.
+_MIN_LONE_RATIO: Final = 0.25
+# A line grows alone if the amounts of all others add up to at most this share of its own.
+_MAX_OTHERS_RATIO: Final = 0.1
 
 
 class Lines:
-    """Arm it just before an iteration, disarm it right after, as a `Tracer`; close it in the end.
+    """Tracer of the lines of one function.
 
-    What the counter grows by while a line runs is charged to that line, with all that it calls. What it grows by while
-    no frame of the function runs is not charged.
+    Call `arm` just before each iteration, `disarm` right after it, and `close` at the end.
+
+    The counter's growth while a line runs, calls included, is charged to that line. Growth while no frame of the
+    function runs is not charged.
 
     Attributes:
-        interrupted: Why there was nothing more to hear from some moment on; empty where nothing came between.
-        throttle: Whether it took too long, and part of an iteration was left out.
+        interrupted: Why tracing ended early; empty if it did not.
+        throttle: Limits the cost of tracing; its `coarse` tells whether part of an iteration was left out.
     """
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
-        """
+        """Create a tracer for one function.
+
         Args:
             code: The function.
-            read: The counter.
-            plain_seconds: How long an iteration takes that is not traced.
+            read: Reads the counter.
+            plain_seconds: Duration of an untraced iteration.
 
         Raises:
-            Unavailable: Other tools have taken all places that there are.
+            Unavailable: Other tools use all tool ids of ``sys.monitoring``.
         """
         self.code = code
         self.interrupted = ""
@@ -52,7 +57,7 @@ class Lines:
         self._read = read
         self._first = code.co_firstlineno
         last = max((line for _start, _end, line in code.co_lines() if line), default=self._first)
-        # Numbers in place: Python ints kept per line would be blocks that the tracer leaks.
+        # An array: a Python int per line would be a memory block that the tracer leaks.
         self._kept = array("q", bytes(8 * (max(last, self._first) - self._first + 1)))
         self._last = 0
         self._stacks = threading.local()
@@ -70,7 +75,7 @@ class Lines:
         if self.interrupted or self._armed:
             return
         self._armed = True
-        # The lines that are run in this thread, of the outermost frame first.
+        # The current line of each frame of the function in this thread, outermost first.
         self._stacks = threading.local()
         running = []
         frame: FrameType | None = sys._getframe(1)
@@ -87,47 +92,66 @@ class Lines:
         if not self._armed:
             return
         self._armed = False
-        # A frame that runs on has its last line charged.
+        # A frame that still runs gets the growth of its current line.
         if self._stacks.lines:
             self.step("leave")
         self.throttle.stop()
         self.interrupted = self._backend.remove() or self.interrupted
 
     def close(self) -> None:
-        """Give back what the interpreter has lent."""
+        """Release the interpreter's hooks."""
         self.disarm()
         self._backend.close()
 
     def forget(self) -> None:
-        """Start all sums anew: after a first iteration, which also fills caches."""
+        """Reset all sums; for use after the first iteration, which fills caches."""
         for at in range(len(self._kept)):
             self._kept[at] = 0
 
     def line(self, total: int | None = None) -> int:
-        """The line that explains a growth (if not given, all that was charged); 0 if no single one does."""
+        """Return the line that explains a growth; 0 if no single line does.
+
+        Args:
+            total: The growth to explain; by default all growth that was charged.
+        """
         total = sum(self._kept) if total is None else total
         at = min(range(len(self._kept)), key=lambda at: abs(self._kept[at] - total))
         explains = total > 0 and (LEAST * total <= self._kept[at] <= MOST * total or self._is_alone(at, total))
         return self._first + at if explains else 0
 
     def _is_alone(self, at: int, total: int) -> bool:
-        """Whether no other line keeps anything worth speaking of: malloc's own cache hides part of what small blocks take."""
+        """Return whether this line grows, and all other lines next to nothing.
+
+        The line may fall short of the growth, since malloc's own cache hides part of what small blocks take.
+        """
         kept = self._kept[at]
         others = sum(map(abs, self._kept)) - abs(kept)
-        return _SOME * total <= kept <= MOST * total and others <= _HARDLY * kept
+        return _MIN_LONE_RATIO * total <= kept <= MOST * total and others <= _MAX_OTHERS_RATIO * kept
 
     def refine(self, path: tuple[Site, ...], total: int | None = None) -> tuple[Site, ...]:
-        """The path with the line that was found in place of its last; as it is where none was."""
+        """Replace the last line of a path with the line that explains the growth.
+
+        Args:
+            path: A call path that ends in the traced function; returned unchanged if no line explains the growth.
+            total: The growth to explain; by default all growth that was charged.
+        """
         line = self.line(total)
         return (*path[:-1], replace(path[-1], line=line)) if line and path else path
 
     def step(self, kind: Step, line: int = 0) -> None:
-        """What a frame of the function does now. No exception of its own gets out of here."""
+        """Charge the growth since the last step, and update the current line.
+
+        Only KeyboardInterrupt and exceptions raised by the program's signal handlers propagate.
+
+        Args:
+            kind: What a frame of the function does now.
+            line: The line it enters; 0 for the function's first line.
+        """
         if self.throttle.limit == STOPPED:
             return
         began = perf_counter()
         try:
-            self._step(kind, line or self._first)
+            self._charge_step(kind, line or self._first)
         except RecursionError:
             return
         except BaseException as error:
@@ -138,7 +162,7 @@ class Lines:
             return
         self.throttle.spend(0, began)
 
-    def _step(self, kind: Step, line: int) -> None:
+    def _charge_step(self, kind: Step, line: int) -> None:
         try:
             lines: list[int] = self._stacks.lines
         except AttributeError:

@@ -1,4 +1,4 @@
-"""The events of a tracer through ``sys.monitoring``: Python 3.12 and later."""
+"""Report calls and lines through ``sys.monitoring`` (Python 3.12 and later)."""
 
 from __future__ import annotations
 
@@ -11,47 +11,62 @@ from typing import Any, Final
 from pytest_leakcheck.attribution.tracing.throttle import SKIPPED, STOPPED
 from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, EventSink, Handler, LineSink, Unavailable
 
-_NAME: Final = "pytest-leakcheck"
-# Those that no kind of tool is meant to have come first.
-_IDS: Final = (4, 3, 2, 5, 0, 1)
-_FREED: Final = "the program freed the tool id of sys.monitoring that a tracer held"
+_TOOL_NAME: Final = "pytest-leakcheck"
+# Tool ids in order of preference. First 4 and 3, which `sys.monitoring` reserves for no kind of tool.
+_TOOL_IDS: Final = (4, 3, 2, 5, 0, 1)
+_TOOL_ID_FREED: Final = "the program freed the tool id of sys.monitoring that a tracer held"
 _getframe: Final = sys._getframe
 
 
 def monitoring() -> Any:
-    """`sys.monitoring`, which the oldest supported Python does not have."""
+    """Return `sys.monitoring`, which the oldest supported Python does not have."""
     return getattr(sys, "monitoring")  # noqa: B009
 
 
 def take_tool_id() -> int:
-    """
+    """Acquire a free tool id of `sys.monitoring`.
+
     Raises:
-        Unavailable: All are in use.
+        Unavailable: All tool ids are in use.
     """
-    for tool in _IDS:
+    for tool in _TOOL_IDS:
         if monitoring().get_tool(tool) is None:
-            monitoring().use_tool_id(tool, _NAME)
+            monitoring().use_tool_id(tool, _TOOL_NAME)
             return tool
-    holders = ", ".join(str(monitoring().get_tool(tool)) for tool in sorted(_IDS))
+    holders = ", ".join(str(monitoring().get_tool(tool)) for tool in sorted(_TOOL_IDS))
     raise Unavailable(f"all tool ids of sys.monitoring are in use ({holders}): run without one of these tools")
 
 
 def give_tool_id_back(tool: int, callbacks: Iterable[int]) -> None:
-    """Where the program has taken it away meanwhile, it is another's."""
+    """Unregister the callbacks and release a tool id.
+
+    Does nothing if the program has freed the id since: it may then belong to another tool.
+
+    Args:
+        tool: The tool id.
+        callbacks: The events that have callbacks.
+    """
     if holds_tool_id(tool):
         for event in callbacks:
             monitoring().register_callback(tool, event, None)
         monitoring().free_tool_id(tool)
-        # What was disabled for this id would be so for the next tool that takes it.
+        # Otherwise, what was disabled for this id would also be disabled for the next tool that acquires it.
         monitoring().restart_events()
 
 
 def holds_tool_id(tool: int) -> bool:
-    return bool(monitoring().get_tool(tool) == _NAME)
+    """Return whether a tool id still belongs to this package."""
+    return bool(monitoring().get_tool(tool) == _TOOL_NAME)
 
 
-class _Thread:
-    """How deep a thread is below the first frame that was seen of it, and whom to tell."""
+class _ThreadState:
+    """The state of one traced thread.
+
+    Attributes:
+        depth: Depth of the running frame below the first frame that was seen of the thread.
+        skipped: Events left out since the backend last checked whether the iteration is late.
+        handler: Receives the thread's events.
+    """
 
     __slots__ = ("depth", "handler", "skipped")
 
@@ -62,7 +77,7 @@ class _Thread:
 
 
 class Monitored:
-    """One set of callbacks for all threads, beside those of any other tool."""
+    """A backend with one set of callbacks for all threads, next to other tools."""
 
     def __init__(self, tracer: EventSink) -> None:
         self._tracer = tracer
@@ -73,25 +88,25 @@ class Monitored:
         self._callbacks = self._make_callbacks()
         for event, callback in self._callbacks.items():
             monitoring().register_callback(self._tool, event, callback)
-        # The returns of C come with its calls, and are not asked for.
+        # C_RETURN and C_RAISE are delivered together with CALL, and are not enabled themselves.
         events = monitoring().events
         self._events = sum(self._callbacks) & ~(events.C_RETURN | events.C_RAISE)
 
-    def prepare(self, handler: Handler, outer: FrameType) -> None:  # noqa: ARG002 - the first frame that is seen is it
+    def prepare(self, handler: Handler, outer: FrameType) -> None:  # noqa: ARG002 - depth 0 is the first frame seen
         self._threads = threading.local()
-        self._threads.state = _Thread(handler)
+        self._threads.state = _ThreadState(handler)
 
     def install(self) -> None:
         if not holds_tool_id(self._tool):
             return
         if self._tracer.throttle.coarse:
-            # What was disabled when the last iteration was stopped.
+            # Enables again the events that were disabled when the last iteration was stopped.
             monitoring().restart_events()
         monitoring().set_events(self._tool, self._events)
 
     def remove(self) -> str:
         if not holds_tool_id(self._tool):
-            return _FREED
+            return _TOOL_ID_FREED
         monitoring().set_events(self._tool, 0)
         return ""
 
@@ -101,23 +116,24 @@ class Monitored:
     def _make_callbacks(self) -> dict[int, Callable[..., object]]:
         events = monitoring().events
         return {
-            events.PY_START: self._entered,
-            events.PY_RESUME: self._entered,
-            events.PY_THROW: self._thrown_into,
-            events.PY_RETURN: self._left,
-            events.PY_YIELD: self._left,
-            events.PY_UNWIND: self._unwound,
-            events.CALL: self._calls,
-            events.C_RETURN: self._returned,
-            events.C_RAISE: self._returned,
+            events.PY_START: self._on_enter,
+            events.PY_RESUME: self._on_enter,
+            events.PY_THROW: self._on_throw,
+            events.PY_RETURN: self._on_leave,
+            events.PY_YIELD: self._on_leave,
+            events.PY_UNWIND: self._on_unwind,
+            events.CALL: self._on_c_call,
+            events.C_RETURN: self._on_c_return,
+            events.C_RAISE: self._on_c_return,
         }
 
-    def _entered(self, code: CodeType, _offset: int, _error: object = None, up: int = 1) -> object:
+    def _on_enter(self, code: CodeType, _offset: int, _error: object = None, up: int = 1) -> object:
+        """Handle the entry or resumption of the frame that is ``up`` frames outwards."""
         if QUIET[code.co_filename]:
             return self._disable
-        state = self._state()
+        state = self._thread_state()
         depth = state.depth = state.depth + 1
-        # Most calls are too deep for a throttled tracer, so that is found out first.
+        # Checked first, since most calls are too deep for a throttled tracer.
         limit = self._throttle.limit
         if depth > limit + 1:
             state.skipped += 1
@@ -129,13 +145,14 @@ class Monitored:
         if depth <= limit:
             self._tracer.report(state.handler, depth, "call", frame, None)
         else:
-            self._at_limit(state, "c_call", frame)
+            self._report_as_c(state, "c_call", frame)
         return None
 
-    def _left(self, code: CodeType, _offset: int, _value: object, up: int = 1) -> object:
+    def _on_leave(self, code: CodeType, _offset: int, _value: object, up: int = 1) -> object:
+        """Handle the end or suspension of the frame that is ``up`` frames outwards."""
         if QUIET[code.co_filename]:
             return self._disable
-        state = self._state()
+        state = self._thread_state()
         depth = state.depth
         state.depth = depth - 1
         limit = self._throttle.limit
@@ -145,66 +162,68 @@ class Monitored:
         if depth <= limit:
             self._tracer.report(state.handler, depth, "return", frame, None)
         else:
-            self._at_limit(state, "c_return", frame)
+            self._report_as_c(state, "c_return", frame)
         return None
 
-    def _at_limit(self, state: _Thread, event: Event, frame: FrameType) -> None:
+    def _report_as_c(self, state: _ThreadState, event: Event, frame: FrameType) -> None:
+        """Report a frame just below the depth limit as a C call of its caller."""
         caller = frame.f_back
         if caller is not None and not QUIET[caller.f_code.co_filename]:
             self._tracer.report(state.handler, state.depth, event, caller, frame.f_code)
 
-    def _calls(self, code: CodeType, _offset: int, called: object, _argument: object) -> object:
+    def _on_c_call(self, code: CodeType, _offset: int, called: object, _argument: object) -> object:
         kind = type(called)
         if kind is FunctionType or kind is MethodType:
-            # Seen when it is entered.
+            # Reported when it is entered.
             return None
         if QUIET[code.co_filename]:
             return self._disable
-        state = self._state()
+        state = self._thread_state()
         if state.depth > self._throttle.limit:
-            # Where the same line runs less deep, what its call does is then its function's own doing.
+            # This disables the instruction at any depth: at a smaller one, the growth in this call is then charged to
+            # the calling function itself.
             return self._disable
         self._tracer.report(state.handler, state.depth, "c_call", _getframe(1), called)
         return None
 
-    def _returned(self, code: CodeType, _offset: int, called: object, _argument: object) -> None:
+    def _on_c_return(self, code: CodeType, _offset: int, called: object, _argument: object) -> None:
         kind = type(called)
         if kind is FunctionType or kind is MethodType or QUIET[code.co_filename]:
             return
-        state = self._state()
+        state = self._thread_state()
         if state.depth <= self._throttle.limit:
             self._tracer.report(state.handler, state.depth, "c_return", _getframe(1), called)
 
-    # These two cannot be disabled.
-    def _thrown_into(self, code: CodeType, _offset: int, _error: object) -> None:
-        self._entered(code, 0, None, 2)
+    # These two events cannot be disabled: the callbacks must not return DISABLE.
+    def _on_throw(self, code: CodeType, _offset: int, _error: object) -> None:
+        self._on_enter(code, 0, None, 2)
 
-    def _unwound(self, code: CodeType, _offset: int, _error: object) -> None:
-        self._left(code, 0, None, 2)
+    def _on_unwind(self, code: CodeType, _offset: int, _error: object) -> None:
+        self._on_leave(code, 0, None, 2)
 
-    def _state(self) -> _Thread:
+    def _thread_state(self) -> _ThreadState:
         try:
-            state: _Thread = self._threads.state
+            state: _ThreadState = self._threads.state
         except AttributeError:
-            state = self._threads.state = _Thread(self._tracer.new_handler())
+            state = self._threads.state = _ThreadState(self._tracer.new_handler())
         return state
 
 
 class MonitoredLines:
-    """The lines of one function."""
+    """A backend that reports the lines of one function."""
 
     def __init__(self, lines: LineSink) -> None:
         self._lines = lines
         self._tool = take_tool_id()
         events = monitoring().events
-        # Exceptions are only to be had of all functions.
+        # The events of exceptions can only be enabled for all functions at once.
         self._everywhere = events.PY_UNWIND | events.PY_THROW
         self._inside = events.LINE | events.PY_START | events.PY_RESUME | events.PY_RETURN | events.PY_YIELD
         self._callbacks = self._make_callbacks()
         for event, callback in self._callbacks.items():
             monitoring().register_callback(self._tool, event, callback)
 
-    def install(self, running: list[FrameType]) -> None:  # noqa: ARG002 - frames that run already are reached as well
+    def install(self, running: list[FrameType]) -> None:  # noqa: ARG002 - events also come from frames that run already
         if not holds_tool_id(self._tool):
             return
         if self._lines.throttle.coarse:
@@ -214,7 +233,7 @@ class MonitoredLines:
 
     def remove(self) -> str:
         if not holds_tool_id(self._tool):
-            return _FREED
+            return _TOOL_ID_FREED
         monitoring().set_local_events(self._tool, self._lines.code, 0)
         monitoring().set_events(self._tool, 0)
         return ""
@@ -228,7 +247,7 @@ class MonitoredLines:
 
         def at_line(_code: CodeType, line: int) -> object:
             lines.step("line", line)
-            # A loop of a million rounds makes as many events.
+            # Once tracing is stopped, the event is disabled: a long loop would otherwise make one in every round.
             return disable if throttle.limit == STOPPED else None
 
         def entered(code: CodeType, *_: object) -> None:

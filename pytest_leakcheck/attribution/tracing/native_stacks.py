@@ -1,7 +1,8 @@
-"""Which functions of C asked for the memory that stays, where no call in Python makes it out: memray's native stacks.
+"""Find the C functions that allocated retained memory, with memray.
 
-What one call allocates and another frees shows as coming and going in both of them. memray pairs the two, block by block,
-so that what is left can be told; it is used where it is installed and nothing else that would be in its way is active.
+Used where no call in Python explains the growth. If one call allocates and another frees, both show a change. memray
+pairs allocation and release block by block, so it knows which blocks remain. It is used if it is installed and no
+profiler is active.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ from pytest_leakcheck.attribution.call_paths import read_path
 from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
 from pytest_leakcheck.model.culprit import Site
 
-# Iterations that are traced; each allocation in them has its stack unwound.
-_FEW: Final = 4
-# With the one that warms up.
-FOR_NATIVE: Final = _FEW + 1
-# What comes from one stack must make out so much of what stays.
-_PART: Final = 0.5
-_SHOWN: Final = 4
-_FILE: Final = "allocations.bin"
-# From here on outwards the stack is the interpreter's, which the path in Python tells better.
-_INTERPRETER: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
+# Iterations that are traced. Few, since the stack of each allocation in them is unwound.
+_TRACED_ITERATIONS: Final = 4
+# All iterations that are needed, the one for warming up included.
+FOR_NATIVE: Final = _TRACED_ITERATIONS + 1
+# A line is named only if it accounts for at least this share of the growth.
+_MIN_EXPLAINED_RATIO: Final = 0.5
+_MAX_FUNCTIONS_SHOWN: Final = 4
+_TRACE_FILE: Final = "allocations.bin"
+# Function names of the interpreter begin with these. From the first such function outwards the native stack is cut,
+# since the Python call path describes that part better.
+_INTERPRETER_PREFIXES: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
 
-# As memray has it: function, file, line; innermost first.
+# A stack frame as memray gives it: function, file, line.
 _Frame: TypeAlias = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What one stack allocated that is still there.
+    """Memory that was allocated on one call stack and is retained.
 
     Attributes:
-        size: Bytes, in all traced iterations.
-        python: The path in Python, innermost first.
-        native: The functions of C, innermost first.
+        size: Bytes, over all traced iterations.
+        python: The Python stack, innermost frame first.
+        native: The native stack, innermost frame first.
     """
 
     size: int
@@ -52,7 +54,7 @@ class Retained:
 
 
 def why_not() -> str:
-    """What keeps memray from being used here; empty if nothing does."""
+    """Return why memray cannot be used; empty if it can."""
     if sys.getprofile() is not None:
         return "a profiler is active"
     if find_spec("memray") is None:
@@ -61,13 +63,15 @@ def why_not() -> str:
 
 
 def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Made]:
-    """Bytes that no call in Python makes out: the stack in C that they come from, and the line that leads there.
+    """Find the native stack and the Python line that allocate retained bytes.
+
+    Yields before each iteration.
 
     Args:
-        made: What is known, and why not more; given back where nothing is found.
+        made: What is known so far, with the reason why no call was found; returned if nothing more is found.
         slope: Bytes retained per iteration.
-        rate: In which part of the iterations.
-        schedule: What may be spent.
+        rate: Share of the iterations in which the counter grows.
+        schedule: The iterations that may be used.
     """
     obstacle = why_not()
     if obstacle:
@@ -76,28 +80,28 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
     counted = 0
     try:
         with ExitStack() as tracking:
-            for n in schedule.iterations(rate, _FEW):
+            for n in schedule.iterations(rate, _TRACED_ITERATIONS):
                 yield
                 schedule.collect()
                 counted += n > 0
                 if n == 0:
-                    tracking.enter_context(_tracker(folder / _FILE))
-        retained = _read(folder / _FILE) if counted else []
+                    tracking.enter_context(_make_tracker(folder / _TRACE_FILE))
+        retained = _read_retained(folder / _TRACE_FILE) if counted else []
     except RuntimeError as error:
-        # Another one is active.
+        # Another tracker of memray is active.
         return Made(why=f"{made.why}; memray: {error}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return most_of_it(retained, slope * counted) or made
 
 
-def _tracker(file: Path) -> AbstractContextManager[object]:
+def _make_tracker(file: Path) -> AbstractContextManager[object]:
     import memray
 
     return memray.Tracker(file, native_traces=True)
 
 
-def _read(file: Path) -> list[Retained]:
+def _read_retained(file: Path) -> list[Retained]:
     import memray
 
     reader = memray.FileReader(file)
@@ -109,11 +113,13 @@ def _read(file: Path) -> list[Retained]:
 
 
 def most_of_it(retained: Iterable[Retained], wanted: float) -> Made | None:
-    """The line that most of it comes from, with the functions of C that its largest part was allocated in.
+    """Return the line that allocates most, with the C functions of its largest stack.
+
+    None if the line accounts for less than half of the growth.
 
     Args:
-        retained: By stack.
-        wanted: Bytes that should be there.
+        retained: Retained memory by stack.
+        wanted: The growth to explain, in bytes.
     """
     by_line: dict[tuple[str, int], list[Retained]] = {}
     for one in retained:
@@ -121,18 +127,23 @@ def most_of_it(retained: Iterable[Retained], wanted: float) -> Made | None:
         if where is not None:
             by_line.setdefault((where.site.file, where.site.line), []).append(one)
     best = max(by_line.values(), key=lambda some: sum(one.size for one in some), default=[])
-    if not best or sum(one.size for one in best) < _PART * wanted:
+    if not best or sum(one.size for one in best) < _MIN_EXPLAINED_RATIO * wanted:
         return None
     largest = max(best, key=lambda one: one.size)
     return Made(path_of(largest.python), native=functions_of(largest.native))
 
 
 def path_of(frames: Sequence[_Frame]) -> tuple[Site, ...]:
-    """The path in Python, outermost first."""
+    """Convert a Python stack of memray to a call path, outermost frame first."""
     return tuple(Site(file, line, function) for function, file, line in reversed(frames))
 
 
 def functions_of(frames: Sequence[_Frame]) -> tuple[str, ...]:
-    """The innermost functions of C up to the interpreter, innermost first, each once, as far as they have names."""
-    inner = takewhile(lambda name: not name.startswith(_INTERPRETER), (function for function, _file, _line in frames))
-    return tuple(dict.fromkeys(name for name in inner if not name.startswith("<")))[:_SHOWN]
+    """Return the names of the innermost C functions, up to the interpreter's.
+
+    Innermost first, each once, four at most. Frames without a name are left out.
+    """
+    inner = takewhile(
+        lambda name: not name.startswith(_INTERPRETER_PREFIXES), (function for function, _file, _line in frames)
+    )
+    return tuple(dict.fromkeys(name for name in inner if not name.startswith("<")))[:_MAX_FUNCTIONS_SHOWN]

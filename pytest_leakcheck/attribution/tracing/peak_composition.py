@@ -1,7 +1,10 @@
-"""What a peak is made of: looked at once, at a moment when memory stands as high as it was seen to come.
+"""Find the line and the owner of a memory peak.
 
-`tracemalloc` knows the lines that have allocated what is there; who holds it is looked for where a test keeps what it is
-at work on: in the variables of the functions that run, and in the attributes of objects that these refer to.
+Memory is inspected once or twice, when it is near the height of a peak that was measured before.
+
+`tracemalloc` gives the lines that allocated the live memory. The owner is searched among the local variables of the
+running functions and the attributes of the objects that these variables refer to, since that is where a test keeps
+its working data.
 """
 
 from __future__ import annotations
@@ -29,28 +32,33 @@ from pytest_leakcheck.attribution.tracing.allocations import culprit_of, kept_no
 from pytest_leakcheck.attribution.tracing.source_code import text_of, with_functions
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step
 
-# What is named must make out so much of the peak.
-_PART: Final = 0.5
-_FRAMES: Final = 24
-# Each sees the variables of all threads; a second one is for what is put where it belongs a little later.
-_MOST_LOOKS: Final = 2
-# What many things share is no part of a peak.
-_SHARED: Final = (ModuleType, FunctionType, type)
-# Entries of a container that are weighed; the rest weighs as much.
-_WEIGHED: Final = 32
-_NOT_PYTHONS: Final = "it is not allocated by Python: what C allocates is not followed to its line"
+# A line or an owner is named only if it accounts for at least this share of the peak.
+_MIN_EXPLAINED_RATIO: Final = 0.5
+# Stack frames that `tracemalloc` records per allocation.
+_TRACED_FRAMES: Final = 24
+# Each look covers the variables of all threads. The second is for data that is stored in its variable a little later.
+_MAX_LOOKS: Final = 2
+# Objects of these types are shared by many others, and are no part of a peak.
+_SHARED_TYPES: Final = (ModuleType, FunctionType, type)
+# Entries of a container that are measured; the size of the others is extrapolated.
+_MAX_ENTRIES_MEASURED: Final = 32
+_NOT_ALLOCATED_BY_PYTHON: Final = "it is not allocated by Python: what C allocates is not followed to its line"
 IN_CHILDREN: Final = "most of it is in child processes, which are not looked into"
-_NOBODY: Final = "no variable of a function that runs, and no attribute of one, holds half of it"
+_NO_OWNER: Final = "no variable of a function that runs, and no attribute of one, holds half of it"
 
 
 class Composition:
-    """Begin before the test runs; `look` when the peak is near; then `culprit`."""
+    """The composition of one memory peak.
+
+    Create it before the test runs, call `look` when `wants` is true, and `culprit` at the end.
+    """
 
     def __init__(self, resource: str, wanted: int) -> None:
-        """
+        """Start `tracemalloc`.
+
         Args:
-            resource: What grows.
-            wanted: Look once it stands so many bytes above its start.
+            resource: The resource whose peak is examined.
+            wanted: Bytes above the start level at which to look.
         """
         self._resource = resource
         self._wanted = wanted
@@ -58,28 +66,46 @@ class Composition:
         self._owner: Owner | None = None
         self._looks = 0
         self._seen: CodeType | None = None
-        tracemalloc.start(_FRAMES)
+        tracemalloc.start(_TRACED_FRAMES)
 
     def wants(self, frame: FrameType, risen: int) -> bool:
-        """Whether to look now: once, or where nobody was seen to hold it once more, in another function."""
-        if risen < self._wanted or self._owner is not None or self._looks >= _MOST_LOOKS:
+        """Return whether to look now.
+
+        Once, and a second time in another function if no owner was found.
+
+        Args:
+            frame: The running frame.
+            risen: Bytes above the start level.
+        """
+        if risen < self._wanted or self._owner is not None or self._looks >= _MAX_LOOKS:
             return False
         return frame.f_code is not self._seen
 
     def look(self, frame: FrameType, risen: int) -> None:
-        """At this moment it stands so many bytes above its start."""
+        """Search for the line and the owner of the memory that is held now.
+
+        Args:
+            frame: The running frame.
+            risen: Bytes above the start level.
+        """
         self._looks += 1
         self._seen = frame.f_code
         if not self._path:
             place = culprit_of(kept_now(), risen, by_size=True)
             self._path = place.path if place is not None else ()
-        self._owner = _holder(frame, risen)
+        self._owner = _find_owner(frame, risen)
 
     def culprit(self) -> Culprit:
-        """What was found; in the end, since to read the source leaves something behind."""
+        """Stop `tracemalloc` and return the culprit.
+
+        For the end only, since reading source files retains memory.
+        """
         tracemalloc.stop()
         where = read_path(with_functions(self._path)) if self._path else None
-        missing = {"site": _NOT_PYTHONS if where is None else "", "owner": _NOBODY if self._owner is None else ""}
+        missing = {
+            "site": _NOT_ALLOCATED_BY_PYTHON if where is None else "",
+            "owner": _NO_OWNER if self._owner is None else "",
+        }
         if not self._looks:
             missing = dict.fromkeys(missing, "it did not come as high again")
         return Culprit(
@@ -92,43 +118,64 @@ class Composition:
 
 
 def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
-    """The culprit of a counter that was highest at a call; None where that is not the test's."""
+    """Return the culprit for a counter that was highest at a call.
+
+    None if that call is not part of the test.
+    """
     where = read_path(path)
     return None if where is None else Culprit(resource, where, source=text_of(where.site))
 
 
-def _holder(frame: FrameType, wanted: int) -> Owner | None:
-    """The variable that holds half of it: of the thread that runs, and then of others, which may wait for it."""
+def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
+    """Return the variable that holds at least half of the wanted bytes.
+
+    The running thread is searched first, then the others: another thread may hold it while it waits for this one.
+    """
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)
-    found = (_holder_in(one, wanted) for one in (frame, *frames.values()))
+    found = (_find_owner_in_stack(one, wanted) for one in (frame, *frames.values()))
     return next((owner for owner in found if owner is not None), None)
 
 
-def _holder_in(frame: FrameType, wanted: int) -> Owner | None:
-    """From the innermost function outwards."""
+def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
+    """Search the variables of one stack, from the innermost function outwards."""
     at: FrameType | None = frame
-    # Beyond the test runner there is nothing of the test's.
+    # The frames outside of the first frame of the test runner are not part of the test.
     while at is not None and not is_harness(at.f_code.co_filename):
         if is_own(at.f_code.co_filename):
             function = f"{name_of(at.f_code)}()"
-            for name, value in ((name, value) for name, value in at.f_locals.items() if type(value) not in _SHARED):
-                for steps, held in _ways(name, value):
-                    if _weight(held) >= _PART * wanted:
-                        return _owner(function, steps, held)
+            for name, value in (
+                (name, value) for name, value in at.f_locals.items() if type(value) not in _SHARED_TYPES
+            ):
+                for steps, held in _iter_held(name, value):
+                    if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
+                        return _make_owner(function, steps, held)
         at = at.f_back
     return None
 
 
-def _ways(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    """The attributes of what a variable refers to, which say more, and the variable itself."""
+def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield the attributes of the object that a variable refers to, then the object.
+
+    The attributes come first since they are more specific.
+
+    Yields:
+        The names, which are the variable and perhaps an attribute with a leading dot, and the object they refer to.
+    """
     for attribute, held in list((instance_dict(value) or {}).items()):
         yield (name, f".{attribute}"), held
     yield (name,), value
 
 
-def _owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
-    entries = list(islice(_entries(held), _WEIGHED))
+def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
+    """Describe an object as the owner of a peak.
+
+    Args:
+        function: The function with the variable, as ``name()``.
+        names: The variable, and the attribute with a leading dot, if any.
+        held: The object.
+    """
+    entries = list(islice(_iter_entries(held), _MAX_ENTRIES_MEASURED))
     holds = describe_many(entries, length(held), array_types()) if entries else describe(held)
     variable, *attributes = names
     steps = [Step(f"frame of {function}", f"local {variable!r}", suspect=not (attributes or entries))]
@@ -138,17 +185,21 @@ def _owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
     return Owner(name, f"frame of {function}", tuple(steps), holds, 0.0)
 
 
-def _weight(one: object) -> float:
-    """Bytes that an object holds; of many entries, judged by some of them."""
+def _estimate_size(one: object) -> float:
+    """Estimate the bytes that an object holds.
+
+    The size of a large container is extrapolated from a sample of its entries.
+    """
     count = length(one)
-    some = list(islice(_entries(one), 0, None, max(1, count // _WEIGHED)))[:_WEIGHED]
+    some = list(islice(_iter_entries(one), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[:_MAX_ENTRIES_MEASURED]
     arrays = array_types()
     if not some:
         return own_size(one, None, arrays)
     return count * sum(own_size(entry, None, arrays) for entry in some) / len(some)
 
 
-def _entries(one: Any) -> Iterator[object]:
+def _iter_entries(one: Any) -> Iterator[object]:
+    """Iterate over the entries of a container, or the values of a dict, if it is one."""
     kind: Any = container_kind(one)
     if kind is None:
         return iter(())

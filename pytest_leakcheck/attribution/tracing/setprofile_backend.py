@@ -1,4 +1,7 @@
-"""The events of a tracer through ``sys.setprofile``, and lines through ``sys.settrace``: Python 3.10 and 3.11."""
+"""Report calls and lines on Python 3.10 and 3.11.
+
+Calls come from ``sys.setprofile``, lines from ``sys.settrace``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _DISPLACED: Final = (
     "the limit of a recursion"
 )
 
-_EVENTS: Final[dict[str, Event]] = {
+_EVENT_OF_KIND: Final[dict[str, Event]] = {
     "call": "call",
     "return": "return",
     "c_call": "c_call",
@@ -28,17 +31,18 @@ _TRACE_DISPLACED: Final = "the program called sys.settrace, whose place is neede
 
 
 class Profiled:
-    """One profile function per thread. What was in force before is displaced while an iteration runs, and put back.
+    """A backend with one profile function per thread.
 
-    Threads that ran before are not reached: only a thread itself can set its profile function. Python 3.10 makes a copy of
-    a function's variables for each event, so what it deletes may live until its next one.
+    A profile function that was set before is replaced while an iteration runs, and restored after it. Threads that
+    started earlier are not traced: only a thread itself can set its profile function. Python 3.10 copies a function's
+    local variables at each event, so an object that the function deletes may live until its next event.
     """
 
     def __init__(self, tracer: EventSink) -> None:
         self._tracer = tracer
         self._hook: _Hook | None = None
-        # The same object each time, to be known again.
-        self._starts = self._start_thread
+        # A bound method is a new object at each access; this one is compared by identity in `remove`.
+        self._thread_hook = self._start_thread
         self._before: Any = None
         self._before_in_threads: Any = None
         self._active = False
@@ -46,13 +50,13 @@ class Profiled:
         self._closed = False
 
     def prepare(self, handler: Handler, outer: FrameType) -> None:
-        # `install` is called from where this is, so it is as deep.
-        self._hook = self._new_hook(handler, _frames_below(sys._getframe(), outer))
+        # `install` is called by the caller of `prepare`, so it runs at the same depth.
+        self._hook = self._new_hook(handler, _count_frames_below(sys._getframe(), outer))
 
     def install(self) -> None:
         self._before = sys.getprofile()
         self._before_in_threads = threading.getprofile()
-        threading.setprofile(self._starts)
+        threading.setprofile(self._thread_hook)
         self._active = True
         self._gave_up = False
         sys.setprofile(self._hook)
@@ -65,11 +69,12 @@ class Profiled:
         else:
             why = _DISPLACED
         current = threading.getprofile()
-        if current is self._starts:
+        if current is self._thread_hook:
             threading.setprofile(self._before_in_threads)
         else:
             why = _DISPLACED
-        # What was made before the counter was first read is dropped after it was last read: next time.
+        # The hook was created before the counter was first read. It is kept until the next `prepare`: releasing it
+        # here, before the counter is last read, would change the counter.
         self._active = False
         return why
 
@@ -78,42 +83,49 @@ class Profiled:
         self._before = self._hook = None
 
     def _new_hook(self, handler: Handler, depth: int) -> _Hook:
-        throttle, tell = self._tracer.throttle, self._tell
+        throttle, report_event = self._tracer.throttle, self._report
         skipped = 0
 
         def hook(frame: FrameType, kind: str, called: Any) -> None:
             nonlocal depth, skipped
-            # Most calls are too deep for a throttled tracer, so that is found out first.
+            # Checked first, since most calls are too deep for a throttled tracer.
             if kind == "call":
                 depth += 1
                 if depth <= throttle.limit + 1:
-                    tell(handler, depth, frame, kind, called)
+                    report_event(handler, depth, frame, kind, called)
                     return
             elif kind == "return":
                 depth -= 1
                 if depth <= throttle.limit:
-                    tell(handler, depth + 1, frame, kind, called)
+                    report_event(handler, depth + 1, frame, kind, called)
                 return
             elif depth <= throttle.limit:
-                tell(handler, depth, frame, kind, called)
+                report_event(handler, depth, frame, kind, called)
                 return
             skipped += 1
             if skipped > SKIPPED:
                 skipped = 0
-                self._give_up_where_late()
+                self._give_up_if_late()
 
         return hook
 
-    def _give_up_where_late(self) -> None:
-        """To be called at all costs too much as well: leave this thread alone till the iteration ends."""
+    def _give_up_if_late(self) -> None:
+        """Remove the hook from this thread for the rest of a late iteration.
+
+        Calls of the hook are expensive even if they report nothing.
+        """
         if self._active and self._tracer.is_late():
             sys.setprofile(None)
             self._gave_up = True
 
-    def _tell(self, handler: Handler, depth: int, frame: FrameType, kind: str, called: Any) -> None:
-        event = _EVENTS[kind]
+    def _report(self, handler: Handler, depth: int, frame: FrameType, kind: str, called: Any) -> None:
+        """Pass an event to the tracer.
+
+        Frames of the test runner and of this package are left out.
+        """
+        event = _EVENT_OF_KIND[kind]
         if depth > self._tracer.throttle.limit:
-            # A function at the limit looks as one of C.
+            # A Python function just below the depth limit is reported as a C function that its caller calls.
             caller = frame.f_back
             if caller is None:
                 return
@@ -126,12 +138,12 @@ class Profiled:
         self._tracer.report(handler, depth, event, frame, called)
 
     def _start_thread(self, frame: FrameType, kind: str, called: Any) -> None:
-        """The first event of a new thread, in that thread."""
+        """Handle the first event of a new thread: give the thread its own hook."""
         hook = self._new_hook(self._tracer.new_handler(), 0)
         displaced: Any = self._before_in_threads
 
         def guarded(frame: FrameType, kind: str, called: Any) -> None:
-            # The thread may outlive the iteration: only here can what belongs in force be put there.
+            # The thread may outlive the iteration. Only the thread itself can restore its profile function.
             if self._closed or (displaced is not None and not self._active):
                 sys.setprofile(displaced)
                 return
@@ -143,13 +155,16 @@ class Profiled:
 
 
 class TracedLines:
-    """The lines of one function. A trace function that was in force is displaced while an iteration runs."""
+    """A backend that reports the lines of one function.
+
+    A trace function that was set before is replaced while an iteration runs, and restored after it.
+    """
 
     def __init__(self, lines: LineSink) -> None:
         self._lines = lines
-        # The same objects each time, to be known again.
-        self._trace = self._on_call
-        self._inside = self._on_step
+        # A bound method is a new object at each access; these are compared by identity in `remove`.
+        self._trace_function = self._on_call
+        self._line_function = self._on_step
         self._before: Any = None
         self._before_in_threads: Any = None
         self._running: list[tuple[FrameType, Any]] = []
@@ -158,30 +173,30 @@ class TracedLines:
     def install(self, running: list[FrameType]) -> None:
         self._before = sys.gettrace()
         self._before_in_threads = threading.gettrace()
-        # A frame that was entered before gets no call of its own.
+        # A frame that was entered earlier gets no "call" event.
         self._running = [(frame, frame.f_trace) for frame in running]
         for frame, _before in self._running:
-            frame.f_trace = self._inside
+            frame.f_trace = self._line_function
         self._active = True
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
+        threading.settrace(self._trace_function)
+        sys.settrace(self._trace_function)
 
     def remove(self) -> str:
         why = ""
         current: Any = sys.gettrace()
-        if current is self._trace:
+        if current is self._trace_function:
             sys.settrace(self._before)
         else:
             why = _TRACE_DISPLACED
         current = threading.gettrace()
-        if current is self._trace:
+        if current is self._trace_function:
             threading.settrace(self._before_in_threads)  # type: ignore[arg-type, unused-ignore]
         else:
             why = _TRACE_DISPLACED
         self._active = False
         for frame, before in self._running:
             current = frame.f_trace
-            if current is self._inside:
+            if current is self._line_function:
                 frame.f_trace = before
         self._before = None
         self._running.clear()
@@ -192,13 +207,13 @@ class TracedLines:
 
     def _on_call(self, frame: FrameType, _kind: str, _argument: Any) -> Any:
         if not self._active:
-            # A thread that outlives the iteration: only in it can what belongs in force be put there.
+            # This thread outlived the iteration. Only the thread itself can restore its trace function.
             sys.settrace(self._before_in_threads)
             return None
         if frame.f_code is not self._lines.code:
             return None
         self._lines.step("enter")
-        return self._inside
+        return self._line_function
 
     def _on_step(self, frame: FrameType, kind: str, _argument: Any) -> Any:
         if self._active:
@@ -206,10 +221,11 @@ class TracedLines:
                 self._lines.step("line", frame.f_lineno)
             elif kind == "return":
                 self._lines.step("leave")
-        return self._inside
+        return self._line_function
 
 
-def _frames_below(frame: FrameType | None, outer: FrameType) -> int:
+def _count_frames_below(frame: FrameType | None, outer: FrameType) -> int:
+    """Count the frames from this one outwards, up to but without the outer one."""
     count = 0
     while frame is not None and frame is not outer:
         count += 1

@@ -1,4 +1,4 @@
-"""The source behind a site: the text of its line, and the function that a line is in, where only the line is known."""
+"""Read the source of a site: the text of its line and the function around it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from typing import Final
 from pytest_leakcheck.attribution.call_paths import is_harness, tells_phase
 from pytest_leakcheck.model.culprit import Site
 
-_DOTTED: Final = re.compile(r"[A-Za-z_][\w.]*$")
+_DOTTED_NAME: Final = re.compile(r"[A-Za-z_][\w.]*$")
 
 
 def text_of(site: Site) -> str:
-    """The line, without its indent; empty where there is no source."""
+    """Return the text of the line without indentation; empty if there is no source."""
     return linecache.getline(site.file, site.line).strip()
 
 
 def call_at(code: CodeType, lasti: int) -> str:
-    """The call that an instruction makes, as it is written: ``av.open()``; empty where it is none, or before Python 3.11.
+    """Return the call that an instruction makes, as it is written: ``av.open()``.
+
+    Empty if the instruction makes no call on a single line, or before Python 3.11.
 
     Args:
         code: The function.
-        lasti: The instruction, as ``frame.f_lasti`` has it.
+        lasti: Offset of the instruction, as in ``frame.f_lasti``.
     """
     positions = getattr(code, "co_positions", None)
     if positions is None:
@@ -37,50 +39,61 @@ def call_at(code: CodeType, lasti: int) -> str:
     line, last_line, column, end = next(islice(positions(), lasti // 2, None), (None,) * 4)
     if line is None or line != last_line:
         return ""
-    # Columns are counted in bytes.
+    # Columns are byte offsets.
     text = linecache.getline(code.co_filename, line).encode()[column:end].decode(errors="replace")
     name, parenthesis, _arguments = text.partition("(")
-    return f"{name}()" if parenthesis and _DOTTED.match(name) else ""
+    return f"{name}()" if parenthesis and _DOTTED_NAME.match(name) else ""
 
 
 def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
-    """The path with the functions that its lines are in, for a path of lines alone, and what each calls.
+    """Add missing function names and the calls to the sites of a path.
 
-    A frame calls the function of the one below it; what the innermost calls is not known.
+    Each frame calls the function of the next inner one. The innermost site keeps its `call`.
     """
     if not path:
         return ()
-    named = [site if site.function else replace(site, function=_function_of(site)) for site in path]
+    named = [site if site.function else replace(site, function=_find_function(site)) for site in path]
     called = [f"{below.function}()" for below in named[1:]]
     return tuple(replace(site, call=call) for site, call in zip(named, [*called, named[-1].call], strict=True))
 
 
-def _function_of(site: Site) -> str:
+def _find_function(site: Site) -> str:
+    """Return the name of the function that contains a site.
+
+    ``?`` for most files of the harness, whose functions do not matter.
+    """
     if not is_harness(site.file):
         return function_at(site.file, site.line)
-    return _loaded_function(site) if tells_phase(site.file) else "?"
+    return _find_loaded_function(site) if tells_phase(site.file) else "?"
 
 
-def _loaded_function(site: Site) -> str:
-    """Of the harness, asked of the module itself: to parse pytest's takes 4 to 16 ms, and only its functions matter."""
+def _find_loaded_function(site: Site) -> str:
+    """Return the name of the loaded module-level function that contains a site.
+
+    ``?`` if there is none. Used for the harness: parsing a file of pytest would take 4 to 16 ms, and only its
+    module-level functions matter.
+    """
     modules = [one for one in list(sys.modules.values()) if type(one) is ModuleType]
-    things = (one for module in modules if vars(module).get("__file__") == site.file for one in vars(module).values())
-    for code in (one.__code__ for one in things if type(one) is FunctionType):
+    members = (one for module in modules if vars(module).get("__file__") == site.file for one in vars(module).values())
+    for code in (one.__code__ for one in members if type(one) is FunctionType):
         if code.co_filename == site.file and site.line in {line for _start, _end, line in code.co_lines()}:
             return code.co_name
     return "?"
 
 
 def function_at(file: str, line: int) -> str:
-    """The qualified name of the function around a line; ``<module>`` outside of all, or where there is no source."""
-    inside = [(first, last, name) for first, last, name in _functions(file) if first <= line <= last]
-    # The innermost begins last.
+    """Return the qualified name of the function that contains a line.
+
+    ``<module>`` if no function does, or if there is no source.
+    """
+    inside = [(first, last, name) for first, last, name in _list_functions(file) if first <= line <= last]
+    # The innermost function has the highest first line.
     return max(inside)[2] if inside else "<module>"
 
 
 @lru_cache(maxsize=32)
-def _functions(file: str) -> tuple[tuple[int, int, str], ...]:
-    """First line, last line and qualified name of each function of a file."""
+def _list_functions(file: str) -> tuple[tuple[int, int, str], ...]:
+    """List the first line, last line and qualified name of each function in a file."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):

@@ -1,15 +1,16 @@
-"""What one thread sees of another's doings, handed over to the one that did it.
+"""Attribute a change that one thread sees to the thread that caused it.
 
-A function that lets other threads run (``os.open``) has done its work some time before its own thread runs again, and
-until then another thread sees the change first.
+A C function that releases the GIL (``os.open``) has done its work some time before its own thread runs again. Until
+then another thread may see the change first.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# What only waits for another thread or wakes it makes nothing: a change that is seen when it returns is another's.
-_HARMLESS: Final = frozenset(
+# C functions that only wait for another thread or wake one. They create nothing, so a change that is seen when one
+# returns was caused by another thread.
+_HARMLESS_FUNCTIONS: Final = frozenset(
     {
         "RLock.__enter__",
         "RLock.__exit__",
@@ -29,12 +30,17 @@ _HARMLESS: Final = frozenset(
         "sleep",
     }
 )
-# These make a thread and nothing else, which sees itself first.
-_STARTS: Final = frozenset({"start_joinable_thread", "start_new_thread"})
+# C functions that create a thread and nothing else. The new thread is the first to see itself, so any other change
+# that is seen when one returns may have been caused by another thread.
+_THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"})
 
 
 class Handover:
-    """Which threads are in a function of C that may have made what another one sees. Threads are known by numbers."""
+    """Record of the threads that are running a C function.
+
+    Each of them may have caused a change that another thread sees. Threads are identified by the numbers that
+    `new_thread` returns.
+    """
 
     def __init__(self) -> None:
         self._threads = 0
@@ -43,7 +49,7 @@ class Handover:
 
     @property
     def many(self) -> bool:
-        """Whether more than one thread was seen at all; nothing else needs to be asked before that."""
+        """Whether several threads were seen; until then the other methods are not needed."""
         return self._threads > 1
 
     def new_thread(self) -> int:
@@ -51,29 +57,37 @@ class Handover:
         return self._threads
 
     def note(self, thread: int, calls: str) -> None:
-        """This thread is at an event now; ``calls`` is the function of C that it calls, if it does."""
+        """Record that a thread has reached an event.
+
+        Args:
+            thread: The thread.
+            calls: The C function that it is about to call; empty if it calls none.
+        """
         self._suspects.discard(thread)
-        if calls and calls not in _HARMLESS:
+        if calls and calls not in _HARMLESS_FUNCTIONS:
             self._inside.add(thread)
         else:
             self._inside.discard(thread)
 
     def hold(self, thread: int) -> None:
-        """This thread saw what it has not made: it belongs to the first of the others that comes back."""
+        """Record that a thread saw a change that it did not cause.
+
+        The change belongs to the first of the other threads that returns from its C function.
+        """
         self._suspects |= self._inside - {thread}
 
     def is_suspect(self, thread: int) -> bool:
-        """Whether what was held may be this thread's."""
+        """Return whether this thread may have caused the changes that other threads saw."""
         return thread in self._suspects
 
     def is_anothers(self, thread: int, returned: str) -> bool:
-        """Whether what this thread has just seen is more likely another's.
+        """Return whether another thread more likely caused a change than this one.
 
         Args:
-            thread: Who sees it.
-            returned: The function of C that has just returned, if one has; it is the first to be suspected.
+            thread: The thread that has just seen the change.
+            returned: The C function that has just returned in it, the most likely cause; empty if none has.
         """
-        if returned and returned not in _HARMLESS and returned not in _STARTS:
+        if returned and returned not in _HARMLESS_FUNCTIONS and returned not in _THREAD_STARTERS:
             return False
         return any(other != thread for other in self._inside)
 

@@ -1,4 +1,7 @@
-"""How much a traced iteration may cost, and what is no longer looked at when it costs more."""
+"""Limit the cost of a traced iteration.
+
+If events cost too much, those of the deepest frames are left out first.
+"""
 
 from __future__ import annotations
 
@@ -8,83 +11,99 @@ from threading import get_native_id
 from time import perf_counter
 from typing import Final
 
+# Values of `Throttle.limit`. Every frame is less deep than this one: all events are reported.
 UNLIMITED: Final = 1 << 30
-# Deeper than any frame is shallow: nothing is reported.
+# Every frame is deeper than this: no event is reported.
 STOPPED: Final = -UNLIMITED
-# An iteration of microseconds may be slowed a thousandfold, and nobody minds.
-_LEAST: Final = 0.001
-# In plain iterations: what events may cost until a depth is chosen and until a smaller one is, and how long an
-# iteration may take in all until nothing more is looked at in it. To be called and to look at nothing costs too.
-_AT_FIRST: Final = 4.0
-_AFTERWARDS: Final = 1.0
-_ELAPSED: Final = 6.0
-# What events may cost at a chosen depth, in plain iterations; and at most this part of what all of them do.
-_AT_DEPTH: Final = 2.5
-_MOST: Final = 0.7
-# By so many seconds more an iteration may be held up by other processes, which is no cost of tracing it.
-_HELD_UP: Final = 0.5
-# What an event costs before and after it is timed, on a machine of 2020.
-_UNSEEN: Final = 0.5e-6
-_DEPTHS: Final = 128
-# A backend asks whether it is late after so many events that it left out.
+# Seconds. A shorter iteration gets the budget of one that takes this long: slowing it a thousandfold does no harm.
+_MIN_PLAIN_SECONDS: Final = 0.001
+# Budgets, in durations of a plain iteration. What events may cost before a depth limit is first chosen:
+_FIRST_BUDGET: Final = 4.0
+# What they may then cost before the limit is lowered again:
+_NEXT_BUDGET: Final = 1.0
+# How long an iteration may take in all; after that no more events are reported in it. Callbacks that report nothing
+# take time too.
+_MAX_DURATION: Final = 6.0
+# What the events of a whole iteration may cost at a chosen depth limit:
+_BUDGET_AT_DEPTH: Final = 2.5
+# At most this share of the cost so far may remain when the depth limit is lowered.
+_MAX_REMAINING_RATIO: Final = 0.7
+# Seconds. At most this much time in which other processes had the processor is added to the allowed duration of an
+# iteration.
+_MAX_HELD_UP_SECONDS: Final = 0.5
+# Seconds. What an event costs outside of the measured time, on a machine of 2020.
+_UNTIMED_SECONDS: Final = 0.5e-6
+# Depths whose costs are summed separately; deeper frames count under the last one.
+_TRACKED_DEPTHS: Final = 128
+# After this many events that it left out, a backend checks whether the iteration is late.
 SKIPPED: Final = 1000
 
 
 class Throttle:
-    """Adds up what the events of an iteration cost, and lowers the depth down to which they are reported.
+    """Budget of traced iterations.
 
-    The plain duration says what the traced one may be. Only a slow iteration is worth this care, so anything below a
-    millisecond counts as one. Time for which the thread could have run and had no processor is not charged.
+    Sums the cost of events, and lowers the depth limit when they cost too much. The budget is proportional to the
+    duration of a plain iteration; below a millisecond, to a millisecond. Time in which the thread was ready to run
+    but had no processor is not charged.
 
     Attributes:
         limit: Events of frames deeper than this, counted from the iteration's outer frame, are not reported.
-        coarse: Whether anything was left out so far.
-        cut: Whether the rest of this iteration is not looked at.
-        turn: Counts events, so that one can be told from the next.
+        coarse: Whether any event was left out so far.
+        cut: Whether the rest of this iteration is not traced.
+        turn: Counts the reported events. If it changes while an event is handled, another thread ran.
     """
 
     def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
-        """
+        """Create a throttle without a depth limit.
+
         Args:
-            plain_seconds: What an iteration takes that is not traced.
-            longest: Seconds after which nothing more is looked at in one; 0 is some times what a plain one takes.
+            plain_seconds: Duration of an untraced iteration.
+            longest: Seconds after which no more events are reported in an iteration; 0 means six plain iterations.
         """
         self.limit = self._depth = UNLIMITED
         self.coarse = self.cut = False
         self.turn = 0
-        self._plain = max(plain_seconds, _LEAST)
-        self._longest = longest or _ELAPSED * self._plain
-        # Numbers in place: a float kept per depth would be a block that the tracer leaks.
-        self._by_depth = array("d", bytes(8 * _DEPTHS))
+        self._plain = max(plain_seconds, _MIN_PLAIN_SECONDS)
+        self._longest = longest or _MAX_DURATION * self._plain
+        # Cost in seconds by depth. An array: a Python float per depth would be a memory block that the tracer leaks.
+        self._by_depth = array("d", bytes(8 * _TRACKED_DEPTHS))
         self.begin()
 
     def begin(self) -> None:
-        """Before an iteration: the depth stays as low as it was found to have to be."""
+        """Begin an iteration, with the depth limit that earlier iterations required."""
         self.limit = self._depth
         self.cut = False
-        self._forget()
+        self._clear_costs()
         self._spent = 0.0
-        self._allowed = _AT_FIRST * self._plain
+        self._allowed = _FIRST_BUDGET * self._plain
         self._began = perf_counter()
         self._stop_at = self._began + self._longest
         self._thread = get_native_id()
         self._held_up = seconds_held_up(self._thread)
-        self._taken_off = 0.0
+        self._deducted = 0.0
 
     def spend(self, depth: int, began: float | None) -> bool:
-        """Charge an event that was begun then, if that is known. Returns whether less is looked at from now on."""
+        """Charge the cost of an event that has just been handled.
+
+        Args:
+            depth: Depth of its frame.
+            began: When handling began, by `perf_counter`; None if its duration is unknown, so that it costs nothing.
+
+        Returns:
+            Whether fewer events are reported from now on.
+        """
         now = perf_counter()
         if began is not None:
-            took = now - began + _UNSEEN
-            self._by_depth[min(max(depth, 0), _DEPTHS - 1)] += took
+            took = now - began + _UNTIMED_SECONDS
+            self._by_depth[min(max(depth, 0), _TRACKED_DEPTHS - 1)] += took
             self._spent += took
         if now > self._stop_at and self.is_late():
             return True
-        if self._spent <= self._allowed or self._was_held_up(depth):
+        if self._spent <= self._allowed or self._deduct_time_held_up(depth):
             return False
-        self._allowed = self._spent + _AFTERWARDS * self._plain
-        if self.limit > self._shallowest():
-            self._lower()
+        self._allowed = self._spent + _NEXT_BUDGET * self._plain
+        if self.limit > self._smallest_depth():
+            self._lower_depth()
             self.limit = self._depth
         else:
             self.stop()
@@ -93,23 +112,27 @@ class Throttle:
         return True
 
     def is_late(self) -> bool:
-        """Whether this iteration has taken so long that nothing more is looked at in it."""
+        """Return whether this iteration has taken too long; if so, stop tracing it."""
         late = perf_counter() - self._stop_at
-        if late <= 0 or late <= min(seconds_held_up(self._thread) - self._held_up, _HELD_UP):
+        if late <= 0 or late <= min(seconds_held_up(self._thread) - self._held_up, _MAX_HELD_UP_SECONDS):
             return False
-        if self.limit > self._shallowest() and self._spent > _AFTERWARDS * self._plain:
-            # The next one is to get further.
-            self._lower()
+        if self.limit > self._smallest_depth() and self._spent > _NEXT_BUDGET * self._plain:
+            # So that the next iteration is traced further before its time is up.
+            self._lower_depth()
         self.stop()
         self.coarse = self.cut = True
         return True
 
-    def _was_held_up(self, depth: int) -> bool:
-        """Whether what seems to be spent too much is time in which other processes had the processor; it is taken off."""
+    def _deduct_time_held_up(self, depth: int) -> bool:
+        """Deduct the time without a processor from the cost at a depth.
+
+        Returns:
+            Whether the cost is within the budget without that time.
+        """
         held_up = seconds_held_up(self._thread) - self._held_up
-        at = min(max(depth, 0), _DEPTHS - 1)
-        others = max(0.0, min(held_up - self._taken_off, self._by_depth[at] - _UNSEEN))
-        self._taken_off += others
+        at = min(max(depth, 0), _TRACKED_DEPTHS - 1)
+        others = max(0.0, min(held_up - self._deducted, self._by_depth[at] - _UNTIMED_SECONDS))
+        self._deducted += others
         self._by_depth[at] -= others
         self._spent -= others
         return self._spent <= self._allowed
@@ -118,35 +141,41 @@ class Throttle:
         """Report nothing more in this iteration."""
         self.limit = STOPPED
 
-    def _lower(self) -> None:
-        """Choose a smaller depth by what each depth has cost since the last was chosen."""
-        # What of the elapsed time was not spent here went into the program, which tells how far it has come.
+    def _lower_depth(self) -> None:
+        """Choose a lower depth limit from the cost of each depth since the last choice."""
+        # The elapsed time that was not spent on events went into the program, and shows how far the iteration has got.
         elapsed = perf_counter() - self._began
         progress = min(max((elapsed - self._spent) / self._plain, 0.01), 1.0)
-        share = min(_AT_DEPTH * self._plain * progress / self._spent, _MOST)
+        share = min(_BUDGET_AT_DEPTH * self._plain * progress / self._spent, _MAX_REMAINING_RATIO)
         wanted = share * sum(self._by_depth)
         below = 0.0
         depth = 0
-        # A frame that lies just too deep is still reported as one call.
-        while depth + 1 < min(self._depth, _DEPTHS):
+        while depth + 1 < min(self._depth, _TRACKED_DEPTHS):
             below += self._by_depth[depth + 1] + (self._by_depth[0] if depth == 0 else 0.0)
             if below > wanted:
                 break
             depth += 1
-        self._depth = max(depth - 1, self._shallowest())
-        self._forget()
+        # Lower by one, since a frame just below the limit is still reported, as a C call.
+        self._depth = max(depth - 1, self._smallest_depth())
+        self._clear_costs()
 
-    def _shallowest(self) -> int:
-        """The least depth that anything was reported of: below it are frames that are of no interest at all."""
-        return next((depth for depth in range(_DEPTHS) if self._by_depth[depth]), 0)
+    def _smallest_depth(self) -> int:
+        """Return the smallest depth at which an event was reported.
 
-    def _forget(self) -> None:
-        for depth in range(_DEPTHS):
+        Frames at smaller depths are never reported.
+        """
+        return next((depth for depth in range(_TRACKED_DEPTHS) if self._by_depth[depth]), 0)
+
+    def _clear_costs(self) -> None:
+        for depth in range(_TRACKED_DEPTHS):
             self._by_depth[depth] = 0.0
 
 
 def seconds_held_up(thread: int) -> float:
-    """For how long a thread has been ready to run while others had the processor; 0 where the system does not tell."""
+    """Return the seconds in which a thread was ready to run but had no processor.
+
+    0 if the system does not report it.
+    """
     try:
         file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
     except OSError:

@@ -1,6 +1,6 @@
-"""Events of a traced iteration, and the interfaces of those that make, pass on and receive them.
+"""Define trace events and the interfaces of backends, tracers and listeners.
 
-The tracers and their backends import this and not each other.
+Backends import this module, not the tracers that use them.
 """
 
 from __future__ import annotations
@@ -14,73 +14,86 @@ from typing import Any, Final, Literal, Protocol
 from pytest_leakcheck.attribution.call_paths import is_harness
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
 
-# "begin" and "end" come once, before and after all others, with the iteration's outer frame; "cut" in place of "end" where
-# the last part of the iteration was not looked at.
+# "begin" and "end" come once per iteration, before and after all others, with the iteration's outer frame. "cut"
+# comes in place of "end" if the last part of the iteration was not traced.
 Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
-# The event, the frame (entered, left, or calling) and, where C is called or returns, what is called.
+# Arguments: the event; the frame that is entered, left, or calls; for the events of a C function, that function.
 Handler = Callable[[Event, FrameType, Any], None]
-_OURS: Final = str(Path(__file__).parents[2]) + "/"
-# A frame of the function is entered or resumed, comes to a line, or is left or suspended.
+# Ends with a separator, so that a folder whose name only begins like this one does not match.
+_PACKAGE_FOLDER: Final = str(Path(__file__).parents[2]) + "/"
+# A frame is entered or resumed, reaches a line, or is left or suspended.
 Step = Literal["enter", "line", "leave"]
 
 
 class Unavailable(RuntimeError):
-    """The interpreter has no place left for a tracer."""
+    """No tool id of ``sys.monitoring`` is free for a tracer."""
 
 
 class Listener(Protocol):
-    """What a tracer reports to."""
+    """Receiver of a tracer's events."""
 
     def begin(self) -> None:
-        """An iteration begins: what happened since the last one was not traced."""
+        """Begin an iteration; nothing that happened since the last one was traced."""
 
     def handler(self) -> Handler:
-        """Asked for once by each thread: what is called at each of its events."""
+        """Return the function to call at each event of one thread; called once per thread."""
 
     def became_coarse(self) -> None:
-        """From now on some events are left out."""
+        """Take note that some events are left out from now on."""
 
 
 class Backend(Protocol):
-    """One way to get at the events."""
+    """Source of call events."""
 
     def prepare(self, handler: Handler, outer: FrameType) -> None:
-        """All that takes memory."""
+        """Do all that allocates memory, before the counter is first read.
+
+        Args:
+            handler: Receives the events of the current thread.
+            outer: The iteration's outer frame.
+        """
 
     def install(self) -> None: ...
     def remove(self) -> str:
-        """Returns why not all events were seen; empty where they were."""
+        """Stop reporting. Returns why some events may have been missed; empty if none was."""
 
     def close(self) -> None: ...
 
 
-class _Own(dict[str, bool]):
-    """Whether a file is one of this package, by its name."""
+class _OwnFiles(dict[str, bool]):
+    """Cache by file name: whether a file is part of this package."""
 
     def __missing__(self, file: str) -> bool:
-        own = self[file] = file.startswith(_OURS)
+        own = self[file] = file.startswith(_PACKAGE_FOLDER)
         return own
 
 
-OWN: Final = _Own()
+OWN: Final = _OwnFiles()
 
 
-class _Quiet(dict[str, bool]):
-    """Whether a file is of this package or of the test runner, whose calls lead to the test and are not of interest."""
+class _QuietFiles(dict[str, bool]):
+    """Cache by file name: whether the frames of a file are not reported.
+
+    Those are the files of this package and of the test runner.
+    """
 
     def __missing__(self, file: str) -> bool:
         quiet = self[file] = is_harness(file)
         return quiet
 
 
-QUIET: Final = _Quiet()
+QUIET: Final = _QuietFiles()
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Whether a signal's handler raised it, which may run in the middle of a listener and means the program."""
+    """Return whether an exception is meant for the program.
+
+    That is KeyboardInterrupt, and any exception that a signal handler raised. A signal handler may run in the middle
+    of a listener.
+    """
     if isinstance(error, KeyboardInterrupt):
         return True
-    handlers = _codes_of_signal_handlers()
+    handlers = _list_signal_handlers()
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
         if any(traceback.tb_frame.f_code is code for code in handlers):
@@ -89,7 +102,7 @@ def is_of_the_program(error: BaseException) -> bool:
     return False
 
 
-def _codes_of_signal_handlers() -> list[CodeType]:
+def _list_signal_handlers() -> list[CodeType]:
     found = []
     for number in signal.valid_signals():
         handler: Any = signal.getsignal(number)
@@ -100,44 +113,54 @@ def _codes_of_signal_handlers() -> list[CodeType]:
 
 
 class LineBackend(Protocol):
-    """One way to get at the lines."""
+    """Source of the line events of one function."""
 
     def install(self, running: list[FrameType]) -> None:
-        """Args: running: frames of the function that run already, innermost first."""
+        """Begin to report lines.
+
+        Args:
+            running: The function's frames that run already, innermost first.
+        """
 
     def remove(self) -> str:
-        """Returns why not all events were seen; empty where they were."""
+        """Stop reporting. Returns why some events may have been missed; empty if none was."""
 
     def close(self) -> None: ...
 
 
 class EventSink(Protocol):
-    """What a `Backend` passes events to: the tracer."""
+    """The tracer as a `Backend` sees it: receiver of events."""
 
     throttle: Throttle
 
     def new_handler(self) -> Handler:
-        """Return what one thread reports to."""
+        """Return the handler for the events of one thread."""
 
     def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
         """Pass one event to the listener."""
 
     def is_late(self) -> bool:
-        """Return whether the iteration has taken so long that nothing more is reported."""
+        """Return whether the iteration has taken too long; if so, stop tracing it."""
 
     def interrupt(self, why: str) -> None:
         """Report nothing more, in this iteration and in later ones."""
 
 
 class LineSink(Protocol):
-    """What a `LineBackend` passes lines to: the line tracer.
+    """The line tracer as a `LineBackend` sees it: receiver of line events.
 
     Attributes:
-        code: The function that is followed.
+        throttle: Limits the cost of tracing.
+        code: The traced function.
     """
 
     throttle: Throttle
     code: CodeType
 
     def step(self, kind: Step, line: int = 0) -> None:
-        """Take what a frame of the function does now."""
+        """Handle what a frame of the function does now.
+
+        Args:
+            kind: What it does.
+            line: The line it enters; 0 for the function's first line.
+        """

@@ -1,8 +1,9 @@
-"""A listener is called at each call and return, of Python and of C functions, in all threads, while an iteration runs.
+"""Call a listener at each call and return of Python and C functions.
 
-Python 3.10 and 3.11 have ``sys.setprofile`` for it, later ones ``sys.monitoring``. A listener sees no difference: it gets
-the events of ``sys.setprofile``, with the frame that they are in. Where that becomes too slow, what happens deep down is
-left out, and a function at the limit looks as if it were one of C: the path becomes shorter and stays true.
+The backend is ``sys.setprofile`` on Python 3.10 and 3.11, and ``sys.monitoring`` on later versions. In both cases the
+listener gets the events of ``sys.setprofile``, each with its frame. If that is too slow, events of deep frames are
+left out, and a function just below the depth limit is reported as if it were a C function: call paths become shorter
+and stay correct. Threads that were running before are traced only with ``sys.monitoring``.
 """
 
 from __future__ import annotations
@@ -25,34 +26,40 @@ from pytest_leakcheck.attribution.tracing.trace_events import (
 )
 
 
-class _Standard(dict[str, bool]):
-    """Whether a file is of the standard library, or code is made up by it (that of a dataclass), by its name."""
+class _StandardFiles(dict[str, bool]):
+    """Cache by file name: whether code is part of the standard library.
+
+    Generated code, such as that of a dataclass, counts too.
+    """
 
     def __missing__(self, file: str) -> bool:
         standard = self[file] = is_standard(file) or file.startswith("<")
         return standard
 
 
-_STANDARD: Final = _Standard()
+_STANDARD: Final = _StandardFiles()
 
 
 class Tracer:
-    """Arm it just before an iteration, disarm it right after; close it in the end. One thread does all three.
+    """Tracer of calls and returns.
+
+    Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in one thread.
 
     Attributes:
-        interrupted: Why there was nothing more to hear from some moment on; empty where nothing came between.
-        throttle: What is left out.
+        interrupted: Why tracing ended early; empty if it did not.
+        throttle: Limits the cost of tracing.
     """
 
     def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
-        """
+        """Create a tracer.
+
         Args:
-            listener: What is told.
-            plain_seconds: How long an iteration takes that is not traced.
+            listener: Receives the events.
+            plain_seconds: Duration of an untraced iteration.
             longest: As for `Throttle`.
 
         Raises:
-            Unavailable: Other tools have taken all places that there are.
+            Unavailable: Other tools use all tool ids of ``sys.monitoring``.
         """
         self.interrupted = ""
         self.throttle = Throttle(plain_seconds, longest)
@@ -70,11 +77,11 @@ class Tracer:
 
     @property
     def coarse(self) -> bool:
-        """Whether anything was left out, since it would have taken too long."""
+        """Whether any event was left out to limit the cost."""
         return self.throttle.coarse
 
     def arm(self) -> None:
-        """From now on the listener is told. Does nothing once it was interrupted."""
+        """Begin to report events; does nothing if tracing was interrupted."""
         if self.interrupted or self._armed:
             return
         self._armed = True
@@ -83,12 +90,12 @@ class Tracer:
         outer = outer_frame(sys._getframe(1))
         self._backend.prepare(self._handler, outer)
         self._listener.begin()
-        self._tell(self._handler, "begin", outer, None)
+        self._call_handler(self._handler, "begin", outer, None)
         self.throttle.begin()
         self._backend.install()
 
     def disarm(self) -> None:
-        """No more events, and what was in force before is again."""
+        """Stop reporting events, and restore what the backend replaced."""
         if not self._armed:
             return
         self._armed = False
@@ -96,10 +103,10 @@ class Tracer:
         why = self._backend.remove()
         self.interrupted = self.interrupted or why
         assert self._handler is not None
-        self._tell(self._handler, "cut" if self.throttle.cut else "end", outer_frame(sys._getframe(1)), None)
+        self._call_handler(self._handler, "cut" if self.throttle.cut else "end", outer_frame(sys._getframe(1)), None)
 
     def close(self) -> None:
-        """Give back what the interpreter has lent."""
+        """Release the interpreter's hooks."""
         self.disarm()
         self._backend.close()
 
@@ -107,23 +114,26 @@ class Tracer:
         return self._listener.handler()
 
     def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
-        """Tell the listener, and charge what that costs."""
-        if _STANDARD[frame.f_code.co_filename] and _is_for_the_runner(frame):
+        """Pass an event to the listener, and charge its cost to the throttle.
+
+        Left out are functions of the standard library that the test runner uses.
+        """
+        if _STANDARD[frame.f_code.co_filename] and _is_called_by_runner(frame):
             return
         throttle = self.throttle
         turn = throttle.turn = throttle.turn + 1
         began = perf_counter()
-        self._tell(handler, event, frame, called)
-        # While another thread had its turn, this one waited, which is no cost.
+        self._call_handler(handler, event, frame, called)
+        # If another thread ran meanwhile, this one waited, and the elapsed time is not the cost of the event.
         if throttle.spend(depth, began if turn == throttle.turn else None):
             self._listener.became_coarse()
 
-    def _tell(self, handler: Handler, event: Event, frame: FrameType, called: Any) -> None:
-        """No exception of the listener's own gets out of here."""
+    def _call_handler(self, handler: Handler, event: Event, frame: FrameType, called: Any) -> None:
+        """Call a handler; an error in the listener ends tracing, and is not raised."""
         try:
             handler(event, frame, called)
         except RecursionError:
-            # The program is near its limit: what is missed here is seen at the next event.
+            # The program is near the recursion limit; the next event makes up for this one.
             pass
         except BaseException as error:
             if is_of_the_program(error):
@@ -131,7 +141,7 @@ class Tracer:
             self.interrupt(f"the listener failed: {type(error).__name__}: {error}")
 
     def is_late(self) -> bool:
-        """Whether the iteration has taken so long that nothing more is reported."""
+        """Return whether the iteration has taken too long; if so, stop tracing it."""
         late = self.throttle.is_late()
         if late:
             self._listener.became_coarse()
@@ -143,8 +153,11 @@ class Tracer:
         self.throttle.stop()
 
 
-def _is_for_the_runner(frame: FrameType) -> bool:
-    """Whether the test runner uses the standard library here, and no code of the test is in between."""
+def _is_called_by_runner(frame: FrameType) -> bool:
+    """Return whether the test runner called the standard library here.
+
+    False if code of the test is in between.
+    """
     caller: FrameType | None = frame
     while caller is not None and _STANDARD[caller.f_code.co_filename]:
         caller = caller.f_back
@@ -152,7 +165,7 @@ def _is_for_the_runner(frame: FrameType) -> bool:
 
 
 def outer_frame(frame: FrameType) -> FrameType:
-    """The innermost frame that is not of this package, from this one outwards."""
+    """Return the innermost frame outside of this package, starting at this one."""
     while OWN[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
     return frame

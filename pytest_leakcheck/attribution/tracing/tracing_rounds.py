@@ -1,4 +1,7 @@
-"""The ways to find out where something is made: each takes a few iterations, and yields before each of them."""
+"""Find the line that creates what is retained, in rounds of a few iterations each.
+
+Each round is a generator that yields before each of its iterations and returns a `Made`.
+"""
 
 from __future__ import annotations
 
@@ -24,36 +27,44 @@ from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
-# All iterations that are run to name a culprit, and how many of each kind where it grows in each of them.
+# All iterations that may be run to name a culprit.
 MOST: Final = 25
-_FEW: Final = 6
+# Iterations of a round, in addition to the one for warming up, for a resource that grows in each of them.
+_DEFAULT_ITERATIONS: Final = 6
+# The same for an exact counter.
 OF_EXACT: Final = 3
-# malloc takes small blocks 8 at a time from its free lists, 7 of them for its cache, where they count as in use already.
-_OF_CACHE: Final = 8
-_CACHED: Final = 1040
-# So many things should be seen to come; those that come rarely take more iterations.
-_WANTED: Final = 3
-# An iteration must leave the time for what is searched after it.
-_WITH_SEARCH: Final = 1.25
-# What is found must make out so much of the growth.
-_PART: Final = 0.5
-_UNSEEN: Final = "none was made in a call of this process that could be seen"
-_TOO_MUCH: Final = "it makes so many calls that they cannot all be followed"
+# The same for a counter of malloc or of Python's free lists. malloc takes small blocks 8 at a time from its free
+# lists: one for the program, and 7 for its cache, where they count as in use already.
+_CACHE_ITERATIONS: Final = 8
+# Bytes. The largest size of blocks in malloc's cache, which may hide a growth below this.
+_MAX_CACHED_BYTES: Final = 1040
+# Growths that a round should see. A resource that grows rarely takes more iterations.
+_MIN_GROWTHS_SEEN: Final = 3
+# An iteration begins only if this multiple of the previous one's duration is left, so that time remains for the search
+# after it.
+_TIME_RESERVE: Final = 1.25
+# Share of the growth that a call or line must account for to be named. A resource that grows in at least this share
+# of the iterations gets no additional ones.
+_MIN_RATIO: Final = 0.5
+_NO_CALL_SEEN: Final = "none was made in a call of this process that could be seen"
+_TOO_MANY_CALLS: Final = "it makes so many calls that they cannot all be followed"
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Where it was seen to be made. The source is not read for it: to do so would leave something behind as well.
+    """The result of a round: the call path that creates what is retained.
+
+    The source is read only by `resolve`, at the end, since that retains memory too.
 
     Attributes:
-        path: The whole call path, the harness's part too; empty where it is not resolved.
-        why: Why not.
-        code: The function of the last line, where that is known.
-        lasti: The instruction in it that made it; -1 where it is not known.
-        in_line: The last line is known; if not, it is one of that function.
-        size: Bytes per iteration that Python allocated there, where that is known.
-        identities: Of the things that were seen to be made and are still there.
-        native: The functions of C that allocated it, innermost first, where they are known.
+        path: The whole call path, frames of the harness included; empty if it was not found.
+        why: Why the path was not found.
+        code: The function of the last line; None if unknown.
+        lasti: Offset of the instruction in `code` that is responsible; -1 if unknown.
+        in_line: Whether the last line is exact; if not, it is some line of the last function.
+        size: Bytes per iteration that Python allocates there; None if unknown.
+        identities: The handles that were created on this line and are still alive.
+        native: The C functions that allocated the memory, innermost first; empty if unknown.
     """
 
     path: tuple[Site, ...] = ()
@@ -67,12 +78,12 @@ class Made:
 
     @property
     def line(self) -> tuple[str, int]:
-        """File and line that can be changed."""
+        """File and line that the test's author can change; ``("", 0)`` if unknown."""
         where = read_path(self.path)
         return (where.site.file, where.site.line) if where else ("", 0)
 
     def resolve(self) -> Where | None:
-        """Read the source: the functions where only lines are known, and the call as it is written."""
+        """Add function names and the call as it is written; None if there is no path."""
         if not self.path:
             return None
         *outer, last = with_functions(self.path)
@@ -81,33 +92,43 @@ class Made:
 
 
 class Schedule:
-    """The iterations that may be spent.
+    """Budget of iterations, shared by all rounds.
 
     Attributes:
-        plain_seconds: What an iteration takes.
-        used: How many were run.
+        plain_seconds: Duration of an untraced iteration.
+        used: Number of iterations that have been started.
+        collect: Runs the garbage collection that ends an iteration.
     """
 
     def __init__(self, plain_seconds: float, deadline: float, collect: Callable[[], object]) -> None:
-        """
+        """Create a budget.
+
         Args:
-            plain_seconds: What an iteration takes.
+            plain_seconds: Duration of an untraced iteration.
             deadline: When no further iteration may begin, by ``time.perf_counter``.
-            collect: Ends an iteration, as the harness ends it.
+            collect: Runs the garbage collection that ends an iteration, as the harness does.
         """
         self.plain_seconds = plain_seconds
         self.used = 0
         self.collect = collect
         self._deadline = deadline
 
-    def iterations(self, rate: float, few: int = _FEW) -> Iterator[int]:
-        """Numbers from 0, the first for warming up: as many as show a few of what comes at this rate."""
-        wanted = 1 + (few if rate >= _PART else max(few, ceil(_WANTED / rate)))
+    def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
+        """Yield the numbers of a round's iterations while the budget lasts.
+
+        They count from 0, which is for warming up.
+
+        Args:
+            rate: Share of the iterations in which the resource grows, or the growth per iteration of a countable one.
+            few: Number of iterations after the warm-up; a rare growth gets more.
+        """
+        wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
         last = min(self.used + wanted, MOST)
         first, took = self.used, self.plain_seconds
         began = time.perf_counter()
-        # A watched iteration may take ten times as long as a plain one.
-        while self.used < last and began + _WITH_SEARCH * took < self._deadline:
+        # The previous iteration of the round is the estimate, since a traced one may take ten times as long as a
+        # plain one.
+        while self.used < last and began + _TIME_RESERVE * took < self._deadline:
             self.used += 1
             yield self.used - first - 1
             now = time.perf_counter()
@@ -115,22 +136,23 @@ class Schedule:
 
 
 def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:
-    """What has an identity: the call that made each one that is still there when its iteration has ended.
+    """Find the call that creates most of the retained handles.
 
     Args:
-        things: The kind.
-        slope: How many are retained per iteration.
-        schedule: What may be spent.
-        unclosed: They are given back by the collector alone; so those count that it frees.
+        things: The kind of handle.
+        slope: Growth per iteration.
+        schedule: The budget of iterations.
+        unclosed: Whether the handles are released only by the garbage collector; then those that it releases are
+            counted.
     """
     arrivals = Arrivals(things.count, things.list_now)
-    # Of what is sized, the sum is what it is about, and how many iterations show it is another matter.
+    # For handles with a size, the slope is in bytes and is not the number of handles per iteration.
     often = min(slope, 1.0) if things.sized else slope
     freed = Freed(arrivals, things) if unclosed else None
     found: list[Arrival] = []
     counted = 0
     try:
-        with _tracing(arrivals, schedule) as tracer:
+        with _open_tracer(arrivals, schedule) as tracer:
             for _ in schedule.iterations(often):
                 tracer.arm()
                 yield
@@ -142,27 +164,27 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         if freed is not None:
             freed.close()
     alive = arrivals.survivors()
-    place = _most_common(found if unclosed else alive.values(), things)
-    if place is None or place[1] < max(1.0, _PART * slope * counted):
+    place = _find_most_common(found if unclosed else alive.values(), things)
+    if place is None or place[1] < max(1.0, _MIN_RATIO * slope * counted):
         scattered = "they come from several places, none of which makes out half of them"
-        return Made(why=tracer.interrupted or (scattered if place else _UNSEEN))
+        return Made(why=tracer.interrupted or (scattered if place else _NO_CALL_SEEN))
     arrival = place[0]
-    if tracer.coarse and not _has_own(arrival.path):
-        return Made(why=_TOO_MUCH)
+    if tracer.coarse and not _has_own_line(arrival.path):
+        return Made(why=_TOO_MANY_CALLS)
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
-    # What else has come meanwhile is another's.
+    # Handles that other lines created are not part of this leak.
     same = (key for key, one in alive.items() if Made(one.path).line == made.line)
     return replace(made, identities=frozenset(same))
 
 
 def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size: bool) -> Generator[None, None, Made]:
-    """What Python allocates, as `tracemalloc` sees it.
+    """Find the line whose allocations by Python are retained, with `tracemalloc`.
 
     Args:
-        slope: How many objects, blocks or bytes are retained per iteration.
-        rate: In which part of the iterations.
-        schedule: What may be spent.
-        by_size: Bytes.
+        slope: Objects, blocks or bytes retained per iteration.
+        rate: Share of the iterations in which the counter grows.
+        schedule: The budget of iterations.
+        by_size: Whether the slope is in bytes.
     """
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
     allocations.open()
@@ -181,28 +203,29 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
     return Made(found.path, size=found.size)
 
 
-def charge(  # noqa: PLR0913 - three that say what is counted, three that say how
+def charge(  # noqa: PLR0913 - three describe the counter, three the round
     read: Callable[[], int],
     slope: float,
     rate: float,
     schedule: Schedule,
     *,
     of_heap: bool = False,
-    few: int = _OF_CACHE,
+    few: int = _CACHE_ITERATIONS,
 ) -> Generator[None, None, Made]:
-    """Any counter: the call that it grows in.
+    """Find the call in which a counter grows; works for any counter.
 
     Args:
-        read: The counter.
-        slope: How much it grows per iteration.
-        rate: In which part of the iterations.
-        schedule: What may be spent.
-        of_heap: It is that of malloc.
-        few: Iterations, where it grows in each of them. Python's own caches of freed objects call for as many as malloc's.
+        read: Reads the counter.
+        slope: Growth of the counter per iteration.
+        rate: Share of the iterations in which the counter grows.
+        schedule: The budget of iterations.
+        of_heap: Whether the counter counts the bytes that malloc handed out.
+        few: Number of iterations if the counter grows in each. Python's caches of freed objects need as many as
+            malloc's.
     """
     counted = 0
     tree = CallTree(read)
-    with _tracing(tree, schedule) as tracer, _as_counted(of_heap=of_heap):
+    with _open_tracer(tree, schedule) as tracer, _emptied_cache(of_heap=of_heap):
         for n in schedule.iterations(rate, few):
             tracer.arm()
             yield
@@ -214,7 +237,7 @@ def charge(  # noqa: PLR0913 - three that say what is counted, three that say ho
                 counted += 1
     traced = tree.traced(tree.total)
     if read_path(traced.path) is None or traced.flows:
-        # What else moves meanwhile is not asked for.
+        # The counter may also have changed for other reasons: retry with the growth that the verdict found.
         traced = tree.traced(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
@@ -222,30 +245,30 @@ def charge(  # noqa: PLR0913 - three that say what is counted, three that say ho
     if traced.flows:
         how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
         return Made(why=f"in {where.made_in.function}() it {how} ({traced.flows})")
-    if traced.coarse and not _has_own(traced.path):
-        return Made(why=_TOO_MUCH)
+    if traced.coarse and not _has_own_line(traced.path):
+        return Made(why=_TOO_MANY_CALLS)
     return Made(traced.path, code=traced.code, in_line=traced.code is None)
 
 
 def find_line(
     made: Made, read: Callable[[], int], slope: float, schedule: Schedule, *, of_heap: bool = False
 ) -> Generator[None, None, Made]:
-    """The function is known: the line in it.
+    """Find the line in which a counter grows, if only the function is known.
 
     Args:
-        made: What is known.
-        read: The counter.
-        slope: How much it grows per iteration.
-        schedule: What may be spent.
-        of_heap: It is that of malloc.
+        made: What an earlier round found; returned unchanged if its line is exact.
+        read: Reads the counter.
+        slope: Growth of the counter per iteration.
+        schedule: The budget of iterations.
+        of_heap: Whether the counter counts the bytes that malloc handed out.
     """
     if made.in_line or made.code is None or not made.path:
         return made
     counted = 0
     lines = Lines(made.code, read, schedule.plain_seconds)
     try:
-        with _as_counted(of_heap=of_heap):
-            for n in schedule.iterations(1.0, _OF_CACHE if of_heap and slope < _CACHED else OF_EXACT):
+        with _emptied_cache(of_heap=of_heap):
+            for n in schedule.iterations(1.0, _CACHE_ITERATIONS if of_heap and slope < _MAX_CACHED_BYTES else OF_EXACT):
                 lines.arm()
                 yield
                 lines.disarm()
@@ -259,26 +282,31 @@ def find_line(
     wanted = round(slope * counted)
     line = lines.line(wanted)
     if line == made.path[-1].line or (made.lasti >= 0 and not line):
-        # Where it was seen in the middle of a line, that is the line, whatever this round came to.
+        # Both rounds agree, or this one found no line and the first saw the handle appear during a call: its line is
+        # kept.
         return made
     if line:
         return replace(made, path=lines.refine(made.path, wanted), lasti=-1)
     if made.identities:
-        # It came before the line that it was seen in, and in the same function.
+        # The handle was created in this function, no later than in the line in which it was seen.
         return made
-    if not is_own(made.path[-1].file) and _has_own(made.path[:-1]):
-        # Which line of a library it is matters less than which line calls it.
+    if not is_own(made.path[-1].file) and _has_own_line(made.path[:-1]):
+        # The line of the test's own code that calls a library is more useful than an unknown line of the library.
         return replace(made, path=made.path[:-1])
     return Made(why=f"no single line of {made.path[-1].function}() makes out its growth")
 
 
-def _has_own(path: Sequence[Site]) -> bool:
+def _has_own_line(path: Sequence[Site]) -> bool:
+    """Return whether a path has a line outside of installed packages and the stdlib."""
     where = read_path(path)
     return where is not None and is_own(where.site.file)
 
 
 class Freed:
-    """Where what each collection gives back was made: the program's own, and that which ends an iteration."""
+    """Record of the arrivals of all handles that garbage collections release.
+
+    It covers the program's own collections and those that end an iteration.
+    """
 
     def __init__(self, arrivals: Arrivals[Hashable], things: Things) -> None:
         self._arrivals = arrivals
@@ -286,11 +314,11 @@ class Freed:
         self._before: dict[Hashable, Arrival] = {}
         self._freed: list[Arrival] = []
         self._callback = self._on_collection
-        # First, since the last one is the harness's own and is told apart by that.
+        # Inserted first: the harness recognizes its own callback by its being the last.
         gc.callbacks.insert(0, self._callback)
 
     def take(self) -> list[Arrival]:
-        """What was given back since the last call."""
+        """Return the arrivals of the handles released since the last call."""
         freed, self._freed = self._freed, []
         return freed
 
@@ -306,8 +334,12 @@ class Freed:
         self._freed += [arrival for key, arrival in self._before.items() if now.get(key) != arrival.what]
 
 
-def _most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arrival, int] | None:
-    """One of those that come from the line that most comes from, and how much that is."""
+def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arrival, int] | None:
+    """Find the line with the largest total weight of arrivals.
+
+    Returns:
+        One of its arrivals and the total weight; None if no arrival has a line in the test.
+    """
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
     for arrival in arrivals:
@@ -321,13 +353,17 @@ def _most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arrival, 
     return None
 
 
-def _as_counted(*, of_heap: bool) -> AbstractContextManager[None]:
-    """Let what is taken show in the counter: what the last round has freed lies in malloc's cache by now."""
+def _emptied_cache(*, of_heap: bool) -> AbstractContextManager[None]:
+    """Return a context in which allocations show in the counter.
+
+    For the malloc counter it empties malloc's cache, which holds blocks that the previous round freed.
+    """
     return drained_thread_cache() if of_heap else nullcontext()
 
 
 @contextmanager
-def _tracing(listener: Listener, schedule: Schedule) -> Iterator[Tracer]:
+def _open_tracer(listener: Listener, schedule: Schedule) -> Iterator[Tracer]:
+    """Create a tracer, and close it at the end of the block."""
     tracer = Tracer(listener, schedule.plain_seconds)
     try:
         yield tracer

@@ -1,1 +1,1 @@
-"""Run an item in a process of its own, and bring back what it reports."""
+"""Run an item in a subprocess, and collect its reports."""

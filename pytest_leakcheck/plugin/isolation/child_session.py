@@ -1,7 +1,8 @@
-"""The far side of an isolated test: loaded by ``-p`` in the process that `dispatch` starts, it runs one item and reports.
+"""Run one item in a child process, and send its reports to the session.
 
-The command line of the session is parsed again here, so plugins, conftests, configuration and options are the same. Then
-what is not for a child is put out of force: to choose tests, to stop, to start workers, to write reports.
+`dispatch` starts the process; ``-p`` loads this module in it. It parses the session's command line again, so it has the
+same plugins, conftests, configuration and options. Then it overrides the options that are for the session only: to
+choose tests, to stop, to start workers, to write reports.
 """
 
 from __future__ import annotations
@@ -26,44 +27,48 @@ from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor
 
-# By the name under which pytest and its plugins keep an option; those that are not there are left alone.
-_OUT_OF_FORCE: Final[dict[str, Any]] = {
-    # Choosing tests: this one has been chosen.
+# Values by the name under which pytest and its plugins store an option; an option that does not exist is not added.
+_OPTION_OVERRIDES: Final[dict[str, Any]] = {
+    # Selection and order of tests.
     **dict.fromkeys(("keyword", "markexpr"), ""),
     **dict.fromkeys(("pyargs", "lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip", "stepwise_reset"), False),
     **dict.fromkeys(("deselect", "durations"), None),
-    # Stopping, debuggers, workers.
+    # Debuggers, workers, stopping after failures.
     **dict.fromkeys(("usepdb", "trace", "looponfail", "distload"), False),
     **dict.fromkeys(("numprocesses", "maxprocesses"), None),
     "maxfail": 0,
     "dist": "no",
     "tx": [],
-    # Files that the session writes, from what is reported here, or keeps.
+    # Files that the session itself writes from the reports of this process, or maintains.
     **dict.fromkeys(("xmlpath", "leakcheck_json", "report_log", "htmlpath", "pastebin"), None),
     **dict.fromkeys(("json_report", "cacheclear"), False),
     "log_file": os.devnull,
 }
-# They would overwrite what the session remembers of the last run.
-_BLOCKED: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
+# They would overwrite the session's cache of the last run.
+_BLOCKED_PLUGINS: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that names the file of the task."""
     parser.addoption("--leakcheck-task", metavar="PATH", help="Internal: what an isolated test is told.")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    """Before anything is configured."""
+    """Read the task, override options and register the hooks, before configuration."""
     task = Task(**supervisor.from_line(Path(config.option.leakcheck_task).read_text(encoding="utf-8")))
     sizing = Sizing(**{**task.sizing, "resources": tuple(task.sizing["resources"])}) if task.sizing else None
     supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
-    # Where it hangs is told when it is ended for that; standard error as it is before it is captured.
-    stack = supervisor.stack_of(Path(task.folder), _rank(sizing)).open("w") if sizing else os.fdopen(os.dup(2), "w")
+    # On SIGTERM, which ends a process that hangs, write the stacks of all threads. Standard error is duplicated before
+    # pytest captures it.
+    stack = (
+        supervisor.stack_of(Path(task.folder), _read_rank(sizing)).open("w") if sizing else os.fdopen(os.dup(2), "w")
+    )
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
-    # Each rank has one of its own: pytest empties it first.
-    own = f"-{_rank(sizing)}" if sizing is not None and sizing.of_processes else ""
+    # Each rank needs a folder of its own, since pytest empties it first.
+    own = f"-{_read_rank(sizing)}" if sizing is not None and sizing.of_processes else ""
     basetemp = task.basetemp + own if task.basetemp is not None else None
-    changes = {**_OUT_OF_FORCE, "color": task.color, "basetemp": basetemp}
+    changes = {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}
     for name, value in changes.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
@@ -73,9 +78,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     config.stash[PROCESS] = {"isolated": _describe_allocator()}
     if task.worker is not None:
         config.workerinput, config.workeroutput = task.worker, {}  # type: ignore[attr-defined]
-    for name in _BLOCKED:
+    for name in _BLOCKED_PLUGINS:
         config.pluginmanager.set_blocked(name)
-    child = Child(task, _rank(sizing))
+    child = Child(task, _read_rank(sizing))
     config.pluginmanager.register(child, "leakcheck-child")
     if sizing is not None:
         from pytest_leakcheck.plugin.isolation.metered_run import SizedProtocol
@@ -85,18 +90,19 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     return (yield)
 
 
-def _rank(sizing: Sizing | None) -> int:
+def _read_rank(sizing: Sizing | None) -> int:
     return int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
 
 
 class Child:
-    """The hooks that keep one item, count its iterations and write its reports."""
+    """The hooks that select one item, count its iterations and send its reports."""
 
     def __init__(self, task: Task, rank: int) -> None:
-        """
+        """Open the board on which the parent process sees the progress of this one.
+
         Args:
-            task: What is to be done.
-            rank: Which of the processes this is.
+            task: The task of this process.
+            rank: The rank of this process.
         """
         self._task = task
         self._origin = Origin()
@@ -108,8 +114,8 @@ class Child:
         self._config = config
         terminal = config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None:
-            # Other plugins ask for it, so it stays; the session's own does the talking.
-            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # as long as this process
+            # Other plugins look it up, so it stays registered; only the session's own reporter writes to the terminal.
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
             terminal._tw = create_terminal_writer(config, nowhere)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -117,10 +123,10 @@ class Child:
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> Generator[None, object, object]:
         result = yield
-        items[:] = [item for item in items if self._is_meant(item)][:1]
+        items[:] = [item for item in items if self._is_requested(item)][:1]
         for item in items:
             if PLAN in item.stash and self._task.sizing is not None:
-                # Run once, for its peaks.
+                # Without a plan it is not repeated: it runs once, for its peaks.
                 del item.stash[PLAN]
             elif PLAN in item.stash:
                 item.stash[PLAN] = replace(item.stash[PLAN], test=self._task.test, process=config.stash[PROCESS])
@@ -128,8 +134,8 @@ class Child:
             self.write("missing", self._task.test)
         return result
 
-    def _is_meant(self, item: pytest.Item) -> bool:
-        # A file outside of the root folder has no name in an id when it is asked for by itself, and only this one was.
+    def _is_requested(self, item: pytest.Item) -> bool:
+        # If only one file is collected, as here, and it is outside of the root folder, its node ids start with "::".
         return item.nodeid == self._task.test or (
             item.nodeid.startswith("::") and item.nodeid[1:] == self._task.test[self._task.test.find("::") + 1 :]
         )
@@ -138,7 +144,7 @@ class Child:
     def pytest_runtest_setup(self) -> None:
         self.board.iteration += 1
 
-    # After those who still change the report: a test with failed subtests is made to fail as it is shown.
+    # Last, after hooks that change the report: pytest fails a test with failed subtests only when it shows the report.
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not getattr(report, "leakcheck_silent", False):
@@ -156,7 +162,7 @@ class Child:
         nodeid: str,
         location: tuple[str, int, str] | None,
     ) -> None:
-        # The session has had its own of collection and configuration.
+        # The session itself shows the warnings of collection and configuration.
         if when == "runtest":
             category = warning_message.category
             self.write(
@@ -174,18 +180,21 @@ class Child:
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         self.write("done", None)
-        # Of several ranks none knows when all have finished: their launcher ends then.
+        # A rank does not know when all have finished; the end of their launcher shows it.
         if self._task.sizing is None or self._task.sizing["engine"] not in ("process", "gloo"):
             self.board.finish()
 
     def write(self, kind: str, value: Any) -> None:
-        """Send a pair to the near side."""
+        """Send a message to the parent process; a process that the test forked exits here."""
         self._origin.leave_elsewhere()
-        # Opened each time: a descriptor that is kept might be closed by the test, and its number be another file by then.
+        # Opened for each message: the test might close a descriptor that stays open, and then its number may be reused.
         with room_for_descriptors(), self._reports.open("a", encoding="utf-8") as file:
             file.write(supervisor.to_line([kind, value]) + "\n")
 
 
 def _describe_allocator() -> str:
-    """What the start has come to: tunables are glibc's alone, and the user's own win."""
+    """Describe whether the allocator is quiet.
+
+    The tunables that the parent process sets work with glibc only, and those that the user sets take precedence.
+    """
     return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator could not be made quiet"

@@ -1,6 +1,7 @@
-"""Run an item in one or more subprocesses and collect what they report: for `isolated_item`, `scaled_item` and `peak_budget`.
+"""Run an item in one or more subprocesses, and collect their messages.
 
-The far side (`child_session`) parses the session's command line again, so it sees the plugins and options that this one does.
+Used by `isolated_item`, `scaled_item` and `peak_budget`. The child process (`child_session`) parses the session's
+command line again, so it has the same plugins and options as the parent process.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from pytest_leakcheck.plugin.xdist import shared_folder_of
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.private_tmpdir import PREFIX, has_room, variables_for
 
-# Imports, collection and fixtures of every scope come before the first iteration.
+# Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
 START_UP: Final = 60.0
 
-# The path first, so that the child imports what this process does, and nothing from the folder that it is started in.
-_PROGRAM: Final = """\
+# Sets `sys.path` first, so that the child process imports the same modules as this one, and none from the folder that
+# it is started in.
+_CHILD_PROGRAM: Final = """\
 import sys
 sys.path[:] = [path for path in sys.path if path]
 import json, os
@@ -50,54 +52,57 @@ def send(
     sizing: Sizing | None = None,
     watch: supervisor.Watch | None = None,
 ) -> Answer:
-    """Run an item elsewhere.
+    """Run an item in a subprocess, or one per rank, until it ends or is ended.
 
     Args:
-        item: What to run.
-        patience: How long it may be silent.
-        sizing: At which size of an axis, and in how many processes; None repeats it as it is.
-        watch: Looks at the process from outside, now and then.
+        item: The item to run.
+        patience: How long the process may go without progress.
+        sizing: The size of the axis and the engine for a run that takes the peaks; None repeats the item.
+        watch: Called at intervals while the process runs, to observe it from this process.
+
+    Returns:
+        All messages, and how the process ended.
     """
     if item.config.pluginmanager.hasplugin("timeout"):
-        # The child has a timer of its own, which starts with the test.
+        # The child process has a timer of its own, which starts with the test.
         item.ihook.pytest_timeout_cancel_timer(item=item)
     ranks = sizing.ranks if sizing else 1
     shared = shared_folder_of(item.config)
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         start = supervisor.Start(
-            _command(item, folder, sizing),
+            _prepare_command(item, folder, sizing),
             cwd=item.config.invocation_params.dir,
-            environment=supervisor.quiet_environment(_environment(folder)),
+            environment=supervisor.quiet_environment(_child_environment(folder)),
             show=item.config.getoption("capture") == "no",
             ranks=ranks,
         )
         ended = supervisor.run(start, folder, patience, watch)
-        told = tuple(tuple(_read(supervisor.reports_of(folder, rank))) for rank in range(ranks))
-        stacks = tuple(_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
-        failures = dict(_read(folder / "failures"))
+        told = tuple(tuple(_read_pairs(supervisor.reports_of(folder, rank))) for rank in range(ranks))
+        stacks = tuple(_read_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
+        failures = dict(_read_pairs(folder / "failures"))
         return Answer(ended, told, stacks, failures)
 
 
-def _command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str]:
-    """Write what the far side is to know, and say how it is started."""
+def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str]:
+    """Write the files that the child process reads; return the command to start it."""
     config = item.config
     worker = getattr(config, "workerinput", None)
-    # The folder of the session's ``tmp_path``, as xdist does for its workers: kept and removed with it.
+    # Below the folder of the session's ``tmp_path``, as xdist does for its workers: kept and removed with it.
     factory = getattr(config, "_tmp_path_factory", None)
     in_main_thread = threading.current_thread() is threading.main_thread()
     task = Task(
-        test=_own_id(item),
-        file=_relative(item.path, config.invocation_params.dir),
+        test=_plain_node_id(item),
+        file=_relative_path(item.path, config.invocation_params.dir),
         folder=str(folder),
         basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
         encoding=encoding_of(config),
         color="yes" if _has_colors(config) else "no",
-        # The signal that tells a child of the end of its parent is sent at the end of the thread that started it.
+        # The kernel sends the child process its parent-death signal when the thread that started it ends.
         parent=os.getpid() if in_main_thread else 0,
         worker=worker,
         sizing=asdict(sizing) if sizing else None,
-        arguments=_arguments(config),
+        arguments=_session_arguments(config),
     )
     Path(folder, "task").write_text(supervisor.to_line(asdict(task)), encoding="utf-8")
     arguments = ["-p", "pytest_leakcheck.plugin.isolation.child_session", f"--leakcheck-task={folder / 'task'}"]
@@ -105,9 +110,9 @@ def _command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str
         arguments.append("--no-cov")
     arguments += task.arguments
     program = folder / supervisor.PROGRAM
-    program.write_text(_PROGRAM, encoding="utf-8")
+    program.write_text(_CHILD_PROGRAM, encoding="utf-8")
     command = [sys.executable, *_interpreter_flags(), str(program), str(folder / "start")]
-    told = {
+    start_info = {
         "path": [str(path) for path in sys.path],
         "argv": sys.argv,
         "arguments": arguments,
@@ -121,12 +126,15 @@ def _command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str
         if sizing is not None and sizing.of_processes
         else None,
     }
-    Path(folder, "start").write_text(supervisor.to_line(told), encoding="utf-8")
+    Path(folder, "start").write_text(supervisor.to_line(start_info), encoding="utf-8")
     return command
 
 
-def _arguments(config: pytest.Config) -> tuple[str, ...]:
-    """The session's; a process that was started for one test has more, which are not for another."""
+def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
+    """Return the command line of the session.
+
+    A process that was started for one test has further arguments, which must not reach the processes that it starts.
+    """
     if ARGUMENTS in config.stash:
         return config.stash[ARGUMENTS]
     given = config.invocation_params
@@ -134,15 +142,15 @@ def _arguments(config: pytest.Config) -> tuple[str, ...]:
     return (*plugins, *map(str, given.args))
 
 
-def _own_id(item: pytest.Item) -> str:
-    """The node id as a process without workers has it: ``--dist=loadgroup`` puts the names of groups behind it."""
+def _plain_node_id(item: pytest.Item) -> str:
+    """Return the node id without the group names that ``--dist=loadgroup`` appends."""
     marks = item.iter_markers("xdist_group")
     groups = {str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks}
     return item.nodeid.removesuffix(f"@{'_'.join(sorted(groups))}")
 
 
-def _relative(path: Path, folder: Path) -> str:
-    # Where it can be: pytest takes what follows a "[" for parameters, in the name of a folder above too.
+def _relative_path(path: Path, folder: Path) -> str:
+    # pytest reads a "[" in a path as the start of parameters, so leave out the folders above where possible.
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
@@ -151,23 +159,33 @@ def _has_colors(config: pytest.Config) -> bool:
 
 
 def _interpreter_flags() -> list[str]:
-    """``-W``, ``-X`` and others that this process was started with, as `multiprocessing` hands them on."""
+    """Return this interpreter's own flags (``-W``, ``-X`` and others).
+
+    `multiprocessing` passes the same ones to its processes.
+    """
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return flags
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _child_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of the child process.
+
+    It names a temporary folder of its own, unless the path of a socket in that would be too long.
+    """
     kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return kept | (variables_for(folder) if has_room(str(folder.parent)) else {})
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
-def _read(path: Path) -> Iterator[tuple[Any, Any]]:
-    """What was written there, up to a line that could not be finished."""
-    for line in _text(path).splitlines():
+def _read_pairs(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield the pairs in a file, one JSON line each, up to an incomplete line.
+
+    A line is incomplete if its process ended while it wrote.
+    """
+    for line in _read_text(path).splitlines():
         try:
             kind, value = supervisor.from_line(line)
         except ValueError:

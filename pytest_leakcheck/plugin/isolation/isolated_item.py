@@ -1,7 +1,8 @@
-"""The near side of an isolated test: starts a process for one item, and logs the reports that come back as if made here.
+"""Run an item in a subprocess, and log its reports in this process.
 
-What downstream sees is what an in-process run shows: a skip, an xfail, the test's own failure, subtests, captured
-output, a `LeakError`. A process that dies, hangs or does not find the test is a failed report that says so.
+Consumers of the reports see the same as for a run in this process: a skip, an xfail, the test's own failure, subtests,
+captured output, a `LeakError`. A process that dies, hangs or does not find the test results in a failed report with the
+reason.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from pytest_leakcheck.runner.processes import supervisor
 
 
 def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> None:
-    """Run one item in a process of its own, and log what comes back; skipped with the reason where that cannot be."""
+    """Run an item in a subprocess, and log its reports.
+
+    If this system does not support that, the item is skipped with the reason.
+    """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     why_not = supervisor.unsupported()
     if why_not:
@@ -55,23 +59,23 @@ def _skip(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings:
 def _run(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> None:
     step = 2 * plan.effort.max_time + START_UP
     answer = send(item, supervisor.Patience(step, step))
-    ended, (told,) = answer.ended, answer.told
-    killed = _leave_groups(value for kind, value in told if kind == "group")
-    reports = [report_of(item, value) for kind, value in told if kind == "report"]
-    for value in (value for kind, value in told if kind == "warning"):
+    ended, (messages,) = answer.ended, answer.told
+    killed = _remove_groups(value for kind, value in messages if kind == "group")
+    reports = [report_of(item, value) for kind, value in messages if kind == "report"]
+    for value in (value for kind, value in messages if kind == "warning"):
         warn(item, value)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
     if "teardown" not in phases:
-        rest = [one for one in told if one[0] not in ("report", "warning", "done", "group")]
-        finding = _lost(plan, replace(ended, killed_for_memory=killed), rest, settings)
+        rest = [one for one in messages if one[0] not in ("report", "warning", "done", "group")]
+        finding = _conclude_lost(plan, replace(ended, killed_for_memory=killed), rest, settings)
         collected = [value for kind, value in rest if kind == "not collected"]
         _log_lost(item, finding, "\n".join(collected) or ("" if rest else ended.said).strip(), phases)
     tear_down(item, nextitem, log="teardown" not in phases)
 
 
-def _log_lost(item: pytest.Item, finding: Finding, said: str, phases: Sequence[str]) -> None:
+def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence[str]) -> None:
     text = block(finding, glyphs_of(item.config))
 
     def fail() -> None:
@@ -80,16 +84,20 @@ def _log_lost(item: pytest.Item, finding: Finding, said: str, phases: Sequence[s
         raise LeakError(text)
 
     call = pytest.CallInfo.from_call(fail, when="teardown" if "call" in phases else "call")
-    # Not by the hook: plugins that wrap it have seen no set-up of this item here.
+    # Not made with the hook: plugins that wrap the hook have not seen a set-up of this item in this process.
     report = pytest.TestReport.from_item_and_call(item, call)
     attach(report, [finding])
-    if said:
-        report.sections.append(("Captured stderr of its process", said))
+    if output:
+        report.sections.append(("Captured stderr of its process", output))
     item.ihook.pytest_runtest_logreport(report=report)
 
 
-def _leave_groups(groups: Iterable[str]) -> bool:
-    """Remove the cgroups that a test was run in. Returns whether the kernel has ended a process in one for want of memory."""
+def _remove_groups(groups: Iterable[str]) -> bool:
+    """Remove the cgroups of a test.
+
+    Returns:
+        Whether the kernel killed a process in one of them because its memory ran out.
+    """
     killed = False
     for path in groups:
         group = MemoryGroup(Path(path))
@@ -98,20 +106,31 @@ def _leave_groups(groups: Iterable[str]) -> bool:
     return killed
 
 
-def _under(plan: Plan) -> str:
+def _describe_ceiling(plan: Plan) -> str:
     return f", under a ceiling of {plan.ceiling}" if plan.ceiling.sizes else ""
 
 
-def _lost(plan: Plan, ended: supervisor.Ended, told: Sequence[tuple[str, Any]], settings: Settings) -> Finding:
-    """The finding on a test whose process ended without a verdict; red in any case."""
-    known = next((decode(Finding, value) for kind, value in told if kind == "so far"), None)
-    if known is not None:
-        return known.ended_by(f"{ended.reason}{_under(plan)}")
-    kinds = {kind for kind, _value in told}
+def _conclude_lost(
+    plan: Plan, ended: supervisor.Ended, messages: Sequence[tuple[str, Any]], settings: Settings
+) -> Finding:
+    """Return the finding on a test whose process ended before it sent all reports.
+
+    If it sent an interim finding, that is returned with the end of the process added. Otherwise the finding is red.
+
+    Args:
+        plan: The plan of the test.
+        ended: How the process ended.
+        messages: The messages other than reports, warnings and the path of the cgroup.
+        settings: The settings of the session.
+    """
+    interim = next((decode(Finding, value) for kind, value in messages if kind == "so far"), None)
+    if interim is not None:
+        return interim.ended_by(f"{ended.reason}{_describe_ceiling(plan)}")
+    kinds = {kind for kind, _value in messages}
     advice = "what the process wrote last is below; run the test by itself to see more"
     if ended.hung:
         advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * plan.effort.max_time:g}"
-    reason = f"{ended.reason}{_under(plan)}"
+    reason = f"{ended.reason}{_describe_ceiling(plan)}"
     if "not collected" in kinds:
         reason = "could not be collected in a process of its own"
         advice = "its file must be importable in a fresh process: what that said is below"

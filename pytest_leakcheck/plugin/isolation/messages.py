@@ -1,4 +1,4 @@
-"""What the session and a subprocess of it tell each other: the task, and the answer."""
+"""Define what a session and its subprocess exchange: the task and the answer."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pytest_leakcheck.runner.processes import supervisor
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The task of a child, beside the command line: a JSON object.
+    """The task of a child process, in addition to the command line: a JSON object.
 
     Attributes:
-        test: The node id, as it is collected here.
-        file: Where it is collected from, from the folder that pytest was started in.
-        folder: What both processes share; reports go there, a line of JSON each.
+        test: The node id in the session, without xdist's group names.
+        file: The test file, relative to the folder that pytest was started in if it lies below that.
+        folder: The folder that both processes use; the child process writes its messages there, one line of JSON each.
         basetemp: The folder of ``tmp_path``; None leaves it to pytest.
-        encoding: That of the session's terminal.
-        color: Whether that shows colours: ``yes`` or ``no``.
-        parent: The process to die with; 0 for none.
-        worker: What an xdist controller told the worker; None outside of one.
-        sizing: To be run once, at this size (`points.Sizing`); None repeats it.
-        arguments: The command line of the session, for a process that this one starts in turn.
+        encoding: The encoding of the session's terminal.
+        color: ``yes`` if that terminal shows colors, or ``no``.
+        parent: The process whose end also ends the child process; 0 for none.
+        worker: The `workerinput` that an xdist worker got from its controller; None outside of a worker.
+        sizing: The fields of the `Sizing` for a test that runs once for its peaks; None for one that is repeated.
+        arguments: The command line of the session, for a process that the child process starts in turn.
     """
 
     test: str
@@ -43,13 +43,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back of one errand.
+    """The result of running an item in one or more child processes.
 
     Attributes:
-        ended: What became of the process that was started here.
-        told: By rank, what each process wrote: pairs of a kind and a value.
-        stacks: By rank, where those were that had to be ended.
-        failures: By rank, the exit status of those that failed, as their launcher saw it.
+        ended: How the process that this one started ended.
+        told: By rank, the messages of each process: pairs of a kind and a value.
+        stacks: By rank, the stacks of a process that had to be ended; empty for the others.
+        failures: The exit status of each rank that failed, as its launcher saw it.
     """
 
     ended: supervisor.Ended
@@ -59,11 +59,15 @@ class Answer:
 
 
 def culprits_of(answer: Answer) -> list[Culprit]:
-    """Of the first rank that has any: they all run the same body."""
+    """Return the culprits of the first rank that sent any; all run the same body."""
     found = ([decode(Culprit, value) for kind, value in told if kind == "culprit"] for told in answer.told)
     return next(filter(None, found), [])
 
 
 def recording_of(told: Sequence[tuple[str, Any]]) -> Recording | None:
-    """The first that a process has sent."""
+    """Return the first recording that a process sent; None if it sent none.
+
+    Args:
+        told: The messages of one process.
+    """
     return next((decode(Recording, value) for kind, value in told if kind == "recording"), None)

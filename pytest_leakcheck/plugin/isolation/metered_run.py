@@ -1,4 +1,7 @@
-"""The far side of a test at one size: runs its body once, in this process or as one rank of a world, and takes the peaks."""
+"""Run a test once in the child process, and record its peaks.
+
+The process runs the whole test, or is one rank of a world.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import pytest
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
-from pytest_leakcheck.plugin.gloo_alone import _process_group
+from pytest_leakcheck.plugin.gloo_alone import _join_process_group
 from pytest_leakcheck.plugin.inert_fixture import Inert
 from pytest_leakcheck.plugin.stash import METER
 from pytest_leakcheck.runner.environment import describe_environment
@@ -24,14 +27,15 @@ from pytest_leakcheck.runner.processes.supervisor import Board
 
 
 class SizedProtocol:
-    """The hooks in a process that was started for one size."""
+    """The hooks in a process that was started to run a test once for its peaks."""
 
     def __init__(self, sizing: Sizing, board: Board, write: Callable[[str, Any], None]) -> None:
-        """
+        """Store what the hooks need.
+
         Args:
-            sizing: The size, and what is wanted.
-            board: Told when the body begins and ends.
-            write: Sends a pair of kind and value to the near side.
+            sizing: The size, the engine and the resources to measure.
+            board: Its step is incremented when the body begins and when it ends.
+            write: Sends a message, a kind and a value, to the parent process.
         """
         self._sizing = sizing
         self._board = board
@@ -39,15 +43,15 @@ class SizedProtocol:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        with _process_group() if self._sizing.engine == "gloo" else contextlib.nullcontext():
+        with _join_process_group() if self._sizing.engine == "gloo" else contextlib.nullcontext():
             return (yield)
 
-    # The innermost of all, so that no other plugin's work is in between.
+    # The innermost wrapper, so that the work of other plugins is not measured.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         meter = item.config.stash[METER] = Meter(self._sizing.resources, self._sizing.naming)
         if self._sizing.engine == "thread" and isinstance(item, pytest.Function):
-            item.obj = _in_threads(item.obj, self._sizing.size)
+            item.obj = _wrap_in_threads(item.obj, self._sizing.size)
         self._board.iteration += 1
         origin = Origin()
         meter.begin()
@@ -74,20 +78,23 @@ class SizedProtocol:
 
 
 class Sized(Inert):
-    """The fixture ``leakcheck`` in such a process: gauges and checkpoints are taken, loops run one step."""
+    """The fixture ``leakcheck`` in a process that runs a test once for its peaks.
+
+    Gauges and checkpoints are measured; loops run one step.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     @property
     def rank(self) -> int:
-        return int(getattr(_RANKS, "number", os.environ.get("RANK", "0")))
+        return int(getattr(_THREAD_RANK, "number", os.environ.get("RANK", "0")))
 
-    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:  # noqa: ARG002 - of other forms
+    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:  # noqa: ARG002 - others use it
         meter = self._config.stash.get(METER, None)
         if meter is None:
             raise RuntimeError(f"leakcheck.gauge({name!r}) outside of the test: call it in the test's own body")
-        meter.gauge(name, read, getattr(_RANKS, "number", None))
+        meter.gauge(name, read, getattr(_THREAD_RANK, "number", None))
 
     def checkpoint(self, label: str) -> None:
         meter = self._config.stash.get(METER, None)
@@ -95,17 +102,21 @@ class Sized(Inert):
             meter.checkpoint(label)
 
 
-_RANKS: Final = threading.local()
+# `number` is the rank of a thread that `_wrap_in_threads` started.
+_THREAD_RANK: Final = threading.local()
 
 
-def _in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
-    """The body in so many threads at once; the first of them that failed is what the test fails with."""
+def _wrap_in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
+    """Return a function that runs the body in `count` threads at once.
+
+    It raises the error of the thread that failed first.
+    """
 
     def run(**arguments: object) -> None:
         failures: list[tuple[int, BaseException]] = []
 
         def rank(number: int) -> None:
-            _RANKS.number = number
+            _THREAD_RANK.number = number
             try:
                 body(**arguments)
             except BaseException as error:  # noqa: BLE001 - it is raised below, in the test's own thread
@@ -119,7 +130,7 @@ def _in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
         for thread in threads:
             thread.join()
         for number, error in failures[:1]:
-            # From Python 3.11 on.
+            # `add_note` exists from Python 3.11.
             if hasattr(error, "add_note"):
                 error.add_note(f"in rank {number} of {count} threads")
             raise error

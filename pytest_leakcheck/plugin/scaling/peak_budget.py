@@ -1,4 +1,7 @@
-"""The ``peak=`` of a budget: one more run of the test, in a process of its own, under the meter that tests over an axis have."""
+"""Judge the ``peak=`` of a budget by one more run of the test, in a subprocess.
+
+That run is measured like a test over an axis at one size.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,17 @@ from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
 
 def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
-    """Add the verdicts on peaks to what the repetition found, unless that is red already."""
+    """Add verdicts on peaks to the result of the repetition, unless it is red.
+
+    Args:
+        item: The test.
+        result: The result of the repetition; its plan has at least one budget with a peak.
+        settings: The settings of the session.
+
+    Returns:
+        The result with one verdict more per budget with a peak. If a peak is exceeded, the culprit is that of the first
+        such verdict, as far as it is known.
+    """
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
     budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
@@ -36,7 +49,7 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
     answer = send(item, patience, Sizing("", 0, resources), children.look)
     recording = recording_of(answer.told[0])
     point = Point(0, (recording,), children.peak) if recording is not None else None
-    verdicts = [_judge(budget, answer, point) for budget in budgets]
+    verdicts = [_judge_peak(budget, answer, point) for budget in budgets]
     red = next((one for one in verdicts if one.outcome in RED), None)
     culprit: Culprit | None = None
     if red is not None and point is not None:
@@ -46,7 +59,7 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
     return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)
 
 
-def _judge(budget: Budget, answer: Answer, point: Point | None) -> Verdict:
+def _judge_peak(budget: Budget, answer: Answer, point: Point | None) -> Verdict:
     if point is None:
         reason = f"no peak: the process that took it {answer.ended.reason}"
         return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
@@ -57,7 +70,12 @@ def _judge(budget: Budget, answer: Answer, point: Point | None) -> Verdict:
 
 
 def compare(budget: Budget, peak: int) -> Verdict:
-    """A peak with what is allowed."""
+    """Compare a peak with the one that the budget allows.
+
+    Args:
+        budget: A budget with a peak.
+        peak: The measured peak above the start level, in the unit of the resource.
+    """
     unit, allowed = find_resource(budget.resource).unit, budget.peak or 0
     reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
     excess = peak - allowed

@@ -1,7 +1,8 @@
-"""The near side of a test over an axis: each size in a process, or a world, of its own; then the law is judged.
+"""Run a test at each size of an axis, and judge the growth law of its peaks.
 
-Nothing of the test runs in this process. What downstream sees is the report of one run, the largest that was well, with
-the finding in place of its body where that is red.
+Each size runs in a subprocess or world of its own. Nothing of the test runs in this process. The reports that are
+logged are those of the run at the largest size, with the finding in place of the outcome of the body. If the test
+itself fails at a size, the reports of that run are logged.
 """
 
 from __future__ import annotations
@@ -42,21 +43,22 @@ from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
-# Worlds of several processes side by side would starve each other: `_alone` sees to it. Where ``--dist=loadgroup`` is
-# asked for, xdist is told as well, so that no worker waits for another.
-_GROUP: Final = "leakcheck-worlds"
-# A run is repeated to look into it if it took at most so many seconds.
-_QUICK: Final = 12.0
-_TOO_LONG: Final = "the run that looks into it took too long"
-# In the stack of a rank that waits in a collective operation.
-_COLLECTIVES: Final = "/torch/distributed/distributed_c10d.py"
+# The lock file and the xdist group that keep xdist workers from running worlds at the same time: the processes of
+# several worlds would starve each other. With ``--dist=loadgroup`` the group sends all such tests to one worker, so
+# that none waits for the lock.
+_WORLD_GROUP: Final = "leakcheck-worlds"
+# Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
+_MAX_QUICK_SECONDS: Final = 12.0
+_TOO_LONG_REASON: Final = "the run that looks into it took too long"
+# A file that is in the stack of a rank which waits in a collective operation.
+_COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
 
 
 def plan_sizes(item: pytest.Item) -> None:
-    """Read the mark of a test as it is collected.
+    """Read the mark of a test over an axis, and store its sweep.
 
     Raises:
-        MarkError: It cannot be read, or stands on something that takes no arguments.
+        MarkError: The mark cannot be read, or the item takes no arguments, or the engine cannot run it.
     """
     if SWEEP in item.stash:
         return
@@ -70,20 +72,20 @@ def plan_sizes(item: pytest.Item) -> None:
             f'{SCALING}: engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
         )
     if sweep.engine and (item.config.pluginmanager.hasplugin("xdist") or is_worker(item.config)):
-        item.add_marker(pytest.mark.xdist_group(_GROUP))
+        item.add_marker(pytest.mark.xdist_group(_WORLD_GROUP))
 
 
 def run_sizes(item: pytest.Item, nextitem: pytest.Item | None, settings: Settings) -> None:
-    """Run an item at each size of its axis, and log one report with the finding."""
+    """Run an item at each size of its axis, and log the reports with the finding."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _Run(item, settings).reports():
+    for report in _ScaledRun(item, settings).reports():
         item.ihook.pytest_runtest_logreport(report=report)
     tear_down(item, nextitem, log=False)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-class _Run:
-    """One test at all its sizes."""
+class _ScaledRun:
+    """The runs of one test at all its sizes."""
 
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
         self._item = item
@@ -94,60 +96,72 @@ class _Run:
         self._began = time.monotonic()
 
     def reports(self) -> list[pytest.TestReport]:
-        """Run it. Returns what is to be logged in place of a run of its own."""
-        why_not = supervisor.unsupported() or _missing_engine(self._sweep)
+        """Run the test at each size, and return the reports to log."""
+        why_not = supervisor.unsupported() or _explain_missing_engine(self._sweep)
         if why_not:
             missing = [Verdict(aim.resource, "unavailable", reason=why_not) for aim in self._sweep.aims]
-            return [_report(self._item, self._conclude([(verdict, None) for verdict in missing]))]
+            return [_make_report(self._item, self._conclude([(verdict, None) for verdict in missing]))]
         last: list[pytest.TestReport] = []
         for size in self._sweep.sizes:
-            answer, children = self._send(size)
-            for value in (value for told in answer.told for kind, value in told if kind == "warning"):
+            answer, children = self._run_size(size)
+            for value in (value for messages in answer.told for kind, value in messages if kind == "warning"):
                 warn(self._item, value)
-            own = _own_failure(self._item, f"{self._sweep.axis}={size}", answer)
+            own = _find_own_failure(self._item, f"{self._sweep.axis}={size}", answer)
             if own:
                 return own
-            recordings = [found for told in answer.told if (found := recording_of(told)) is not None]
-            if _lost(answer) or len(recordings) < len(answer.told):
+            recordings = [found for messages in answer.told if (found := recording_of(messages)) is not None]
+            if _is_lost(answer) or len(recordings) < len(answer.told):
                 return [self._report_lost(size, answer)]
             self._points.append(Point(size, tuple(recordings), children, round(answer.ended.seconds, 3)))
             self._culprits = culprits_of(answer)
             last = [report_of(self._item, value) for kind, value in answer.told[0] if kind == "report"]
-        judged = [_judge(self._scaled(), aim) for aim in self._sweep.aims]
+        judged = [_judge_aim(self._scaled(), aim) for aim in self._sweep.aims]
         finding = self._conclude(judged)
         if finding.verdict.resource == RESIDENT and finding.verdict.outcome in RED:
-            # Where a counter is red as well, that is what is told, and it says more than what the memory is made of.
-            self._culprits += self._look_into_memory()
+            # Only the culprit of the worst verdict is reported, so memory is analyzed only if that verdict is on it.
+            self._culprits += self._explain_memory_peak()
             finding = self._conclude(judged)
-        return [_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
+        return [_make_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
 
-    def _look_into_memory(self) -> list[Culprit]:
-        """Once more, at a size that shows it, to see what its peak is made of; if that takes too long, at the least one."""
-        least, telling = self._points[0], self._scaled().telling(_QUICK)
-        for point in (telling, least) if telling is not least else (least,):
+    def _explain_memory_peak(self) -> list[Culprit]:
+        """Run the test again to find what its memory peak consists of.
+
+        The run uses the size that `Scaled.telling` chooses; if it is lost, the smallest size is tried.
+        """
+        smallest, informative = self._points[0], self._scaled().telling(_MAX_QUICK_SECONDS)
+        for point in (informative, smallest) if informative is not smallest else (smallest,):
             if point.peak(RESIDENT, "per_rank") <= point.children:
                 return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
-            answer, _children = self._send(point.size, naming=point.near_peak)
-            if not _lost(answer):
+            answer, _children = self._run_size(point.size, naming=point.near_peak)
+            if not _is_lost(answer):
                 return [one for one in culprits_of(answer) if one.resource == RESIDENT]
-        return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), _TOO_LONG))]
+        return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), _TOO_LONG_REASON))]
 
-    def _send(self, size: int, naming: int = 0) -> tuple[Answer, int]:
+    def _run_size(self, size: int, naming: int = 0) -> tuple[Answer, int]:
+        """Run the test at one size.
+
+        Args:
+            size: The size on the axis.
+            naming: Bytes above the start level at which to find what the memory consists of; 0 for a run without that.
+
+        Returns:
+            The answer, and the peak memory of child processes in bytes; 0 if that was not observed.
+        """
         sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
         children = ChildrenPeak()
         watch = children.look if RESIDENT in sizing.resources and not sizing.of_processes else None
-        with _alone(self._item.config) if sizing.of_processes else nullcontext():
+        with _hold_world_lock(self._item.config) if sizing.of_processes else nullcontext():
             answer = send(self._item, supervisor.Patience(START_UP, self._settings.max_time), sizing, watch)
         return answer, children.peak
 
     def _report_lost(self, size: int, answer: Answer) -> pytest.TestReport:
         at, limit = f"{self._sweep.axis}={size}", self._settings.max_time
-        reason = _why_lost(answer, at, limit)
+        reason = _explain_loss(answer, at, limit)
         advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * limit:g}"
         verdict = Verdict(
             self._sweep.aims[0].resource, "inconclusive", reason=reason, advice=advice if answer.ended.hung else ""
         )
-        return _report(self._item, self._conclude([(verdict, None)], lost=True), _said(answer))
+        return _make_report(self._item, self._conclude([(verdict, None)], lost=True), _output_sections(answer))
 
     def _scaled(self) -> Scaled:
         return Scaled(self._sweep.axis, self._sweep.engine, tuple(self._points))
@@ -169,26 +183,28 @@ class _Run:
 
 
 @contextmanager
-def _alone(config: pytest.Config) -> Iterator[None]:
-    """Among the workers of a session one world at a time, however they share the tests out."""
+def _hold_world_lock(config: pytest.Config) -> Iterator[None]:
+    """Hold a lock so that only one xdist worker of the session runs a world at a time."""
     if not is_worker(config):
         yield
         return
     import fcntl
 
-    # The folder above a worker's own is that of the session.
-    with Path(config._tmp_path_factory.getbasetemp().parent, _GROUP).open("w") as file:  # type: ignore[attr-defined]
+    # The folder of a worker lies in that of the session.
+    with Path(config._tmp_path_factory.getbasetemp().parent, _WORLD_GROUP).open("w") as file:  # type: ignore[attr-defined]
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _missing_engine(sweep: Sweep) -> str:
+def _explain_missing_engine(sweep: Sweep) -> str:
+    """Explain why the engine cannot be used here; empty if it can."""
     if sweep.engine == "gloo" and find_spec("torch") is None:
         return 'engine="gloo" starts ranks of torch.distributed, and torch is not installed here'
     return ""
 
 
-def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
+def _judge_aim(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
+    """Judge the peaks of one aim; the law is None if there are no peaks."""
     missing = next(filter(None, (point.why_not(aim.resource) for point in scaled.points)), "")
     if missing:
         if missing == NOT_READ:
@@ -200,18 +216,27 @@ def _judge(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
     return replace(verdict, kind=scaled.points[0].kind(aim.resource)), law
 
 
-def _own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:
-    """The reports of a run in which the test failed, or was skipped, for reasons of its own; there is no verdict then."""
+def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:
+    """Return the reports of a run in which the test itself failed or was skipped.
+
+    Such a test gets no verdict. For any other run the list is empty. If several ranks failed, the reports are those of
+    the first to fail.
+
+    Args:
+        item: The test.
+        at: The axis and the size, as text.
+        answer: The result of the run.
+    """
     found: list[tuple[float, int, list[pytest.TestReport]]] = []
-    for rank, told in enumerate(answer.told):
-        reports = [report_of(item, value) for kind, value in told if kind == "report"]
+    for rank, messages in enumerate(answer.told):
+        reports = [report_of(item, value) for kind, value in messages if kind == "report"]
         odd = [report.stop for report in reports if not report.passed or hasattr(report, "wasxfail")]
         if odd:
             found.append((odd[0], rank, reports))
-    # A rank that went without a word is the cause of what the others then fail with.
-    if not found or _silent(answer):
+    # A rank that ended without a last message is the cause of the failures of the others.
+    if not found or _silent_ranks(answer):
         return []
-    # The first to fail: the others may have failed of that.
+    # The first failure may have caused those of the other ranks.
     _stop, rank, reports = min(found, key=lambda one: one[:2])
     where = at + (f", rank {rank} of {len(answer.told)}" if len(answer.told) > 1 else "")
     for report in reports:
@@ -220,55 +245,63 @@ def _own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.Test
     return reports
 
 
-def _silent(answer: Answer) -> list[int]:
-    """The ranks that ended without being told to, and without a last word."""
+def _silent_ranks(answer: Answer) -> list[int]:
+    """List the ranks that ended by themselves without the message ``done``."""
     return [
         rank
-        for rank, told in enumerate(answer.told)
-        if not answer.stacks[rank] and "done" not in [kind for kind, _value in told]
+        for rank, messages in enumerate(answer.told)
+        if not answer.stacks[rank] and "done" not in [kind for kind, _value in messages]
     ]
 
 
-def _lost(answer: Answer) -> bool:
-    """Whether a process, or a rank, did not come to its end."""
-    return bool(answer.ended.error or answer.ended.hung or _silent(answer))
+def _is_lost(answer: Answer) -> bool:
+    """Return whether a process or a rank did not reach its end."""
+    return bool(answer.ended.error or answer.ended.hung or _silent_ranks(answer))
 
 
-def _why_lost(answer: Answer, at: str, limit: float) -> str:
-    """
+def _explain_loss(answer: Answer, at: str, limit: float) -> str:
+    """Explain why a run has no recording of each rank.
+
     Args:
-        answer: What came back.
-        at: The axis and the size.
+        answer: The result of the run.
+        at: The axis and the size, as text.
         limit: How long each step may take, in seconds.
     """
     ended, ranks = answer.ended, len(answer.told)
     if ended.error:
         return ended.reason
     if ended.hung:
-        return f"hung at {at}: {_who(_stuck(answer), ranks)}no answer for {limit:g} s"
-    silent = _silent(answer)
+        return f"hung at {at}: {_format_ranks(_stuck_ranks(answer), ranks)}no answer for {limit:g} s"
+    silent = _silent_ranks(answer)
     if not silent:
         return f"the test's body did not run at {at}"
     status = answer.failures.get(silent[0], 0 if ranks > 1 else ended.status)
-    return f"{_who(silent[:1], ranks)}{supervisor.describe_exit(status)} at {at}, before the end of the test"
+    return f"{_format_ranks(silent[:1], ranks)}{supervisor.describe_exit(status)} at {at}, before the end of the test"
 
 
-def _who(numbers: Sequence[int], ranks: int) -> str:
+def _format_ranks(numbers: Sequence[int], ranks: int) -> str:
     return f"rank {', '.join(map(str, numbers))} of {ranks} " if ranks > 1 else ""
 
 
-def _stuck(answer: Answer) -> list[int]:
-    """The ranks that have not come to their end; of those, the ones that do not merely wait for others."""
+def _stuck_ranks(answer: Answer) -> list[int]:
+    """List the ranks that hang.
+
+    These are the ranks without a recording, or all ranks if each has one. If some of them wait in a collective
+    operation and others do not, only the others are listed.
+    """
     stuck = [
-        rank for rank, told in enumerate(answer.told) if "recording" not in [kind for kind, _value in told]
+        rank for rank, messages in enumerate(answer.told) if "recording" not in [kind for kind, _value in messages]
     ] or list(range(len(answer.told)))
-    return [rank for rank in stuck if _COLLECTIVES not in answer.stacks[rank]] or stuck
+    return [rank for rank in stuck if _COLLECTIVES_FILE not in answer.stacks[rank]] or stuck
 
 
-def _said(answer: Answer) -> list[tuple[str, str]]:
-    """What the processes wrote last: their own output, and where each one was."""
+def _output_sections(answer: Answer) -> list[tuple[str, str]]:
+    """Return the last output and the stacks of the processes as report sections.
+
+    Only a process that was ended from outside has a stack.
+    """
     sections = []
-    failed = [value for told in answer.told for kind, value in told if kind in ("not collected", "missing")]
+    failed = [value for messages in answer.told for kind, value in messages if kind in ("not collected", "missing")]
     said = "\n".join(failed) or answer.ended.said.strip()
     if said:
         sections.append(("Captured stderr of its processes", said))
@@ -280,8 +313,14 @@ def _said(answer: Answer) -> list[tuple[str, str]]:
     return sections
 
 
-def _report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, str]] = ()) -> pytest.TestReport:
-    """The report of the body, with the finding, and with these in place of what was captured."""
+def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, str]] = ()) -> pytest.TestReport:
+    """Make the report of the call from a finding.
+
+    Args:
+        item: The test.
+        finding: A red one fails the test, and one with a missing instrument skips it.
+        sections: The captured output, as sections of the report.
+    """
 
     def outcome() -> None:
         if finding.colour == "red":

@@ -116,10 +116,10 @@ def test_a_live_process_elsewhere_is_a_stranger_beside_children_too() -> None:
 def test_a_queue_is_kept_and_one_that_the_program_closed_is_not_read(tmp_path: Path) -> None:
     makers = Makers(str(tmp_path))
     key = os.getpid(), str(tmp_path)
-    queue = fanotify._kept[key]
+    queue = fanotify._open_queues[key]
     (tmp_path / "before").touch()
     makers = Makers(str(tmp_path))
-    assert fanotify._kept[key] == queue
+    assert fanotify._open_queues[key] == queue
     assert makers.take() == {}
     (tmp_path / "one").touch()
     assert makers.take() == {"one": os.getpid()}

@@ -75,7 +75,7 @@ def test_when_too_much_happened_at_once_anything_may_have_changed(
 ) -> None:
     """The kernel says so in an event of no watch, -1 (man 7 inotify, IN_Q_OVERFLOW)."""
     Path(paths[0], "x").touch()
-    events = iter([folder_changes._EVENT.pack(-1, 0x4000, 0, 0)])
+    events = iter([folder_changes._EVENT_HEADER.pack(-1, 0x4000, 0, 0)])
 
     def read(_descriptor: int, _most: int) -> bytes:
         try:

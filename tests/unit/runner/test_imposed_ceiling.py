@@ -163,10 +163,10 @@ def test_a_cgroup_kills_what_is_over_it_and_counts_that() -> None:
 
 
 def test_where_no_cgroup_can_be_made_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._own", lambda: None)
+    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._find_parent_group", lambda: None)
     with pytest.raises(Unavailable, match="no cgroup of this process has a memory controller"):
         MemoryGroup.make(MIB)
-    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._own", lambda: tmp_path / "gone")
+    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._find_parent_group", lambda: tmp_path / "gone")
     with pytest.raises(Unavailable, match=r"a memory cgroup cannot be made here \(No such file or directory"):
         MemoryGroup.make(MIB)
     imposed = Imposed(Ceiling({"rss": MIB}, "cgroup"))
