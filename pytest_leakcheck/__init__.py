@@ -1,7 +1,7 @@
-"""Does this test keep what it uses? A pytest plugin that repeats tests and judges what they retain.
+"""Repeat tests and judge what they retain: a pytest plugin that finds leaks.
 
-In a test suite nothing needs to be imported: markers and the fixture ``leakcheck`` are there once the plugin is
-installed. The names below are for annotations, for ``xfail(raises=LeakError)``, and for scripts.
+A test suite does not need to import this package: the markers and the fixture ``leakcheck`` are available once the
+plugin is installed. The names below are for annotations, for ``xfail(raises=LeakError)`` and for scripts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ __all__ = [
     "measure",
 ]
 
-_HOMES = {
+# Each public name and the submodule that defines it.
+_DEFINING_MODULES = {
     "Budget": "config.budget",
     "Device": "probes.device",
     "Finding": "model.finding",
@@ -50,13 +51,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy: pytest loads this package for the entry point, and a plain run must not pay for what it does not use.
+    # Imported lazily: pytest loads this package for its entry point, and a plain run must not pay for unused modules.
     if name == "__version__":
         from importlib.metadata import version
 
         return version("pytest-leakcheck")
-    if name in _HOMES:
+    if name in _DEFINING_MODULES:
         from importlib import import_module
 
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_DEFINING_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,7 @@
-"""The shell command: ``repro`` runs a bundled incident, ``watch`` follows a process, ``report`` makes a page."""
+"""Run the shell command ``pytest-leakcheck``.
+
+Subcommands: ``repro`` runs a bundled incident, ``watch`` follows a process, ``report`` writes an HTML page.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,20 @@ from pytest_leakcheck.exit_codes import INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Returns the exit status."""
+    """Run the command and return its exit status.
+
+    Args:
+        arguments: The command line without the program name; None reads it from `sys.argv`.
+    """
     try:
-        return _run(sys.argv[1:] if arguments is None else arguments)
+        return _run_subcommand(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
-        # Where a command makes more of it than that, it does so itself.
+        # A subcommand that has more to do on Ctrl-C catches the exception itself.
         print("pytest-leakcheck: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run_subcommand(arguments: Sequence[str]) -> int:
     from pytest_leakcheck import report_command
     from pytest_leakcheck.repro import command as repro_command
     from pytest_leakcheck.watch import command as watch_command
@@ -35,7 +42,7 @@ def _run(arguments: Sequence[str]) -> int:
     if to_start and given.command != "watch":
         unknown += ["--", *to_start]
     if unknown:
-        # Said by the command that they were meant for, with how it is used.
+        # Reported by the parser of the subcommand, which also prints its usage.
         commands.choices[given.command].error(f"it takes no {' '.join(unknown)}")
     status: int = given.run(given)
     return status

@@ -1,12 +1,15 @@
-"""Exit statuses that the shell commands have in common. 0 and 1 are each command's own."""
+"""Exit statuses shared by the shell commands.
+
+Each command defines its own meaning of 0 and 1.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-# What was asked for is none of what there is.
+# The arguments are invalid, or they name something that does not exist or cannot be used.
 WRONG_USE: Final = 2
-# It cannot be done here: something that it needs is missing.
+# The command cannot do its work here: something that it needs is missing, such as a package or the process to watch.
 CANNOT: Final = 3
-# As a shell says of what SIGINT has ended.
+# 128 + 2 (SIGINT), as a shell reports a process that SIGINT ended.
 INTERRUPTED: Final = 130

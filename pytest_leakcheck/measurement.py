@@ -1,4 +1,4 @@
-"""For scripts and notebooks: repeat a function and judge it, without a test suite."""
+"""Repeat a function and judge what it retains, for scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from pytest_leakcheck.runner.repetition import Repetition
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What `measure` found; its text is the report."""
+    """The result of `measure`; converted to a string, it is the text of the report.
+
+    Attributes:
+        finding: The verdicts on all measured resources.
+    """
 
     finding: Finding
 
     def check(self) -> None:
-        """Pass, or say why not.
+        """Raise an error if the verdict is red; do nothing otherwise.
 
         Raises:
-            LeakError: The verdict is red, or a level was given for something that this machine cannot read.
+            LeakError: The verdict is red, or a level was given for a resource that this machine cannot read.
         """
         if self.finding.colour == "red":
             from pytest_leakcheck.plugin.errors import LeakError
@@ -44,23 +48,27 @@ def measure(
     max_time: float = 30.0,
     **levels: Level,
 ) -> Measurement:
-    """Call a function again and again, and judge what it retains: ``measure(work, fd=0, heap="1 MiB").check()``.
+    """Call a function repeatedly and judge what it retains.
+
+    For example, ``measure(work, fd=0, heap="1 MiB").check()`` raises `LeakError` if ``work`` leaks or exceeds these
+    levels.
 
     Args:
-        function: One iteration; what it returns is dropped.
-        iterations: Judged calls; 0 stops when the verdict is known.
-        warmup: Calls before the start.
-        max_time: Seconds for all calls.
-        levels: How far each resource may stand above the start; None bounds growth only. Left out, growth of all that
-            is judged by default.
+        function: Performs one iteration; its return value is dropped.
+        iterations: Number of judged calls; 0 stops as soon as the verdict is known.
+        warmup: Number of calls before the start level of each resource is read.
+        max_time: Time limit for all calls together, in seconds; a call that has begun is not cut short.
+        levels: How far each resource may be above its start level; None limits only its growth. Without levels, the
+            growth of all resources that are judged by default is judged.
 
     Returns:
-        The measurement.
+        The measurement, whether or not it found a leak.
 
     Raises:
-        BudgetError: A level that cannot be read.
-        EffortError: An effort out of range.
-        BaseException: What the function raises, unless that is a leak running out of descriptors or memory.
+        BudgetError: A resource is unknown, or its level cannot be read.
+        EffortError: `iterations`, `warmup` or `max_time` is out of range.
+        BaseException: Any exception that `function` raises, unless the measurement found a leak, such as growth until
+            descriptors or memory ran out.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     effort = Effort(iterations, warmup, max_time)
@@ -76,5 +84,5 @@ def measure(
             raise
     else:
         result = repetition.end()
-    # A script cannot be skipped, and must not pass on what was not read.
+    # "fail": a script cannot be skipped, and it must not pass if a resource could not be read.
     return Measurement(conclude(result, ("leak", "over_budget", "unclosed"), "fail"))

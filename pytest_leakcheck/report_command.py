@@ -1,4 +1,7 @@
-"""``pytest-leakcheck report FILE``: write the page of a report of findings, or of a watch's ledger."""
+"""Implement ``pytest-leakcheck report FILE``.
+
+The command writes an HTML page from the JSON report of pytest, or from the ledger of a watch.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from pytest_leakcheck.report.html.view_model import missing_for_page
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.view_model import Page
 
-# A ledger's first line says so; what pytest wrote begins otherwise, on a line of its own.
-_LEDGER: Final = '"watch":'
+# The first line of a ledger contains this key; that of a JSON report, which is indented, is only a brace.
+_LEDGER_KEY: Final = '"watch":'
 
 
 def add_parser(commands: Any) -> None:
-    """Register ``report`` with the parsers of the shell command."""
+    """Register ``report`` with the argument parser of the shell command."""
     parser = commands.add_parser(
         "report",
         help="make a page of a watch's ledger, or of what --leakcheck-json wrote",
@@ -33,14 +36,19 @@ def add_parser(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Make the page. Returns the exit status: 0, 2 where the file is not one that it knows, 3 where an extra is missing."""
+    """Write the page and return the exit status.
+
+    Returns:
+        0; 2 if the file cannot be read, is of an unknown kind, or the page cannot be written; 3 if an extra is not
+        installed.
+    """
     if missing := missing_for_page():
         print(f"pytest-leakcheck report: {missing}", file=sys.stderr)
         return CANNOT
     from pytest_leakcheck.report.html.render import write_page
 
     try:
-        html = write_page(_read(given.file), given.out or given.file.parent, given.file.stem)
+        html = write_page(_read_page(given.file), given.out or given.file.parent, given.file.stem)
     except (OSError, ValueError) as error:
         print(f"pytest-leakcheck report: {given.file}: {error}", file=sys.stderr)
         return WRONG_USE
@@ -50,12 +58,12 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _read(path: Path) -> Page:
+def _read_page(path: Path) -> Page:
     from pytest_leakcheck.report.html.findings_page import page_of_findings
     from pytest_leakcheck.watch.ledger_page import page_of_ledger
 
     with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline()
-    if _LEDGER in first:
+    if _LEDGER_KEY in first:
         return page_of_ledger(path)
     return page_of_findings(json.loads(path.read_text(encoding="utf-8")), path.name)

@@ -1,1 +1,4 @@
-"""Find the cause of a leak: what is held (here), where it is made (`tracing`), who holds it (`heap`)."""
+"""Find the cause of a leak.
+
+The modules here identify and describe what is retained; `tracing` finds where it is made, and `heap` finds its owner.
+"""

@@ -1,4 +1,4 @@
-"""What a call path says: the test's own part of it, the phase of the test, and the line that its author can change."""
+"""Read the test's own part, the test phase and the line to change from a call path."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Final
 
 from pytest_leakcheck.model.culprit import Site, TestPhase, Where
 
-# The functions of pytest that begin a phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
-_PHASES: Final[dict[str, TestPhase]] = {
+# pytest functions that start a test phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
+_PHASE_FUNCTIONS: Final[dict[str, TestPhase]] = {
     "pytest_runtest_setup": "setup",
     "pytest_runtest_call": "call",
     "pytest_runtest_teardown": "teardown",
 }
-_FIXTURES: Final = frozenset({"call_fixture_func", "_teardown_yield_fixture"})
-# Hooks of pytest that hardly a plugin does without.
-_HOOKS: Final = frozenset(
+_FIXTURE_FUNCTIONS: Final = frozenset({"call_fixture_func", "_teardown_yield_fixture"})
+# Hooks of pytest; nearly every plugin defines at least one of them.
+_PLUGIN_HOOKS: Final = frozenset(
     {
         "pytest_addoption",
         "pytest_collection_modifyitems",
@@ -35,22 +35,30 @@ _HOOKS: Final = frozenset(
         "pytest_runtest_setup",
     }
 )
-# Where what is installed lives, apart from the standard library.
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
-_STANDARD: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
+# Folders that contain installed packages, apart from the standard library.
+_INSTALL_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
+_STDLIB_PREFIXES: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
 
 
-def _folder_of(package: str) -> str:
+def _package_folder(package: str) -> str:
     spec = find_spec(package)
     return str(Path(spec.origin).parent) + os.sep if spec is not None and spec.origin else "<none>"
 
 
-# pytest may not be there at all, for a script that measures.
-_HARNESS: Final = tuple(map(_folder_of, ("pytest_leakcheck", "_pytest", "pluggy")))
+# pytest need not be installed: a script can measure without it.
+_HARNESS_PREFIXES: Final = tuple(map(_package_folder, ("pytest_leakcheck", "_pytest", "pluggy")))
 
 
 def read_path(path: Sequence[Site]) -> Where | None:
-    """Cut off what the harness does around the test; None where nothing is left."""
+    """Cut the harness frames around the test off a call path.
+
+    Args:
+        path: The whole call path, outermost frame first.
+
+    Returns:
+        The test's own part of the path, with the line to change, the test phase and the fixture. None where no frame is
+        left, or only frames of the standard library.
+    """
     phase: TestPhase = ""
     fixture, begins = "", 0
     for at, site in enumerate(path):
@@ -58,13 +66,13 @@ def read_path(path: Sequence[Site]) -> Where | None:
             continue
         begins = at + 1
         function = site.function.rpartition(".")[2]
-        name = _name(site.file)
-        if name == "runner.py" and function in _PHASES:
-            phase, fixture = _PHASES[function], ""
-        elif name == "fixtures.py" and function in _FIXTURES and begins < len(path):
+        name = _file_name(site.file)
+        if name == "runner.py" and function in _PHASE_FUNCTIONS:
+            phase, fixture = _PHASE_FUNCTIONS[function], ""
+        elif name == "fixtures.py" and function in _FIXTURE_FUNCTIONS and begins < len(path):
             fixture = path[begins].function.rpartition(".")[2]
     own = tuple(path[begins:])
-    # What the harness has the standard library do is its own doing, and so may be what nobody is known to have called.
+    # Standard library frames without a caller outside the harness: the harness called them, or the caller is unknown.
     if all(is_standard(site.file) for site in own):
         return None
     return Where(own, next((site for site in reversed(own) if is_own(site.file)), own[-1]), phase, fixture)
@@ -72,44 +80,53 @@ def read_path(path: Sequence[Site]) -> Where | None:
 
 @cache
 def is_harness(file: str) -> bool:
-    """Whether it is of pytest, of a plugin of it, or of this package."""
-    if file.startswith(_HARNESS):
+    """Return whether a file belongs to pytest, a pytest plugin, or this package."""
+    if file.startswith(_HARNESS_PREFIXES):
         return True
     parts = PurePath(file).parts
-    if _INSTALLED.isdisjoint(parts):
+    if _INSTALL_FOLDERS.isdisjoint(parts):
         return False
-    named_so = (folder in _INSTALLED and name.startswith("pytest_") for folder, name in pairwise(parts))
-    return file in plugin_files() or any(named_so)
+    in_plugin_package = (folder in _INSTALL_FOLDERS and name.startswith("pytest_") for folder, name in pairwise(parts))
+    return file in plugin_files() or any(in_plugin_package)
 
 
 def tells_phase(file: str) -> bool:
-    """Whether functions of this file of pytest say which phase runs, and which fixture."""
-    return _name(file) in ("runner.py", "fixtures.py")
+    """Return whether functions of this pytest file show the phase and the fixture."""
+    return _file_name(file) in ("runner.py", "fixtures.py")
 
 
-def _name(file: str) -> str:
-    # No Path: of thousands of call paths each frame is asked, which would take seconds. What is cached here, is for that.
+def _file_name(file: str) -> str:
+    # Without `Path`, which would take seconds for all frames of thousands of call paths. The functions of this module
+    # are cached for the same reason.
     return file.rpartition(os.sep)[2]
 
 
 @cache
 def plugin_files() -> frozenset[str]:
-    """The files of installed plugins that are loaded: modules with hooks. A library that brings one is no plugin itself."""
+    """List the files of loaded pytest plugins: installed modules that define hooks.
+
+    The other modules of a library that includes a plugin do not count.
+    """
     modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
-    files = (getattr(module, "__file__", None) for module in modules if not _HOOKS.isdisjoint(vars(module)))
-    return frozenset(file for file in files if file and not _INSTALLED.isdisjoint(PurePath(file).parts))
+    files = (getattr(module, "__file__", None) for module in modules if not _PLUGIN_HOOKS.isdisjoint(vars(module)))
+    return frozenset(file for file in files if file and not _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts))
 
 
 @cache
 def is_standard(file: str) -> bool:
-    """Whether it is of the standard library."""
-    return file.startswith("<frozen ") or (file.startswith(_STANDARD) and _INSTALLED.isdisjoint(PurePath(file).parts))
+    """Return whether a file belongs to the standard library."""
+    return file.startswith("<frozen ") or (
+        file.startswith(_STDLIB_PREFIXES) and _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts)
+    )
 
 
 @cache
 def is_own(file: str) -> bool:
-    """Whether it is neither installed, nor of the standard library, nor without a file."""
+    """Return whether a file is neither installed nor part of the standard library.
+
+    False for a name such as ``<string>``, which stands for code without a file.
+    """
     if file.startswith("<"):
         return False
     parts = PurePath(file).parts
-    return _INSTALLED.isdisjoint(parts) and not file.startswith(_STANDARD)
+    return _INSTALL_FOLDERS.isdisjoint(parts) and not file.startswith(_STDLIB_PREFIXES)

@@ -1,4 +1,7 @@
-"""What has an identity: how descriptors, threads, children, entries of a folder and tasks are counted, listed and recognised."""
+"""Count, list and recognize the handles that have an identity.
+
+These are file descriptors, threads, child processes, tasks, entries of a folder, and allocations on a device.
+"""
 
 from __future__ import annotations
 
@@ -19,37 +22,42 @@ from pytest_leakcheck.attribution.object_inspection import module_of, mro_of, na
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.device import Vram
 
-# An object is followed so far into what it is made of.
-_PARTS: Final = 200
-# What is written in C stands for them only where it is an entry or an attribute of one.
-_NEAR: Final = 3
-# The entries that come must stand for so many of the things that come.
-_MOST: Final = 0.8
-# So many entries are looked at.
-_SAMPLE: Final = 24
-_ENDS: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
-# Their objects hold memory alone.
-_VALUES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
-# Of the standard library's types in C, those of these modules keep descriptors that they do not show.
-_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
-_MADE_BY_CLASS: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
-_flags = type.__dict__["__flags__"].__get__
-_HEAP_TYPE: Final = 1 << 9
-# Of the standard library's types in C, those of these modules keep memory that is no object's.
-_WITH_MEMORY: Final = frozenset(
+# An object is followed no further once this many of its parts were seen.
+_MAX_PARTS: Final = 200
+# Deepest level at which a part written in C counts as a handle: the entry itself (1), or an attribute of it (2, or 3
+# where the attributes are in a dict).
+_MAX_OPAQUE_DEPTH: Final = 3
+# Least share of the expected handles that the sampled entries must stand for.
+_MIN_HANDLE_SHARE: Final = 0.8
+# Number of entries to sample; up to twice as many are inspected.
+_SAMPLE_SIZE: Final = 24
+# Types whose objects are never followed as parts of an entry.
+_NOT_FOLLOWED: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
+# Modules whose objects hold memory and no other handle.
+_MEMORY_ONLY_MODULES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
+# Standard library modules whose types written in C keep file descriptors that they do not expose.
+_STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
+# A `class` statement leaves at least one of these names in the namespace of the class.
+_CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
+_type_flags_of = type.__dict__["__flags__"].__get__
+# Py_TPFLAGS_HEAPTYPE (Include/object.h).
+_HEAP_TYPE_FLAG: Final = 1 << 9
+# Standard library modules whose types written in C keep memory outside Python objects.
+_STDLIB_WITH_C_MEMORY: Final = frozenset(
     {"_bz2", "_ctypes", "_hashlib", "_lzma", "_ssl", "_zstd", "mmap", "pyexpat", "sqlite3", "zlib"}
 )
-_OBJECTS_ONLY: Final = frozenset({"builtins", *sys.stdlib_module_names}) - _WITH_MEMORY
+_OBJECTS_ONLY_MODULES: Final = frozenset({"builtins", *sys.stdlib_module_names}) - _STDLIB_WITH_C_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
 class Things:
-    """One kind of them.
+    """One kind of handle.
 
     Attributes:
-        count: Cheap, and another number when one has come or gone.
-        list_now: All that there are, by identity, with what they are: where that changes, it is another thing.
-        sized: What they are is how much each takes; what grows is the sum.
+        count: Returns a number that changes when a handle appears or disappears; cheap to call.
+        list_now: Returns all current handles: a description by identity. Another description under the same identity
+            means another handle.
+        sized: The description is the size of the handle, and the sum of the sizes is what grows.
     """
 
     count: Callable[[], int]
@@ -57,17 +65,20 @@ class Things:
     sized: bool = False
 
     def weight(self, what: str) -> int:
-        """How much one of them makes out of what grows."""
+        """Return how much a handle with this description adds to the growth.
+
+        That is its size where `sized`, else 1.
+        """
         return int(what) if self.sized else 1
 
 
 def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Things | None:
-    """The kind that a resource counts; None where it counts something else.
+    """Return the kind of handle that a resource counts; None if it counts no handles.
 
     Args:
-        resource: The resource.
-        count: Its counter.
-        folder: For entries of a folder, its path.
+        resource: The name of the resource.
+        count: The counter of the resource.
+        folder: The path of the folder, where the resource counts the entries of one.
     """
     kind = find_resource(resource).handles
     if kind == "fds":
@@ -75,7 +86,7 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
     if kind == "threads":
         return Things(count, lambda: dict.fromkeys(running_threads(), ""))
     if kind == "children":
-        return Things(_children_of_this_thread, lambda: dict.fromkeys(live_children(), ""))
+        return Things(_hash_children_of_thread, lambda: dict.fromkeys(live_children(), ""))
     if kind == "tasks":
         return Things(count, lambda: dict.fromkeys(alive_tasks(), ""))
     if folder:
@@ -84,51 +95,62 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
 
 
 def pieces_of(device: Vram) -> Things | None:
-    """What allocators of devices have given out; None where they do not tell one piece from another."""
+    """Return the allocations on the devices as a kind of handle.
+
+    None where a device does not list its allocations one by one.
+    """
     if device.pieces() is None:
         return None
     return Things(device.read, lambda: {key: str(size) for key, size in (device.pieces() or {}).items()}, sized=True)
 
 
-def _children_of_this_thread() -> int:
-    """A number that changes with the children of the running thread: to walk the tree would take too long."""
+def _hash_children_of_thread() -> int:
+    """Return a number that changes with the child processes of the current thread.
+
+    Walking the process tree would take too long.
+    """
     with Path("/proc/thread-self/children").open("rb", buffering=0) as file:
         return hash(file.read())
 
 
 def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hashable]) -> bool:
-    """Whether these entries, each of one object or of a key and a value, are made of what stands for most of these things.
+    """Return whether entries of a container stand for most of the given handles.
 
-    That is a number or a name of theirs, an open file or socket; or an object of a type that is written in C, which cannot be
-    looked into. So a list of results that grows as fast is not taken for what holds the descriptors.
+    An entry stands for a handle if it contains the handle's number or name, an open file or socket, or an object of a
+    type written in C, which cannot be inspected. A list of results that grows as fast as the descriptors therefore does
+    not count as their owner.
 
     Args:
-        entries: All that came while the things were watched, and perhaps some more; a sample of them is looked at.
-        identities: Of the things that came.
+        entries: All entries that were added while the handles were watched, and possibly some more; each is one object,
+            or a key and a value. Only a sample of them is inspected.
+        identities: The identities of the handles that were created.
     """
-    sample = entries[:: max(1, len(entries) // _SAMPLE)]
+    sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
     numbers = frozenset(key for key in identities if isinstance(key, int))
     names = frozenset(key for key in identities if isinstance(key, str))
     found: set[Hashable] = set()
     for part in (part for entry in sample for part in entry):
-        known = _identities_in(part, numbers, names)
+        known = _find_identities(part, numbers, names)
         if known is None:
             return True
         found |= known
-    return len(found) >= _MOST * wanted > 0
+    return len(found) >= _MIN_HANDLE_SHARE * wanted > 0
 
 
-def _identities_in(one: object, numbers: frozenset[int], names: frozenset[str]) -> set[Hashable] | None:
-    """Which of these an object is made of; None where it has a part that cannot be looked into."""
+def _find_identities(one: object, numbers: frozenset[int], names: frozenset[str]) -> set[Hashable] | None:
+    """Return which of these numbers and names an object contains.
+
+    None where a part of the object cannot be inspected.
+    """
     found: set[Hashable] = set()
     seen, level, depth = {id(one)}, [one], 0
-    while level and len(seen) < _PARTS and type(one) not in _ENDS:
+    while level and len(seen) < _MAX_PARTS and type(one) not in _NOT_FOLLOWED:
         depth += 1
         for part in level:
             kind = type(part)
-            if depth <= _NEAR and (is_opaque_handle(kind) or kind is mmap.mmap):
-                # A mapping has a copy of the descriptor that it was made from, whose number it does not tell.
+            if depth <= _MAX_OPAQUE_DEPTH and (is_opaque_handle(kind) or kind is mmap.mmap):
+                # An mmap duplicates the descriptor that it was made from, and does not expose the number of the copy.
                 return None
             if id(part) in numbers:
                 found.add(id(part))
@@ -137,16 +159,22 @@ def _identities_in(one: object, numbers: frozenset[int], names: frozenset[str]) 
             elif kind is str:
                 found |= {name for name in names if _is_name_of(part, name)}
             else:
-                found |= {_descriptor(part)} & numbers | {_name_of_semaphore(part)} & names
-        following = {id(part): part for part in gc.get_referents(*level) if type(part) not in _ENDS}
+                found |= {_descriptor_of(part)} & numbers | {_name_of_semaphore(part)} & names
+        following = {id(part): part for part in gc.get_referents(*level) if type(part) not in _NOT_FOLLOWED}
         level = [part for place, part in following.items() if place not in seen]
         seen |= following.keys()
     return found
 
 
 def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool = False) -> set[Hashable]:
-    """Which of these things one object is itself; with ``by_value`` also which it is the number or the name of."""
-    found: set[Hashable] = {id(one), _descriptor(one), _name_of_semaphore(one)}
+    """Return which of the given handles one object is itself.
+
+    Args:
+        one: The object.
+        identities: The identities of the handles.
+        by_value: Also count an int that is the number of a handle, and a str that is the name of one.
+    """
+    found: set[Hashable] = {id(one), _descriptor_of(one), _name_of_semaphore(one)}
     if by_value and type(one) is int:
         found.add(one)
     elif by_value and type(one) is str:
@@ -155,18 +183,24 @@ def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool 
 
 
 def _is_name_of(text: Any, name: str) -> bool:
-    """Whether a text is the name of an entry, with or without the path to it, or lies below it."""
+    """Return whether a text is the name of an entry, its path, or a path below it."""
     return bool(text == name or text.endswith(f"/{name}") or f"/{name}/" in text)
 
 
 def _name_of_semaphore(one: Any) -> str:
-    """As it is called in /dev/shm; empty for anything else, and for one without a name."""
+    """Return the name of a semaphore in /dev/shm.
+
+    Empty for any other object, and for a semaphore without a name.
+    """
     name = getattr(one, "name", None) if type(one).__module__ == "_multiprocessing" else None
     return f"sem.{name.lstrip('/')}" if name else ""
 
 
-def _descriptor(one: Any) -> int:
-    """The descriptor of a file or socket; -1 for anything else, and for what is closed."""
+def _descriptor_of(one: Any) -> int:
+    """Return the descriptor of a file, socket or epoll object.
+
+    -1 for any other object, and for a closed one.
+    """
     kind = type(one)
     try:
         if kind is io.FileIO:
@@ -181,21 +215,26 @@ def _descriptor(one: Any) -> int:
 
 
 def is_opaque_handle(kind: type) -> bool:
-    """Whether it is written in C, in a module that may keep such a thing."""
-    # Past a metaclass, which may answer anything.
+    """Return whether a type is written in C and may keep a handle out of sight."""
+    # `module_of` reads past the metaclass, which may override attribute access.
     top = str(module_of(kind)).partition(".")[0]
-    if (top in sys.stdlib_module_names and top not in _WITH_DESCRIPTORS) or top in _VALUES:
+    if (top in sys.stdlib_module_names and top not in _STDLIB_WITH_DESCRIPTORS) or top in _MEMORY_ONLY_MODULES:
         return False
-    # The parts of what a `class` statement made are looked at instead.
+    # An object of a class made by a `class` statement is inspected part by part instead.
     return is_c(kind)
 
 
 def is_of_extension(kind: type) -> bool:
-    """Whether any of its bases is written in C, in an extension module: what it keeps need not be a Python object."""
+    """Return whether a type may keep memory outside Python objects.
+
+    That is the case if it or a base of it is written in C in an extension module, or in a standard library module such
+    as `zlib`.
+    """
     tops = {str(module_of(base)).partition(".")[0] for base in mro_of(kind) if is_c(base)}
-    return not tops <= _OBJECTS_ONLY
+    return not tops <= _OBJECTS_ONLY_MODULES
 
 
 def is_c(kind: type) -> bool:
-    # A `class` statement makes a type on the heap (Py_TPFLAGS_HEAPTYPE), and leaves one of these names in it.
-    return not _flags(kind) & _HEAP_TYPE or _MADE_BY_CLASS.isdisjoint(namespace_of(kind))
+    """Return whether a type is written in C."""
+    # C can create heap types too, so the flag alone does not show that a `class` statement made the type.
+    return not _type_flags_of(kind) & _HEAP_TYPE_FLAG or _CLASS_STATEMENT_NAMES.isdisjoint(namespace_of(kind))

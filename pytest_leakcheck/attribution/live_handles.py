@@ -1,6 +1,7 @@
-"""Which descriptors, threads, children, tasks and mappings there are, so that those that are new can be told and named.
+"""List the handles that exist, and describe the new ones.
 
-Listing is kept apart from naming: what is listed at each change is cheap to read, and only survivors are described.
+The handles are descriptors, threads, child processes, tasks and mappings. Listing and describing are separate: a
+listing is taken at each change, so it is cheap; only survivors are described.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, thread_ids
 
-_NUMBERED: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
-_ANONYMOUS: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
-_COUNTER: Final = re.compile(r"\d+")
-# Of what was mapped, a smaller part is not told.
-_TOLD: Final = 0.1
+_NUMBERED_TARGET: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
+_ANONYMOUS_INODE: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
+_DIGITS: Final = re.compile(r"\d+")
+# Least share of the newly mapped bytes for a file to be reported.
+_MIN_MAPPING_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The identities behind the scarce counters at one moment.
+    """The handles that exist at one moment, by identity.
 
     Attributes:
-        fds: What each descriptor of this process points to, by number.
-        threads: Names by the kernel's number.
-        children: Command lines by pid.
-        of_children: What the descriptors of live children point to, by pid and number.
-        tasks: What asyncio tasks run, by identity.
-        mappings: What is mapped, by address: the file or "" and the number of bytes.
+        fds: Target of each open descriptor of this process, by descriptor number.
+        threads: Descriptions of threads, by native thread id.
+        children: Command lines of live descendant processes, by pid.
+        of_children: Targets of the open descriptors of these processes, by pid and descriptor number.
+        tasks: Descriptions of asyncio tasks, by ``id()``.
+        mappings: Memory mappings, by start address: the file or "", and the number of bytes.
     """
 
     fds: Mapping[int, str]
@@ -51,24 +52,28 @@ class Identities:
 
 
 def take_identities() -> Identities:
-    """Read them now. Without /proc, threads are Python's, and there are no descriptors and children."""
+    """List all handles now.
+
+    Without /proc, the threads are those that Python knows, and there are no descriptors, processes or mappings.
+    """
     children = live_children()
     of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
-    tasks = {id(task): _coroutine(task) for task in _tasks()}
-    return Identities(open_targets(), running_threads(), children, of_children, tasks, _mappings())
+    tasks = {id(task): _describe_task(task) for task in _list_tasks()}
+    return Identities(open_targets(), running_threads(), children, of_children, tasks, _read_mappings())
 
 
 def open_files() -> dict[int, str]:
-    """What is open in this process by descriptor, with an identity that outlasts a change of name.
+    """List the open descriptors of this process, each with the identity of its file.
 
-    Tear-down removes ``tmp_path``, and a file that is written beside its place is moved there: the same file either way.
+    The identity stays the same when the file is renamed or removed. Teardown removes ``tmp_path``, and a file that is
+    written under a temporary name is moved: it is the same file before and after.
     """
-    return {fd: _identity_of(fd, target) for fd, target in open_targets().items()}
+    return {fd: _file_identity(fd, target) for fd, target in open_targets().items()}
 
 
-def _identity_of(fd: int, target: str) -> str:
+def _file_identity(fd: int, target: str) -> str:
     if not target.startswith("/"):
-        # Of sockets and pipes the kernel tells the number of the inode.
+        # The target of a socket or pipe contains the inode number.
         return target
     try:
         status = os.fstat(fd)
@@ -78,31 +83,37 @@ def _identity_of(fd: int, target: str) -> str:
 
 
 def running_threads() -> dict[int, str]:
-    """The threads of this process by the kernel's number: Python's with their name and what they run, others so."""
-    named = {thread.native_id or 0: _thread(thread) for thread in threading.enumerate()}
+    """Describe the threads of this process, by native thread id.
+
+    Python's threads are described by their name and function. On Linux, threads that Python did not start are included.
+    """
+    named = {thread.native_id or 0: _describe_thread(thread) for thread in threading.enumerate()}
     if not sys.platform.startswith("linux"):
         return named
-    return {number: named.get(number) or _thread_of_c(number) for number in map(int, thread_ids())}
+    return {number: named.get(number) or _describe_native_thread(number) for number in map(int, thread_ids())}
 
 
 def live_children() -> dict[int, str]:
-    """The command lines of all live processes below this one."""
-    return {pid: _command(pid) for pid in descendants(os.getpid())} if sys.platform.startswith("linux") else {}
+    """List the command lines of all live descendants of this process, by pid."""
+    return {pid: _describe_process(pid) for pid in descendants(os.getpid())} if sys.platform.startswith("linux") else {}
 
 
 def alive_tasks() -> frozenset[int]:
-    """The asyncio tasks that `probes.libraries.Tasks` counts, by identity."""
-    return frozenset(map(id, _tasks()))
+    """Return the ``id()`` of each task that `probes.library_counters.Tasks` counts."""
+    return frozenset(map(id, _list_tasks()))
 
 
-def _tasks() -> Iterator[Any]:
+def _list_tasks() -> Iterator[Any]:
     tasks: Any = sys.modules.get("asyncio.tasks")
     sets = (getattr(tasks, name, None) or () for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"))
     return (task for some in sets for task in list(some))
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
-    """The numbers of the descriptors, threads, processes or tasks that are new; a number that is used again counts."""
+    """Return the numbers (the keys in `Identities`) of the handles that are new.
+
+    A number counts as new if its description has changed, since it was then reused.
+    """
     kind = find_resource(resource).handles
     then: Mapping[int, str] = getattr(before, kind)
     now: Mapping[int, str] = getattr(after, kind)
@@ -110,10 +121,13 @@ def new_handles(before: Identities, after: Identities, resource: str) -> frozens
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
-    """What is new, by resource; a number that was reused for another target counts as new."""
+    """Describe the new handles, by resource.
+
+    A descriptor that was reused for another target counts as new.
+    """
     fds = group(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
     for pid in before.children.keys() & after.children.keys():
-        # What a child had from its start is the child's doing no more than the leak of a child is one of descriptors.
+        # Only in children that existed before: descriptors that a new child has are part of the leak of that child.
         new_there = (
             target
             for (whose, fd), target in after.of_children.items()
@@ -125,10 +139,10 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
     started = {pid: command for pid, command in after.children.items() if pid not in before.children}
     found: dict[Handles, tuple[Held, ...]] = {
         "fds": tuple(sorted(fds, key=lambda one: -one.count)),
-        "threads": group(_COUNTER.sub("N", name) for name in threads),
-        "children": _with_age(started),
+        "threads": group(_DIGITS.sub("N", name) for name in threads),
+        "children": _group_with_age(started),
         "tasks": group(what for task, what in after.tasks.items() if task not in before.tasks),
-        "mappings": _by_file(before.mappings, after.mappings),
+        "mappings": _new_mappings_by_file(before.mappings, after.mappings),
     }
     return {name: found[resource.handles] for name, resource in RESOURCES.items() if resource.handles in found}
 
@@ -139,10 +153,10 @@ def group(kinds: Iterable[str]) -> tuple[Held, ...]:
 
 
 def describe_target(target: str) -> str:
-    """What a descriptor points to, without the numbers that differ from one to the next."""
-    if match := _NUMBERED.match(target):
+    """Describe what a descriptor points to, without the numbers that vary."""
+    if match := _NUMBERED_TARGET.match(target):
         return match[1]
-    if match := _ANONYMOUS.match(target):
+    if match := _ANONYMOUS_INODE.match(target):
         return match[1]
     if target.startswith("/memfd:"):
         return f"memfd {target[7:]}"
@@ -150,15 +164,15 @@ def describe_target(target: str) -> str:
 
 
 def describe_fd(fd: int, target: str) -> str:
-    """As `describe_target`; a socket of this process with whom it talks to."""
-    return _socket(fd) if target.startswith("socket:") else describe_target(target)
+    """Describe what a descriptor of this process points to, with the peer of a socket."""
+    return _describe_socket(fd) if target.startswith("socket:") else describe_target(target)
 
 
-def _socket(fd: int) -> str:
+def _describe_socket(fd: int) -> str:
     import socket
 
     try:
-        # Of a copy: the original must not be closed with the object.
+        # A duplicate descriptor, since closing the socket object must not close the original.
         with socket.socket(fileno=os.dup(fd)) as copy:
             if copy.family not in (socket.AF_INET, socket.AF_INET6):
                 return "socket"
@@ -170,10 +184,10 @@ def _socket(fd: int) -> str:
         return "socket"
 
 
-def _thread(thread: threading.Thread) -> str:
+def _describe_thread(thread: threading.Thread) -> str:
     target: Any = getattr(thread, "_target", None)
     function = getattr(target, "__qualname__", "")
-    # Unnamed threads have it in their name already: Thread-1 (work).
+    # Python puts the function into the default name of a thread: Thread-1 (work).
     return (
         thread.name
         if not function or f"({getattr(target, '__name__', '')})" in thread.name
@@ -181,13 +195,16 @@ def _thread(thread: threading.Thread) -> str:
     )
 
 
-def _thread_of_c(number: int) -> str:
-    """One that Python knows nothing of; it has the name of the program, unless the library gave it one."""
-    name, program = _comm(f"self/task/{number}"), _comm("self")
+def _describe_native_thread(number: int) -> str:
+    """Describe a thread that Python did not start.
+
+    Its kernel name is the name of the program, unless the library that started it has set another.
+    """
+    name, program = _read_process_name(f"self/task/{number}"), _read_process_name("self")
     return "thread of a C library" if name in ("", program) else f"{name} (thread of a C library)"
 
 
-def _comm(process: str) -> str:
+def _read_process_name(process: str) -> str:
     try:
         with open(f"/proc/{process}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -195,39 +212,43 @@ def _comm(process: str) -> str:
         return ""
 
 
-def _command(pid: int) -> str:
+def _describe_process(pid: int) -> str:
     try:
-        words = _words(str(pid))
+        words = _read_command_line(str(pid))
     except OSError:
         return "gone"
-    if words == _words("self"):
-        # A fork; a DataLoader of torch calls its workers by a name of theirs.
-        return f"{_comm(str(pid))} (forked)"
+    if words == _read_command_line("self"):
+        # A forked process; its process name may differ, as that of a torch DataLoader worker does.
+        return f"{_read_process_name(str(pid))} (forked)"
     return " ".join(words) or "just started"
 
 
-def _words(process: str) -> list[str]:
-    """The command line."""
+def _read_command_line(process: str) -> list[str]:
+    """Read the first words of the command line of a process."""
     with open(f"/proc/{process}/cmdline", "rb") as file:
         return [word.decode(errors="replace") for word in file.read(200).split(b"\0") if word]
 
 
-def _with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
+def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
+    """Group processes by command line, each group with the age of its oldest process."""
     began: dict[str, float] = {}
     for pid, command in children.items():
-        began[command] = min(_began(pid), began.get(command, time.time()))
+        began[command] = min(_read_start_time(pid), began.get(command, time.time()))
     return tuple(
         Held(one.what, one.count, f"the oldest for {time.time() - began[one.what]:.1f} s")
         for one in group(children.values())
     )
 
 
-def _coroutine(task: Any) -> str:
+def _describe_task(task: Any) -> str:
     return f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()"
 
 
-def _mappings() -> dict[int, tuple[str, int]]:
-    """By their first address. The kernel joins neighbours without a file into one."""
+def _read_mappings() -> dict[int, tuple[str, int]]:
+    """List the memory mappings of this process by start address.
+
+    The kernel merges adjacent mappings without a file.
+    """
     found: dict[int, tuple[str, int]] = {}
     with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
@@ -237,8 +258,13 @@ def _mappings() -> dict[int, tuple[str, int]]:
     return found
 
 
-def _by_file(before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[str, int]]) -> tuple[Held, ...]:
-    """What has come, also by growing, under a file's name; without what is but a small part of it."""
+def _new_mappings_by_file(
+    before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[str, int]]
+) -> tuple[Held, ...]:
+    """Sum the newly mapped bytes by file, including growth of earlier mappings.
+
+    Files with less than `_MIN_MAPPING_SHARE` of the total are left out.
+    """
     gained: Counter[str] = Counter()
     count: Counter[str] = Counter()
     for at, (file, size) in after.items():
@@ -248,7 +274,7 @@ def _by_file(before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[st
             name = file or "memory without a file"
             gained[name] += more
             count[name] += 1
-    least = _TOLD * gained.total()
+    least = _MIN_MAPPING_SHARE * gained.total()
     return tuple(
         Held(name, count[name], f"{format_amount(size, 'bytes')} in all")
         for name, size in gained.most_common()
@@ -256,7 +282,8 @@ def _by_file(before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[st
     )
 
 
-def _began(pid: int) -> float:
+def _read_start_time(pid: int) -> float:
+    """Return when a process started; the current time where that cannot be read."""
     import psutil
 
     try:

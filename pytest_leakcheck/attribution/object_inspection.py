@@ -1,7 +1,7 @@
-"""Looking at objects without running any code of theirs: types, sizes, entries, attributes.
+"""Inspect types, sizes, entries and attributes of objects without running their code.
 
-A lazy proxy imports a library when it is asked for its class, and arrays compare element by element. So types are asked
-for with ``type()``, values are told apart by identity, and what a class defines is read past its metaclass.
+Reading ``__class__`` of a lazy proxy imports a library, and arrays compare element by element. So the type is read with
+``type()``, values are compared by identity, and class attributes are read past the metaclass.
 """
 
 from __future__ import annotations
@@ -25,46 +25,51 @@ from types import (
 from typing import Any, Final
 
 CONTAINERS: Final = (list, dict, set, deque)
-# Values that grow in place, or are replaced by longer ones.
+# Types of values that grow in place or are replaced by longer ones.
 PAYLOAD: Final = (str, bytes, bytearray, tuple, frozenset, array, io.BytesIO, io.StringIO)
-# What many things share: never a part of one entry.
-_SHARED: Final = (type, ModuleType, FunctionType)
-_MODULE: Final = frozenset((id(ModuleType),))
-_POINTER: Final = 8
-_NAMES: Final = 40
-_PARTS: Final = 200
+# Types whose objects are shared by many others; they never count as part of one entry.
+_SHARED_TYPES: Final = (type, ModuleType, FunctionType)
+_MODULE_TYPE_IDS: Final = frozenset((id(ModuleType),))
+_POINTER_BYTES: Final = 8
+# Longest key that is shown in full, in characters.
+_MAX_KEY_LENGTH: Final = 40
+# An entry is followed no further once it has this many parts.
+_MAX_PARTS: Final = 200
 
-# A metaclass may override attribute access: these go past it.
+# These read past a metaclass, which may override attribute access.
 mro_of = type.__dict__["__mro__"].__get__
 namespace_of = type.__dict__["__dict__"].__get__
 basic_size: Final[Callable[[type], int]] = type.__dict__["__basicsize__"].__get__
 module_of = type.__dict__["__module__"].__get__
 qualname_of = type.__dict__["__qualname__"].__get__
 
-_METHODS: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
+_C_METHOD_TYPES: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
 
 
 def all_objects() -> list[object]:
-    """What the collector lists, without modules.
+    """List the objects that the garbage collector lists, without modules.
 
-    Their names lie in a dict, which is listed by itself. What else a module refers to is private to C, and may be dead:
-    in Python 3.12 ``gc.get_referents`` of ``_asyncio`` revives objects from a list of spare ones, and ties that into a ring.
+    The names of a module are in a dict, which is listed by itself. The other referents of a module are private to its C
+    code and may be dead: in Python 3.12, ``gc.get_referents`` of ``_asyncio`` revives objects from a free list and
+    turns that list into a ring.
     """
     objects = gc.get_objects()
-    modules = map(_MODULE.__contains__, map(id, map(type, objects)))
+    modules = map(_MODULE_TYPE_IDS.__contains__, map(id, map(type, objects)))
     return list(compress(objects, map(operator.not_, modules)))
 
 
 def class_name(kind: type) -> str:
+    """Return the qualified name of a class."""
     return str(qualname_of(kind))
 
 
 def type_name(one: object) -> str:
+    """Return the qualified name of an object's type."""
     return class_name(type(one))
 
 
 def module_of_type(kind: type) -> str:
-    """The module that a class was defined in; empty where it does not say."""
+    """Return the name of the module that defines a class; empty if it has none."""
     try:
         name = module_of(kind)
     except AttributeError:
@@ -73,21 +78,25 @@ def module_of_type(kind: type) -> str:
 
 
 def container_kind(one: object) -> type | None:
-    """Which of `CONTAINERS` it is or derives from."""
+    """Return the type in `CONTAINERS` that an object is an instance of, or None."""
     kind = type(one)
     return next((base for base in CONTAINERS if kind is base or issubclass(kind, base)), None)
 
 
 def length(one: object) -> int:
-    """How many entries a container has, whatever its class answers."""
+    """Return the number of entries of a container; 0 for other objects.
+
+    The ``__len__`` of a derived class is not called.
+    """
     kind: Any = container_kind(one)
     return int(kind.__len__(one)) if kind else 0
 
 
 def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
-    """The entries that came last, as (key, value), newest first; an element of a set is its own key.
+    """List the newest entries of a container as (key, value), newest first.
 
-    A set has no order: of it, any are given.
+    The key is the index in a sequence, and the element itself in a set. A set has no order, so any of its elements are
+    listed.
     """
     kind: Any = container_kind(one)
     if kind is dict:
@@ -99,56 +108,71 @@ def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
 
 
 def array_types() -> dict[int, str]:
-    """Types whose data lie elsewhere, by their identity: arrays of libraries that are loaded, and files in memory."""
+    """Return the names of types whose data are outside the object, by their ``id()``.
+
+    These are the arrays of loaded libraries, and in-memory files.
+    """
     wanted = (("numpy", "ndarray"), ("torch", "Tensor"), ("io", "StringIO"), ("io", "BytesIO"))
     found = ((getattr(sys.modules.get(module), name, None), f"{module}.{name}") for module, name in wanted)
     return {id(kind): name for kind, name in found if kind is not None}
 
 
 def amount(one: object, arrays: dict[int, str]) -> int:
-    """How much a value of `PAYLOAD` or an array holds, in bytes or characters; 0 for anything else."""
+    """Return the size of a `PAYLOAD` value or an array, in bytes or characters.
+
+    0 for other objects.
+    """
     kind = type(one)
     value: Any = one
     if kind in (str, bytes, bytearray):
         return len(value)
     if kind in (tuple, frozenset):
-        return _POINTER * len(value)
+        return _POINTER_BYTES * len(value)
     if kind is array:
         return len(value) * int(value.itemsize)
     if kind in (io.BytesIO, io.StringIO):
-        return _end(value)
+        return _stream_size(value)
     if id(kind) in arrays:
-        # A view holds the whole of its base, which is counted where that is held; a tensor without data has no bytes.
+        # A view counts only its own elements: its base is counted where the base is held.
         return int(value.nbytes)
     return 0
 
 
-def _end(stream: io.BytesIO | io.StringIO) -> int:
+def _stream_size(stream: io.BytesIO | io.StringIO) -> int:
+    """Return the size of an in-memory file, keeping its position; 0 if it is closed."""
     try:
         here = stream.tell()
         end = stream.seek(0, io.SEEK_END)
         stream.seek(here)
     except ValueError:
-        # Closed.
         return 0
     return end
 
 
 def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:
-    """Bytes of an entry with what it holds, without what the entry beside it holds too."""
+    """Return the bytes of an entry, without the parts shared with a neighboring entry.
+
+    Args:
+        one: The entry.
+        beside: The neighboring entry.
+        arrays: `array_types()`.
+    """
     shared = _parts(beside)
     return sum(_size(part, arrays) for place, part in _parts(one).items() if place not in shared)
 
 
 def _parts(one: object) -> dict[int, object]:
+    """Return an object and what it refers to, directly or indirectly, by ``id()``."""
     parts = {id(one): one}
     level = [one]
-    while level and len(parts) < _PARTS:
+    while level and len(parts) < _MAX_PARTS:
         inner = [
-            part for part in gc.get_referents(*level) if id(part) not in parts and not issubclass(type(part), _SHARED)
+            part
+            for part in gc.get_referents(*level)
+            if id(part) not in parts and not issubclass(type(part), _SHARED_TYPES)
         ]
-        parts.update((id(part), part) for part in inner[:_PARTS])
-        level = inner[:_PARTS]
+        parts.update((id(part), part) for part in inner[:_MAX_PARTS])
+        level = inner[:_MAX_PARTS]
     return parts
 
 
@@ -156,26 +180,33 @@ def _size(one: object, arrays: dict[int, str]) -> int:
     kind = type(one)
     if id(kind) in arrays:
         return amount(one, arrays)
-    # What a class of the user's own would answer is its code.
+    # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
     plain = any(kind is one_of for one_of in (*PAYLOAD, *CONTAINERS, int, float, complex))
     return sys.getsizeof(one) if plain else basic_size(kind)
 
 
 def is_opaque(one: object) -> bool:
-    """Whether it is, or has in it, an instance of a type written in C that is none of Python's own."""
-    return any(_is_foreign(type(part)) for part in _parts(one).values())
+    """Return whether an object is or contains an instance of a non-builtin C type."""
+    return any(_is_foreign_c_type(type(part)) for part in _parts(one).values())
 
 
-def _is_foreign(kind: type) -> bool:
-    # What a class statement has made keeps its attributes in a dict or in slots, and what derives from it has one too.
-    made_here = any("__dict__" in namespace_of(base) or "__slots__" in namespace_of(base) for base in mro_of(kind))
+def _is_foreign_c_type(kind: type) -> bool:
+    # A class made by a `class` statement has one of these names in its namespace; a derived class has it in a base.
+    made_by_class_statement = any(
+        "__dict__" in namespace_of(base) or "__slots__" in namespace_of(base) for base in mro_of(kind)
+    )
     return (
-        not made_here and not any(kind is own for own in (*PAYLOAD, *CONTAINERS)) and module_of_type(kind) != "builtins"
+        not made_by_class_statement
+        and not any(kind is own for own in (*PAYLOAD, *CONTAINERS))
+        and module_of_type(kind) != "builtins"
     )
 
 
 def instance_dict(one: object) -> dict[str, object] | None:
-    """The attributes of an instance, where it has such a dict; of two (a base in C has one as well) the one in use."""
+    """Return the attribute dict of an instance; None where it has none.
+
+    An instance has two where a base written in C has one as well; the one in use is returned.
+    """
     empty = None
     for base in mro_of(type(one)):
         descriptor = namespace_of(base).get("__dict__")
@@ -191,7 +222,7 @@ def instance_dict(one: object) -> dict[str, object] | None:
 
 
 def slots(one: object) -> Iterator[tuple[str, object]]:
-    """The attributes of an instance that lie in slots, and those that types written in C declare."""
+    """Yield the attributes of an instance in slots and in members that C types declare."""
     for base in mro_of(type(one)):
         for name, descriptor in list(namespace_of(base).items()):
             if type(descriptor) is MemberDescriptorType and type(name) is str:
@@ -202,19 +233,20 @@ def slots(one: object) -> Iterator[tuple[str, object]]:
 
 
 def class_attributes(kind: type) -> list[tuple[str, object]]:
+    """List the names and values in the namespace of a class."""
     return list(namespace_of(kind).items())
 
 
 def show_key(key: object) -> str:
-    """A key as it is shown; only what is known to have a harmless text is shown at all."""
+    """Return the text of a key; only its type where ``repr`` could run user code."""
     if type(key) in (str, bytes, int, bool, float):
         text = repr(key)
-        return text if len(text) <= _NAMES else f"{text[: _NAMES - 1]}…"
+        return text if len(text) <= _MAX_KEY_LENGTH else f"{text[: _MAX_KEY_LENGTH - 1]}…"
     return f"a {type_name(key)}"
 
 
 def describe(one: object) -> str:
-    """What it is, with the number of its entries where it has any."""
+    """Describe an object by its type and, for a container or tuple, its length."""
     kind = container_kind(one)
     if kind is not None:
         return f"{type_name(one)} of {length(one)}"
@@ -224,20 +256,29 @@ def describe(one: object) -> str:
 
 
 def describe_many(entries: Collection[object], count: int, arrays: dict[int, str]) -> str:
-    """Entries by their most frequent type, as ``20 × bytes, 3,033 B each``."""
+    """Describe entries by their most frequent type, as ``20 × bytes, 3,033 B each``.
+
+    Args:
+        entries: The entries, or a sample of them.
+        count: The number of entries to report.
+        arrays: `array_types()`.
+    """
     by_type: dict[int, list[object]] = {}
     for one in entries:
         by_type.setdefault(id(type(one)), []).append(one)
     most = max(by_type.values(), key=len)
     name = arrays.get(id(type(most[0])), type_name(most[0]))
-    # Of a chain, one holds the other with all that it holds.
+    # In a chain, one entry contains the other, which then has no bytes of its own: the larger value is the right one.
     beside = most[1] if len(most) > 1 else None
     each = max(own_size(most[0], beside, arrays), own_size(beside, most[0], arrays) if beside is not None else 0)
     return f"{count} × {name}, {each:,} B each"
 
 
 def name_of_called(called: Any) -> str:
-    """The qualified name of a function, a class or a code object; of any other callable that of its type."""
+    """Return the qualified name of a function, class or code object.
+
+    For any other callable, return the name of its type.
+    """
     kind = type(called)
     if kind is BuiltinFunctionType:
         owner = called.__self__
@@ -246,15 +287,15 @@ def name_of_called(called: Any) -> str:
         return f"{qualname_of(owner if issubclass(type(owner), type) else type(owner))}.{called.__name__}"
     if kind is CodeType:
         return name_of(called)
-    if kind in _METHODS:
+    if kind in _C_METHOD_TYPES:
         return str(called.__qualname__)
     if issubclass(kind, type):
         return str(qualname_of(called))
-    return _name_in_library(called) or str(qualname_of(kind))
+    return _ctypes_symbol(called) or str(qualname_of(kind))
 
 
-def _name_in_library(called: Any) -> str:
-    """The symbol that a function of `ctypes` was looked up by; empty for anything else."""
+def _ctypes_symbol(called: Any) -> str:
+    """Return the symbol name of a `ctypes` function; empty for other objects."""
     ctypes: Any = sys.modules.get("_ctypes")
     if ctypes is None or not any(base is ctypes.CFuncPtr for base in mro_of(type(called))):
         return ""
@@ -266,4 +307,5 @@ def _name_in_library(called: Any) -> str:
 
 
 def name_of(code: CodeType) -> str:
+    """Return the name of a code object, qualified from Python 3.11 on."""
     return getattr(code, "co_qualname", code.co_name)

@@ -1,1 +1,1 @@
-"""Run a bundled incident in subprocesses, show its output, and check what it reports."""
+"""Run a bundled incident in subprocesses, and check its findings."""

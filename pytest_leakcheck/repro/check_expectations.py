@@ -1,4 +1,7 @@
-"""Whether an arm came out as it must, by what the catalogue expects of it; as values, for the terminal and for scripts."""
+"""Compare the findings of an arm with the expectations in the catalog.
+
+The results are values, from which the terminal output and the JSON for scripts are made.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,19 @@ if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Expectation, Incident
 
 _RED: Final = "red"
+# A finding, as in the JSON report.
 Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One expectation, and what was found.
+    """The result of checking one expectation.
 
     Attributes:
-        expected: What must be found.
-        found: The finding, as in the JSON report; None where nothing was said of it.
-        right: Whether it is that.
-        text: One line.
+        expected: The expectation.
+        found: The finding for it, as in the JSON report; None if the report has none.
+        right: Whether the finding meets the expectation.
+        text: The result in one line; a wrong finding is described in a second line.
     """
 
     expected: Expectation
@@ -40,12 +44,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """What an arm came to.
+    """The result of one arm.
 
     Attributes:
-        run: What became of its tests.
-        checks: Every expectation of it.
-        recordings: By test.
+        run: The pytest run of the arm.
+        checks: One for each expectation of the arm.
+        recordings: Recorded readings, by test.
     """
 
     run: Run
@@ -54,15 +58,16 @@ class ArmResult:
 
     @property
     def right(self) -> int:
-        """How many expectations were met."""
+        """Number of expectations that were met."""
         return sum(check.right for check in self.checks)
 
     @property
     def is_as_it_must(self) -> bool:
+        """Whether the arm has expectations and all of them were met."""
         return bool(self.checks) and self.right == len(self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """For a script: what was found, who is to blame, and whether it is what it must be."""
+        """Return the result as plain JSON types: findings, causes, and the comparison."""
         return {
             "arm": self.run.arm,
             "status": self.run.status,
@@ -73,47 +78,50 @@ class ArmResult:
 
 
 def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
-    """Hold an arm against what must be found in it.
+    """Compare the findings of an arm with its expectations.
 
     Args:
-        incident: What was run.
-        run: What became of it.
-        changed: It was run in another way than the figures were found, so only red and green are compared.
+        incident: The incident that was run.
+        run: The pytest run of the arm.
+        changed: The options of the run change its figures, so only red and not red are compared.
+
+    Returns:
+        The result of the arm.
     """
-    checks = tuple(_check(incident, one, run.findings, changed=changed) for one in incident.arms[run.arm])
+    checks = tuple(_check_expectation(incident, one, run.findings, changed=changed) for one in incident.arms[run.arm])
     recordings = {one["test"]: decode(Recording, one) for one in run.report.get("recordings", ())}
     return ArmResult(run, checks, recordings)
 
 
 def is_red(incident: Incident, arm: str) -> bool:
-    """Whether an arm must come out red: whether any of its tests must."""
+    """Return whether any verdict expected of an arm is not ``ok``."""
     return any(one.verdict != "ok" for one in incident.arms[arm])
 
 
-def _check(incident: Incident, expected: Expectation, findings: Sequence[Entry], *, changed: bool) -> Check:
+def _check_expectation(incident: Incident, expected: Expectation, findings: Sequence[Entry], *, changed: bool) -> Check:
     of_test = [one for one in findings if expected.test in one["test"]]
     found = next((one for one in of_test if one["resource"] == expected.resource), None)
     what = f"{expected.test}: {expected.resource} {expected.verdict}"
     if changed:
-        # Whatever counter showed it first.
+        # With other options, another counter may show the leak first.
         found = next((one for one in of_test if one["colour"] == _RED), found)
         right = found is not None and (found["colour"] == _RED) == (expected.verdict not in ("ok", "inconclusive"))
     else:
         right = found is not None and _is_as_expected(expected, found)
     if found is None:
         return Check(expected, None, False, f"NOT as it must be  {what}: nothing was said of it")
-    told = f"{'as it must be' if right else 'NOT as it must be'}  {what}{_figures(incident, found)}"
+    text = f"{'as it must be' if right else 'NOT as it must be'}  {what}{_format_figures(incident, found)}"
     if not right:
-        told += f"\n    found {found['resource']} {found['verdict']}: {found['reason']}"
-    return Check(expected, found, right, told)
+        text += f"\n    found {found['resource']} {found['verdict']}: {found['reason']}"
+    return Check(expected, found, right, text)
 
 
 def _is_as_expected(expected: Expectation, found: Entry) -> bool:
     return bool(found["verdict"] == expected.verdict and (expected.slope is None or found["slope"] == expected.slope))
 
 
-def _figures(incident: Incident, found: Entry) -> str:
-    """The growth of a finding, and of what was seen beside it, in the terms of the incident."""
+def _format_figures(incident: Incident, found: Entry) -> str:
+    """Format the growth of a finding, and of heap and threads if they grew with it."""
     if found["verdict"] == "ok":
         return ""
     name, count = incident.part

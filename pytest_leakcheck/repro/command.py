@@ -1,4 +1,7 @@
-"""``pytest-leakcheck repro``: list the incidents, or run one, check the result and chart it."""
+"""Implement ``pytest-leakcheck repro``.
+
+The command lists the incidents, or runs one, checks its findings and charts them.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,20 @@ from pytest_leakcheck.repro.run_arm import Options, Run, run_arms
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
-# What is run where no arm is asked for; `ALL` are those that an incident has beside them as well.
+# The arms that run by default; with `ALL`, any other arms of the incident run as well.
 BOTH: Final = ("leaky", "fixed")
 ALL: Final = "all"
-# As pytest's own, where one arm is run: 0 green, 1 red. With several 0 says that each came out as it must.
+# Exit statuses of a run of several arms: 0 if each arm met its expectations. A single arm exits as pytest does.
 AS_IT_MUST: Final = 0
 NOT_AS_IT_MUST: Final = 1
 
 
 class WrongUse(ValueError):
-    """What was asked for cannot be done; the message says what was seen, whose it is and what to do."""
+    """Invalid arguments; the message gives the option, its value and what is valid."""
 
 
 def add_parser(commands: Any) -> None:
-    """Register ``repro`` with the parsers of the shell command."""
+    """Register ``repro`` with the argument parser of the shell command."""
     parser = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm and the fixed one")
     parser.add_argument("incident", nargs="?", metavar="INCIDENT", help="its name; left out, all are listed")
     parser.add_argument(
@@ -50,44 +53,50 @@ def add_parser(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run the command.
+    """Run the command and return its exit status.
 
     Returns:
-        The exit status: with one arm pytest's; with more 0 when each came out as it must, else 1. 2 for wrong use, 3 when
-        something that the incident needs is missing, 130 when interrupted.
+        With one arm, the exit status of pytest; with several, 0 if each arm met its expectations, else 1. 0 if the
+        incidents are only listed, 2 for wrong use, 3 if a module that the incident needs is missing, 130 if
+        interrupted.
     """
     from leakcheck_incidents.catalog import INCIDENTS
 
     if given.incident is None:
-        print(*_listed(INCIDENTS.values()), sep="\n")
+        print(*_list_incidents(INCIDENTS.values()), sep="\n")
         return AS_IT_MUST
     try:
-        incident, arms, options = _read(given, INCIDENTS)
+        incident, arms, options = _read_arguments(given, INCIDENTS)
         folder: Path = given.out or Path("leakcheck-repro")
-        _make(folder)
+        _make_folder(folder)
     except WrongUse as error:
         print(f"pytest-leakcheck repro {given.incident}: {error}", file=sys.stderr)
         return WRONG_USE
     if incident.missing:
-        print(f"{incident.name}: {_state(incident)}", file=sys.stderr)
+        print(f"{incident.name}: {_describe_state(incident)}", file=sys.stderr)
         return CANNOT
     file = sys.stderr if given.json else sys.stdout
-    results = [check_arm(incident, one, changed=options.is_changed) for one in _run(incident, arms, options, file)]
+    results = [
+        check_arm(incident, one, changed=options.is_changed) for one in _run_and_show(incident, arms, options, file)
+    ]
     diff = difference(incident)
-    _tell(results, diff, file)
-    written = _draw(incident, results, diff, folder, file)
+    _print_results(results, diff, file)
+    written = _write_page(incident, results, diff, folder, file)
     if given.json:
         print(json.dumps({"incident": incident.name, "arms": [one.to_json() for one in results]}, indent=2))
     interrupted = any(one.run.interrupted for one in results)
     if written is not None and not given.no_open and file.isatty() and not interrupted:
         webbrowser.open(written.resolve().as_uri())
-    return _status(results, alone=len(arms) == 1)
+    return _exit_status(results, alone=len(arms) == 1)
 
 
-def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[Incident, tuple[str, ...], Options]:
-    """
+def _read_arguments(
+    given: argparse.Namespace, incidents: dict[str, Incident]
+) -> tuple[Incident, tuple[str, ...], Options]:
+    """Check the arguments and return the incident, its arms and the options.
+
     Raises:
-        WrongUse: It names nothing that there is.
+        WrongUse: An argument is out of range or names something that does not exist.
     """
     if given.incident not in incidents:
         raise WrongUse(f"no such incident; there are: {', '.join(incidents)}")
@@ -104,15 +113,16 @@ def _read(given: argparse.Namespace, incidents: dict[str, Incident]) -> tuple[In
             read_option(given.ceiling)
         except CeilingError as error:
             raise WrongUse(f"--ceiling {given.ceiling}: {error}") from None
-    # A report is read in columns of 80; narrower ones would be broken by the terminal.
+    # Reports are laid out for at least 80 columns; a narrower terminal wraps them.
     options = Options(given.iterations, given.ceiling, max(80, get_terminal_size().columns), sys.stdout.isatty())
     return incident, arms, options
 
 
-def _make(folder: Path) -> None:
-    """
+def _make_folder(folder: Path) -> None:
+    """Create the output folder before the runs, so that a failure shows early.
+
     Raises:
-        WrongUse: Nothing can be written there; better now than after the runs.
+        WrongUse: The folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -120,22 +130,22 @@ def _make(folder: Path) -> None:
         raise WrongUse(f"--out {folder}: {error.strerror}; name a folder that can be written") from None
 
 
-def _listed(incidents: Any) -> list[str]:
+def _list_incidents(incidents: Any) -> list[str]:
     wide = max(len(incident.name) for incident in incidents) + 2
     return [
         line
         for incident in incidents
-        for line in (f"{incident.name:<{wide}}{incident.title}", f"{'':<{wide}}{_state(incident)}")
+        for line in (f"{incident.name:<{wide}}{incident.title}", f"{'':<{wide}}{_describe_state(incident)}")
     ]
 
 
-def _state(incident: Incident) -> str:
+def _describe_state(incident: Incident) -> str:
     if incident.missing:
         return f"needs {' and '.join(incident.missing)}: pip install 'pytest-leakcheck[{incident.extra}]'"
     return f"ready: pytest-leakcheck repro {incident.name}"
 
 
-def _run(incident: Incident, arms: Sequence[str], options: Options, file: TextIO) -> tuple[Run, ...]:
+def _run_and_show(incident: Incident, arms: Sequence[str], options: Options, file: TextIO) -> tuple[Run, ...]:
     shown: set[str] = set()
 
     def show(arm: str, text: str) -> None:
@@ -148,8 +158,11 @@ def _run(incident: Incident, arms: Sequence[str], options: Options, file: TextIO
     return run_arms(incident, arms, options, show)
 
 
-def _tell(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
-    """Print what several arms came to, and the difference of the two files; of one arm, pytest has said it all."""
+def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
+    """Print the results of several arms, and the diff of their files.
+
+    Nothing is printed for a single arm: pytest has already reported it.
+    """
     if len(results) == 1:
         return
     print(file=file)
@@ -161,8 +174,8 @@ def _tell(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
         print(diff, file=file)
 
 
-def _draw(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
-    """Write the page and return its path; print why and return None if it cannot be made."""
+def _write_page(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
+    """Write the page and return its path; None if a package for it is missing."""
     if missing := missing_for_page():
         print(f"no page: {missing}", file=file)
         return None
@@ -174,7 +187,7 @@ def _draw(incident: Incident, results: Sequence[ArmResult], diff: str, folder: P
     return html
 
 
-def _status(results: Sequence[ArmResult], *, alone: bool) -> int:
+def _exit_status(results: Sequence[ArmResult], *, alone: bool) -> int:
     if any(one.run.interrupted for one in results):
         return INTERRUPTED
     if alone:

@@ -1,4 +1,7 @@
-"""Turn the runs of an incident's arms into a `Page`: a chart per leak, with the fixed arm's curve beside it."""
+"""Convert the results of an incident's arms to a `Page`.
+
+There is a chart for each leak, which also shows the curve of the fixed arm.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +23,23 @@ from pytest_leakcheck.repro.check_expectations import ArmResult, is_red
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
-_FIXED = "fixed"
+_FIXED_ARM = "fixed"
 
 
 def page_of_arms(incident: Incident, results: Sequence[ArmResult], diff: str) -> Page:
-    """Make the whole page.
+    """Return the page of an incident.
 
     Args:
-        incident: What was run.
-        results: What its arms came to, in their order.
-        diff: Of the two files.
+        incident: The incident that was run.
+        results: The results of its arms, in the order of the page.
+        diff: A unified diff of the leaky and the fixed file; empty if there is none.
     """
-    arms = tuple(_arm(incident, one) for one in results)
+    arms = tuple(_build_arm(incident, one) for one in results)
     partial = any(one.run.interrupted for one in results)
-    return Page(incident.name, (incident.title,), arms, tuple(_charts(results)), diff or None, partial=partial)
+    return Page(incident.name, (incident.title,), arms, tuple(_build_charts(results)), diff or None, partial=partial)
 
 
-def _arm(incident: Incident, result: ArmResult) -> Arm:
+def _build_arm(incident: Incident, result: ArmResult) -> Arm:
     run, checks = result.run, result.checks
     tests = page_of_findings(run.report, run.arm).arms if run.report else ()
     colour = "red" if is_red(incident, run.arm) else "green"
@@ -49,9 +52,12 @@ def _arm(incident: Incident, result: ArmResult) -> Arm:
     return Arm(name, tone, verdicts, "\n\n".join(dict.fromkeys(culprits)))
 
 
-def _charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
-    """Yield a chart per leak that was found; if no arm must leak, per resource that was judged."""
-    fixed = next((one for one in results if one.run.arm == _FIXED), None)
+def _build_charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
+    """Yield a chart for each checked finding that is not ``ok``.
+
+    If only one arm was run, its ``ok`` findings are charted as well.
+    """
+    fixed = next((one for one in results if one.run.arm == _FIXED_ARM), None)
     drawn: set[tuple[str, str]] = set()
     for result in results:
         for check in result.checks:
@@ -61,34 +67,35 @@ def _charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
             key = (found["test"], found["resource"])
             if key not in drawn:
                 drawn.add(key)
-                yield from _chart(found, result, fixed if fixed is not result else None)
+                yield from _build_chart(found, result, fixed if fixed is not result else None)
 
 
-def _chart(found: Mapping[str, Any], result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
+def _build_chart(found: Mapping[str, Any], result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
     resource = find_resource(found["resource"])
     released = is_of_collector(found)
-    curves = [_curve(found, result, released=released)]
+    curves = [_build_curve(found, result, released=released)]
     if fixed is not None:
-        # Variants of the leaky arm share one fixed arm.
+        # The curve of the fixed arm is that of the same test; else of a test of the same name, since variants of the
+        # leaky arm share one fixed arm; else, for a test over sizes, of the only test over sizes that judges this
+        # resource.
         begins = f"{found['test'].partition('[')[0]}[{fixed.run.arm}"
         same = found["test"].replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
         other = [one for one in fixed.run.findings if one["resource"] == found["resource"]]
-        # Where a test of another name is the only one about it over sizes, it is that one.
         alone = other if found["points"] and len(other) == 1 and other[0]["points"] else []
         other = (
             [one for one in other if one["test"] == same]
             or [one for one in other if one["test"].startswith(begins)]
             or alone
         )
-        curves += [_curve(one, fixed, released=released) for one in other[:1]]
+        curves += [_build_curve(one, fixed, released=released) for one in other[:1]]
     there = tuple(curve for curve in curves if curve is not None)
     if curves[0] is None:
-        # It ended before there was anything to draw.
+        # The test ended before it had enough readings for a curve.
         return
     name = found["test"].partition("::")[2] or found["test"]
     axis = "size" if found["points"] else "iteration"
-    said = Mark(float(found["iterations"]), f"{found['verdict'].replace('_', ' ')} is said")
-    marks = (said,) if axis == "iteration" and found["verdict"] != "ok" else ()
+    verdict_mark = Mark(float(found["iterations"]), f"{found['verdict'].replace('_', ' ')} is said")
+    marks = (verdict_mark,) if axis == "iteration" and found["verdict"] != "ok" else ()
     yield Chart(
         f"{found['resource']}: {name}{BY_COLLECTOR if released else ''}",
         resource.unit,
@@ -100,5 +107,5 @@ def _chart(found: Mapping[str, Any], result: ArmResult, fixed: ArmResult | None)
     )
 
 
-def _curve(found: Mapping[str, Any], result: ArmResult, *, released: bool) -> Curve | None:
+def _build_curve(found: Mapping[str, Any], result: ArmResult, *, released: bool) -> Curve | None:
     return curve_of(found, result.recordings.get(found["test"]), result.run.arm, released=released)

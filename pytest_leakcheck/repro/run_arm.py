@@ -1,4 +1,4 @@
-"""Run the arms of an incident, each in its own pytest, and stream their output in order."""
+"""Run the arms of an incident, each in its own pytest process."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
-_REPORT: Final = "report.json"
+_REPORT_NAME: Final = "report.json"
 # Seconds between two reads of an arm's output.
-_POLL: Final = 0.1
-# After an interrupt: what pytest gets to end its fixtures and write its report.
-_LEAVE: Final = 10.0
+_POLL_SECONDS: Final = 0.1
+# Seconds that pytest gets after an interrupt to tear down its fixtures and write its report.
+_INTERRUPT_GRACE_SECONDS: Final = 10.0
 
 _PLUGINS: Final = ("pytest_leakcheck.plugin", "leakcheck_incidents.material")
 
-# Called with an arm and the next part of its output.
+# A callback that gets the name of an arm and the next part of its output.
 Show: TypeAlias = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How an arm is run.
+    """Options of a run.
 
     Attributes:
-        iterations: Of each test; None for as many as needed.
-        ceiling: As of ``--leakcheck-ceiling``; empty for none.
-        width: Columns of its output.
-        colour: Whether the output is coloured.
+        iterations: Number of iterations of each test; None for as many as the verdict needs.
+        ceiling: The value for ``--leakcheck-ceiling``; empty for none.
+        width: Columns of the output.
+        colour: Whether the output is colored.
     """
 
     iterations: int | None = None
@@ -51,11 +51,11 @@ class Options:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the catalogue's figures do not apply to such a run."""
+        """Whether the figures in the catalog do not apply to a run with these options."""
         return self.iterations is not None or bool(self.ceiling)
 
     def arguments(self) -> list[str]:
-        """Return them as pytest arguments."""
+        """Return the options that pytest takes as arguments; the width is not one of them."""
         given = [f"--leakcheck-iterations={self.iterations}"] if self.iterations is not None else []
         given += [f"--leakcheck-ceiling={self.ceiling}"] if self.ceiling else []
         return [*given, f"--color={'yes' if self.colour else 'no'}"]
@@ -63,13 +63,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of an arm.
+    """One run of an arm.
 
     Attributes:
-        arm: Its name.
-        status: The exit status of pytest.
-        report: What ``--leakcheck-json`` wrote; empty if it wrote none.
-        interrupted: It was ended early.
+        arm: Name of the arm.
+        status: Exit status of pytest; below 0 the number of the signal that ended it.
+        report: The content of the JSON report; empty if pytest wrote none.
+        interrupted: Whether an interrupt ended the run early.
     """
 
     arm: str
@@ -83,54 +83,59 @@ class Run:
 
 
 def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Show) -> tuple[Run, ...]:
-    """Run the arms side by side, each in an empty folder, so that no configuration of the user's plays a part.
+    """Run the arms in parallel, each in its own pytest process and folder.
 
-    They share nothing: each has its own processes, Hub and device, and no counter depends on how fast it runs. So as many
-    run at a time as there are cores. An interrupt (Ctrl-C) ends them and everything they have started, and returns what
-    they found until then; arms that had not started get an empty `Run`.
+    The folders are empty, so that no configuration of the user has an effect.
+
+    The arms share nothing: each has its own processes, Hub and device, and no counter depends on how fast an arm runs.
+    So as many run at a time as there are cores. An interrupt (Ctrl-C) ends them and everything they have started, and
+    returns what they found until then; arms that had not started get an empty `Run`.
 
     Args:
-        incident: What to run.
-        arms: Which tests of it.
-        options: How.
-        show: Called with each arm's output in the order of `arms`: that of the first while it runs, that of the next once
-            the first has ended.
+        incident: The incident to run.
+        arms: The names of its arms.
+        options: The options of the run.
+        show: Called with the output of each arm in the order of `arms`: that of the first while it runs, that of the
+            next once the first has ended.
+
+    Returns:
+        A run for each arm, in the order of `arms`.
     """
     cores = os.cpu_count() or 1
-    with contextlib.ExitStack() as ending, _soft_limits(incident.limits):
+    with contextlib.ExitStack() as ending, _lower_soft_limits(incident.limits):
         waiting = list(arms)
-        started: list[_Started] = []
+        started: list[_StartedArm] = []
         interrupted: set[str] = set()
         try:
             while waiting or any(one.runs for one in started):
                 free = cores - sum(one.runs for one in started)
-                with _interrupt_later():
-                    started += [ending.enter_context(_started(incident, arm, options)) for arm in waiting[:free]]
+                with _delay_interrupt():
+                    started += [ending.enter_context(_start_arm(incident, arm, options)) for arm in waiting[:free]]
                     del waiting[:free]
-                _show(started, show)
-                time.sleep(_POLL)
+                _show_output(started, show)
+                time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             interrupted = {one.arm for one in started if one.runs}
-            _interrupt([one.process for one in started])
+            _interrupt_arms([one.process for one in started])
         finally:
             for one in started:
                 end_tree(one.process, grace=0, group=True)
         runs = [one.run(interrupted=one.arm in interrupted) for one in started]
-        # An interrupted arm without a report ends in a traceback of pytest or of the interpreter.
-        _show([one for one, run in zip(started, runs, strict=True) if run.report or not run.interrupted], show)
+        # The output of an interrupted arm without a report ends with a traceback of pytest or of the interpreter.
+        _show_output([one for one, run in zip(started, runs, strict=True) if run.report or not run.interrupted], show)
         return (*runs, *(Run(arm, -signal.SIGINT, interrupted=True) for arm in waiting))
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
-    """An arm that runs.
+class _StartedArm:
+    """An arm that was started.
 
     Attributes:
-        arm: Its name.
-        folder: Where it runs, and writes its report.
-        process: Its pytest.
-        output: The file that it writes to, opened for reading.
-        decoder: Of the output, which may be read up to the middle of a character.
+        arm: Name of the arm.
+        folder: Its working folder, which also gets its report.
+        process: Its pytest process.
+        output: The file that it writes its output to, opened for reading.
+        decoder: Decodes the output incrementally, since a read may end in the middle of a character.
     """
 
     arm: str
@@ -141,32 +146,33 @@ class _Started:
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended yet."""
+        """Whether the process has not ended yet."""
         return not has_ended(self.process)
 
     def run(self, *, interrupted: bool) -> Run:
-        """Return what became of it, once it has ended."""
-        return Run(self.arm, self.process.returncode, _report(self.folder / _REPORT), interrupted)
+        """Return the result once the process has ended."""
+        return Run(self.arm, self.process.returncode, _read_report(self.folder / _REPORT_NAME), interrupted)
 
 
 @contextlib.contextmanager
-def _started(incident: Incident, arm: str, options: Options) -> Iterator[_Started]:
+def _start_arm(incident: Incident, arm: str, options: Options) -> Iterator[_StartedArm]:
     with tempfile.TemporaryDirectory(prefix="leakcheck-") as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        command = command_of(incident, arm, options, folder / _REPORT)
-        # What else is installed for pytest is not part of the incident.
+        command = command_of(incident, arm, options, folder / _REPORT_NAME)
+        # Other installed pytest plugins are not part of the incident.
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         environment = {**os.environ, **alone, "COLUMNS": str(options.width)}
         with (folder / "output").open("wb") as written, (folder / "output").open("rb") as output:
-            # In a group of its own: an interrupt is passed on once, by us, and all that it starts can be ended with it.
-            process = subprocess.Popen(  # noqa: S603 - the command is made of the catalogue's words and checked options
+            # In its own process group: this process passes an interrupt on exactly once, and everything that the arm
+            # starts can be ended with it.
+            process = subprocess.Popen(  # noqa: S603 - the command has words of the catalog and checked options
                 command, cwd=folder, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
-                yield _Started(arm, folder, process, output, codecs.getincrementaldecoder("utf-8")("replace"))
+                yield _StartedArm(arm, folder, process, output, codecs.getincrementaldecoder("utf-8")("replace"))
             finally:
-                # Only where another one could not be started.
+                # Still None only if another arm, started after this one, could not be started.
                 if process.returncode is None:
                     end_tree(process, grace=0, group=True)
 
@@ -177,17 +183,20 @@ def command_of(incident: Incident, arm: str, options: Options, report: Path) -> 
     command += ["-v", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
     for plugin in (*_PLUGINS, *incident.plugins):
         command += ["-p", plugin]
-    return [*command, "-k", _tests_of(incident, arm), "--pyargs", incident.tests]
+    return [*command, "-k", _select_tests(incident, arm), "--pyargs", incident.tests]
 
 
-def _tests_of(incident: Incident, arm: str) -> str:
-    """Return the ``pytest -k`` expression of the tests with expectations in this arm."""
+def _select_tests(incident: Incident, arm: str) -> str:
+    """Return the ``pytest -k`` expression for the arm's tests with expectations."""
     tests = dict.fromkeys(one.test for one in incident.arms[arm])
     return f"{arm} and ({' or '.join(tests)})"
 
 
-def _show(arms: Sequence[_Started], show: Show) -> None:
-    """Show new output up to the first arm that still runs: output of two arms must not mix."""
+def _show_output(arms: Sequence[_StartedArm], show: Show) -> None:
+    """Show new output of the arms, up to the first arm that still runs.
+
+    Later arms have to wait, so that the output of two arms does not mix.
+    """
     for one in arms:
         runs = one.runs
         show(one.arm, one.decoder.decode(one.output.read()))
@@ -195,13 +204,13 @@ def _show(arms: Sequence[_Started], show: Show) -> None:
             return
 
 
-def _report(path: Path) -> dict[str, Any]:
+def _read_report(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 @contextlib.contextmanager
-def _interrupt_later() -> Iterator[None]:
-    """Ctrl-C in here takes effect when it is over: what has just been started must be known, to be ended."""
+def _delay_interrupt() -> Iterator[None]:
+    """Delay Ctrl-C until the block ends, so that each started arm can be ended."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
@@ -212,9 +221,12 @@ def _interrupt_later() -> Iterator[None]:
         before(signal.SIGINT, None)
 
 
-def _interrupt(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """As Ctrl-C would: pytest ends its fixtures, and writes what it has."""
-    until = time.monotonic() + _LEAVE
+def _interrupt_arms(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Send SIGINT to each arm and wait for its end.
+
+    On SIGINT, pytest tears down its fixtures and writes its report.
+    """
+    until = time.monotonic() + _INTERRUPT_GRACE_SECONDS
     # A second Ctrl-C ends them at once.
     with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         for process in processes:
@@ -224,8 +236,8 @@ def _interrupt(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 @contextlib.contextmanager
-def _soft_limits(limits: dict[str, int]) -> Iterator[None]:
-    """Lower what the child inherits, and put it back."""
+def _lower_soft_limits(limits: dict[str, int]) -> Iterator[None]:
+    """Lower the soft descriptor limit for child processes, and restore it afterwards."""
     if "fd" not in limits or sys.platform == "win32":
         yield
         return

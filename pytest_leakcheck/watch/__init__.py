@@ -1,1 +1,4 @@
-"""Follow the processes of a running program from outside: what they hold, how it grows, and when a limit ends it."""
+"""Watch the processes of a running program from outside.
+
+A watch reports what the processes hold, how fast that grows, and when a limit will be reached.
+"""

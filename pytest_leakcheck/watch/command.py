@@ -1,4 +1,7 @@
-"""``pytest-leakcheck watch PID`` and ``watch -- COMMAND ...``: follows a tree of processes until it ends or is told to stop."""
+"""Implement ``pytest-leakcheck watch PID`` and ``watch -- COMMAND ...``.
+
+The command follows a process tree until it ends, or until Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,17 @@ from pytest_leakcheck.watch.process_tree import WatchError
 from pytest_leakcheck.watch.status_text import last_lines
 from pytest_leakcheck.watch.step_counter import VARIABLE, make_board
 
-# A shell's word for a command that was not found, and for one that may not be run.
-_NOT_FOUND: Final = 127
-_NOT_RUN: Final = 126
-# After Ctrl-C a command has so long to end by itself, and then so long after it was asked to, in seconds.
-_GRACE: Final = 5.0
-_SIGNAL: Final = 128
+# Exit statuses with which a shell reports a command that was not found, and one that cannot be executed.
+_NOT_FOUND_STATUS: Final = 127
+_NOT_EXECUTABLE_STATUS: Final = 126
+# After Ctrl-C, the command gets this long to end by itself, and then this long again between SIGTERM and SIGKILL.
+_GRACE_SECONDS: Final = 5.0
+# A shell adds this to the number of the signal that ended a command.
+_SIGNAL_STATUS_BASE: Final = 128
 
 
 def add_parser(commands: Any) -> None:
-    """Register ``watch`` with the parsers of the shell command."""
+    """Register ``watch`` with the argument parser of the shell command."""
     parser = commands.add_parser(
         "watch",
         help="follow a running training: slope, time left, what it holds",
@@ -41,11 +45,13 @@ def add_parser(commands: Any) -> None:
         description="Follows a process and all below it until it ends, or until Ctrl-C. The state is shown as it goes, and appended to a file that `pytest-leakcheck report FILE` turns into a page.",
     )
     parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="the process at the top of the tree")
-    parser.add_argument("--interval", type=_positive, default=1.0, metavar="S", help="seconds between samples (1)")
+    parser.add_argument(
+        "--interval", type=_positive_seconds, default=1.0, metavar="S", help="seconds between samples (1)"
+    )
     parser.add_argument("--ledger", type=Path, metavar="FILE", help="append to this file (watch-PID.jsonl)")
     parser.add_argument(
         "--refresh",
-        type=_positive,
+        type=_positive_seconds,
         metavar="S",
         help="redraw the table so often; by default as often as 0.1 %% of a core allow, and once in two minutes",
     )
@@ -53,7 +59,12 @@ def add_parser(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Watch. Returns the exit status: that of the command, or 0, 2 for wrong use, 3 where it cannot be done."""
+    """Watch a process or a command, and return the exit status.
+
+    Returns:
+        0 for a PID, else the exit status of the command; 2 for wrong use; 3 if the process cannot be watched or the
+        ledger cannot be written; 126 or 127 if the command cannot be started.
+    """
     if (given.pid is None) == (not given.to_start):
         print("pytest-leakcheck watch: give it either a PID or -- and a COMMAND", file=sys.stderr)
         return WRONG_USE
@@ -70,7 +81,7 @@ def _watch_process(given: argparse.Namespace) -> int:
     path = given.ledger or default_ledger(given.pid)
     with contextlib.closing(Ledger(path)) as ledger:
         following = Following(given.pid, ledger, given.interval)
-        with _screen(sys.stdout, given.refresh) as screen:
+        with _open_screen(sys.stdout, given.refresh) as screen:
             _follow(following, screen, given.interval, lambda: None)
     _print_end(following, path, sys.stdout)
     return 0
@@ -85,25 +96,24 @@ def _watch_command(given: argparse.Namespace) -> int:
     ):
         environment = os.environ | {VARIABLE: str(Path(folder, "steps"))}
         try:
-            # The command is the user's own.
-            process = subprocess.Popen(given.to_start, env=environment)  # noqa: S603
+            process = subprocess.Popen(given.to_start, env=environment)  # noqa: S603 - the command is the user's own
         except OSError as error:
             print(f"pytest-leakcheck watch: {given.to_start[0]}: {error.strerror}", file=sys.stderr)
-            return _NOT_RUN if isinstance(error, PermissionError) else _NOT_FOUND
+            return _NOT_EXECUTABLE_STATUS if isinstance(error, PermissionError) else _NOT_FOUND_STATUS
         path = given.ledger or default_ledger(process.pid)
         try:
             with contextlib.closing(Ledger(path)) as ledger:
                 following = Following(process.pid, ledger, given.interval)
-                # On a terminal the command writes, too, and a table would be torn by that.
+                # Plain lines also on a terminal: the command may write there too, which would break up a live table.
                 _follow(following, Lines(sys.stderr), given.interval, lambda: board.iteration or None, process)
             _print_end(following, path, sys.stderr)
         except (WatchError, OSError) as error:
-            # What cannot be watched is not to be ended for that.
+            # An error of the watch must not end the command.
             print(f"pytest-leakcheck watch: {error}; the command goes on", file=sys.stderr)
             process.wait()
         finally:
             _end_command(process)
-    return process.returncode if process.returncode >= 0 else _SIGNAL - process.returncode
+    return process.returncode if process.returncode >= 0 else _SIGNAL_STATUS_BASE - process.returncode
 
 
 def _follow(
@@ -113,7 +123,10 @@ def _follow(
     step: Callable[[], int | None],
     process: subprocess.Popen[bytes] | None = None,
 ) -> None:
-    """Sample until the root is gone, or Ctrl-C."""
+    """Sample until the root process ends, or until Ctrl-C.
+
+    Ctrl-C also ends the command, if there is one, and everything that it has started.
+    """
     because = "the process ended"
     due = time.monotonic()
     try:
@@ -121,19 +134,22 @@ def _follow(
             following.sample(step())
             screen.show(following.history)
             due = max(due + interval, time.monotonic())
-            if _has_ended(process, due - time.monotonic()):
+            if _wait_for_end(process, due - time.monotonic()):
                 break
     except KeyboardInterrupt:
         because = "stopped by Ctrl-C"
         if process is not None:
             _end_command(process)
-            # Such as a job in the background of a shell, which Ctrl-C does not reach.
+            # This reaches processes that Ctrl-C does not, such as a background job of a shell.
             following.kill()
     following.end(because)
 
 
-def _has_ended(process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
-    """Wait so long, if it is not past, or until the command has ended, which is then known at once."""
+def _wait_for_end(process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
+    """Wait until the command ends, for a limited time; return whether it has ended.
+
+    Without a command, wait for the whole time and return False.
+    """
     if process is None:
         time.sleep(max(0.0, seconds))
         return False
@@ -145,16 +161,19 @@ def _has_ended(process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
 
 
 def _end_command(process: subprocess.Popen[bytes]) -> None:
-    """Give the command time to end by itself, since Ctrl-C has reached it too; then end it and what it has started."""
+    """End the command and what it has started.
+
+    Ctrl-C reaches the command as well, so it first gets time to end by itself.
+    """
     with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-        process.wait(_GRACE)
+        process.wait(_GRACE_SECONDS)
     if process.returncode is None:
         with contextlib.suppress(KeyboardInterrupt):
-            end_tree(process, grace=_GRACE, group=False)
+            end_tree(process, grace=_GRACE_SECONDS, group=False)
 
 
 @contextlib.contextmanager
-def _screen(out: TextIO, refresh: float | None) -> Iterator[Screen]:
+def _open_screen(out: TextIO, refresh: float | None) -> Iterator[Screen]:
     if not out.isatty() or find_spec("rich") is None:
         if out.isatty():
             print("plain lines; for a live table: pip install 'pytest-leakcheck[report]'", file=out)
@@ -171,7 +190,7 @@ def _print_end(following: Following, path: Path, out: TextIO) -> None:
     print(f"  {following.history.ended}; a page of it: pytest-leakcheck report {path}", file=out, flush=True)
 
 
-def _positive(text: str) -> float:
+def _positive_seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
@@ -179,7 +198,7 @@ def _positive(text: str) -> float:
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments before ``--``, and the command behind it."""
+    """Split arguments at the first ``--``: those before it, and the command after it."""
     words = list(arguments)
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]

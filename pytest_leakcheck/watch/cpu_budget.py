@@ -1,4 +1,4 @@
-"""Rate-limit expensive work to a fixed share of one core."""
+"""Limit expensive work to a fixed share of one CPU core."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 class Allowance:
-    """Delay the next run of a piece of work in proportion to the CPU time of the last one; the first is due at once."""
+    """A limit on the CPU time of repeated work, as a share of one core.
+
+    After a run, the next one is due once its CPU time, divided by the share, has passed. The first run is due at once.
+    """
 
     def __init__(
         self,
@@ -18,11 +21,12 @@ class Allowance:
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        """
+        """Create an allowance whose first run is due at once.
+
         Args:
-            share: Of one core, such as 0.001.
-            clock: Seconds that have passed.
-            spent: Seconds of one core that this thread has used.
+            share: Share of one core, such as 0.001.
+            clock: Returns a monotonic time in seconds.
+            spent: Returns the CPU time that this thread has used, in seconds.
         """
         self._share, self._clock, self._spent = share, clock, spent
         self._next = float("-inf")
@@ -33,7 +37,10 @@ class Allowance:
         return self._clock() >= self._next
 
     def do(self, work: Callable[[], T]) -> T:
-        """Run it, due or not, and note what it cost."""
+        """Run the work, whether or not it is due, and return its result.
+
+        The next run is scheduled by the CPU time that this one took.
+        """
         before = self._spent()
         try:
             return work()

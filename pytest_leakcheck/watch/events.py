@@ -1,4 +1,7 @@
-"""What happens while something is watched, as values with a JSON form: a line of the ledger each."""
+"""Events of a watch, as values with a JSON form.
+
+Each event is one line of the ledger.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,23 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 
+# Version of the ledger format; `from_json` rejects a watch that was written in another version.
 SCHEMA: Final = 1
 
 
 class EventError(ValueError):
-    """A JSON value that is no event of this schema."""
+    """A JSON value that is not an event of this schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A watch begins; a ledger that is appended to has several.
+    """The start of a watch; a ledger may hold several watches.
 
     Attributes:
         at: Seconds since the epoch.
-        root: The process at the top of the tree.
-        command: Its command line.
-        interval: Seconds between samples; they may come later, where steps take longer.
+        root: PID of the process at the top of the tree.
+        command: Command line of that process.
+        interval: Seconds between samples; samples may be later if steps of the training take longer.
     """
 
     at: float
@@ -33,12 +37,14 @@ class Began:
 
 
 class Reading(NamedTuple):
-    """One process at one moment. A tuple, since a frozen dataclass takes a microsecond more, for each process and second.
+    """The counters of one process at one moment.
+
+    A named tuple, because creating a frozen dataclass takes a microsecond longer, for each process in each sample.
 
     Attributes:
-        fds: Open descriptors; -1 where they may not be read.
-        threads: Threads of the kernel.
-        rss: Anonymous resident memory in bytes; pages of files are no part of it.
+        fds: Number of open descriptors; -1 if they may not be read.
+        threads: Number of threads, as the kernel counts them.
+        rss: Anonymous resident memory in bytes, without pages of files; outside Linux, all resident memory.
     """
 
     fds: int
@@ -52,10 +58,10 @@ class Sample:
 
     Attributes:
         at: Seconds since the epoch.
-        step: Of the training, where it tells.
-        totals: Over the whole tree, by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
-        processes: By pid; in a ledger only those that have changed.
-        gone: Processes that have ended since the last sample.
+        step: Step of the training; None if it is not known.
+        totals: Totals of the whole tree by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
+        processes: Readings by PID; a ledger has only those of processes that have changed.
+        gone: PIDs of the processes that have ended since the last sample.
     """
 
     at: float
@@ -67,7 +73,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """Processes that are followed from now on, by pid, with what they are called."""
+    """New processes, which are followed from now on.
+
+    Attributes:
+        at: Seconds since the epoch.
+        names: Names of the processes, by PID.
+    """
 
     at: float
     names: Mapping[int, str] = field(metadata={"key": "came"})
@@ -75,13 +86,13 @@ class Came:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where it ends.
+    """Limits of the processes.
 
     Attributes:
         at: Seconds since the epoch.
-        fds: RLIMIT_NOFILE (soft) of each process, by pid.
-        room: How much may still be added to ``rss`` and ``vram:N``, in bytes.
-        because: What sets that limit, in words, by the same names.
+        fds: Soft RLIMIT_NOFILE by PID.
+        room: Bytes that may still be added to ``rss`` and ``vram:N`` before a limit is reached, by name.
+        because: What sets that limit, as text, by the same names.
     """
 
     at: float
@@ -92,7 +103,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the descriptors of each process point to that were not there when it was first seen: counts, by pid and target."""
+    """Descriptors that processes have opened since they were first seen.
+
+    Attributes:
+        at: Seconds since the epoch.
+        targets: Number of new descriptors by PID and target.
+    """
 
     at: float
     targets: Mapping[int, Mapping[str, int]] = field(metadata={"key": "new"})
@@ -100,7 +116,12 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that a reader should know: what could not be read, and why."""
+    """A remark for the reader, such as what could not be read, and why.
+
+    Attributes:
+        at: Seconds since the epoch.
+        text: The remark.
+    """
 
     at: float
     text: str = field(metadata={"key": "note"})
@@ -108,7 +129,12 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The watch is over; where this is missing, it was killed."""
+    """The end of a watch. A watch without this event was killed, or still runs.
+
+    Attributes:
+        at: Seconds since the epoch.
+        because: Why the watch ended.
+    """
 
     at: float
     because: str = field(metadata={"key": "ended"})
@@ -117,8 +143,8 @@ class Ended:
 Event: TypeAlias = Began | Sample | Came | Limits | News | Note | Ended
 
 
-# By the key that only this kind of event has.
-_KINDS: Final[Mapping[str, type[Event]]] = {
+# Event types by the JSON key that only this type has.
+_EVENT_TYPES: Final[Mapping[str, type[Event]]] = {
     "watch": Began,
     "totals": Sample,
     "came": Came,
@@ -130,28 +156,33 @@ _KINDS: Final[Mapping[str, type[Event]]] = {
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Plain JSON types, short, since a night has many; `from_json` gives the event back equal."""
+    """Convert an event to plain JSON types; `from_json` restores it.
+
+    The form is compact, because the watch of one night has many events.
+    """
     if isinstance(event, Sample):
-        return _write_sample(event)
+        return _sample_to_json(event)
     data: dict[str, Any] = encode(event)
     return {"at": data.pop("at"), "watch": SCHEMA, **data} if isinstance(event, Began) else data
 
 
 def from_json(data: object) -> Event:
-    """Read what `to_json` wrote, after any trip through a JSON encoder.
+    """Restore an event from the result of `to_json`.
+
+    The result may have been encoded as JSON text and decoded again.
 
     Raises:
-        EventError: It is no event, or one of another version.
+        EventError: The value is not an event, or is the start of a watch in another version of the format.
     """
     if not isinstance(data, dict):
         raise EventError(f"an event is a JSON object, not {type(data).__name__}")
-    kind = next((kind for key, kind in _KINDS.items() if key in data), None)
+    kind = next((kind for key, kind in _EVENT_TYPES.items() if key in data), None)
     if kind is None:
-        raise EventError(f"no event: none of {', '.join(_KINDS)} is there")
+        raise EventError(f"no event: none of {', '.join(_EVENT_TYPES)} is there")
     if kind is Began and data["watch"] != SCHEMA:
         raise EventError(f"schema {data['watch']!r} is not {SCHEMA}: written by another version")
     if kind is Sample:
-        # What is left out of a sample is empty.
+        # `to_json` omits the empty fields of a sample.
         data = {"step": None, "processes": {}, "gone": (), **data}
     try:
         return decode(kind, data)
@@ -159,7 +190,7 @@ def from_json(data: object) -> Event:
         raise EventError(f"no event: {error}") from None
 
 
-def _write_sample(sample: Sample) -> dict[str, Any]:
+def _sample_to_json(sample: Sample) -> dict[str, Any]:
     line: dict[str, Any] = {"at": sample.at, "totals": dict(sample.totals), "processes": sample.processes}
     if sample.step is not None:
         line["step"] = sample.step

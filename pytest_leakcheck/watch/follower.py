@@ -1,4 +1,7 @@
-"""One watch: reads the tree, and now and then what is dear, and hands on each event to the ledger and the history."""
+"""Run one watch: sample the process tree, and record each event.
+
+Expensive readings (descriptor targets, limits, device memory) are taken less often than samples.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +20,24 @@ from pytest_leakcheck.watch.new_descriptors import Newcomers
 from pytest_leakcheck.watch.process_limits import fd_limit, memory_room
 from pytest_leakcheck.watch.process_tree import Tree, command_of
 
-# Of one core each: what descriptors point to, limits, memory of devices.
-_SHARE: Final = 0.0005
+# Share of one core for each kind of expensive reading: descriptor targets, limits, device memory.
+_CPU_SHARE: Final = 0.0005
 
 
 class Following:
-    """A tree of processes that is followed.
+    """One watch of a process tree.
 
     Attributes:
-        history: What was seen so far.
+        history: All that the watch has recorded so far.
     """
 
     def __init__(self, root: int, ledger: Ledger | None, interval: float) -> None:
-        """
+        """Start to watch a process and its descendants.
+
         Args:
-            root: The process at the top.
-            ledger: Where events are appended; closed by the caller.
-            interval: Seconds between samples, as the ledger tells it.
+            root: PID of the process at the top of the tree.
+            ledger: The ledger that events are appended to; None for none. The caller closes it.
+            interval: Seconds between samples, recorded in the ledger; the caller keeps to it.
 
         Raises:
             WatchError: There is no such process.
@@ -41,70 +45,80 @@ class Following:
         self._tree = Tree(root)
         self._ledger = ledger
         self._newcomers, self._devices = Newcomers(), Devices()
-        self._look, self._limits, self._driver = (Allowance(_SHARE) for _ in range(3))
-        self._on_devices: dict[str, tuple[int, int]] = {}
+        self._descriptor_allowance, self._limits_allowance, self._device_allowance = (
+            Allowance(_CPU_SHARE) for _ in range(3)
+        )
+        self._device_memory: dict[str, tuple[int, int]] = {}
         began = Began(time.time(), root, command_of(root), interval)
         self.history = History(began)
         self._write(began)
 
     @property
     def ended(self) -> bool:
-        """Whether the root is gone, or the watch was ended."""
+        """Whether the root process has ended, or `end` was called."""
         return self._tree.ended or bool(self.history.ended)
 
     def sample(self, step: int | None = None) -> Sample:
-        """Read everything that is due."""
+        """Read all counters of the tree, and the expensive readings that are due.
+
+        Args:
+            step: Step of the training; None if it is not known.
+        """
         sample = self._tree.sample(step)
-        self._welcome(sample)
-        if self._driver.due:
-            self._driver.do(lambda: self._read_devices(sample.at))
-        if self._on_devices:
-            used = {name: used for name, (used, _free) in self._on_devices.items()}
+        self._record_new_processes(sample)
+        if self._device_allowance.due:
+            self._device_allowance.do(lambda: self._read_devices(sample.at))
+        if self._device_memory:
+            used = {name: used for name, (used, _free) in self._device_memory.items()}
             sample = replace(sample, totals={**sample.totals, **used})
         if self._tree.pids:
-            # When all are gone there is nothing that fell to 0.
-            self._tell(sample)
-        if self._limits.due:
-            self._limits.do(lambda: self._tell_limits(sample.at))
-        if self._look.due:
-            self._look.do(lambda: self._tell_news(sample))
+            # When all processes have ended, no sample is recorded: its totals would look like a drop to 0.
+            self._emit(sample)
+        if self._limits_allowance.due:
+            self._limits_allowance.do(lambda: self._emit_limits(sample.at))
+        if self._descriptor_allowance.due:
+            self._descriptor_allowance.do(lambda: self._emit_new_descriptors(sample))
         return sample
 
-    def _welcome(self, sample: Sample) -> None:
-        """Those that are new."""
+    def _record_new_processes(self, sample: Sample) -> None:
+        """Record the events of the tree, and the first state of new processes."""
         processes = sample.processes
         if not self.history.samples:
-            self._meet(processes)
+            self._record_first_state(processes)
         for event in self._tree.events():
-            self._tell(event)
+            self._emit(event)
             if isinstance(event, Came):
-                self._meet({pid: processes[pid] for pid in event.names if pid in processes})
+                self._record_first_state({pid: processes[pid] for pid in event.names if pid in processes})
 
     def _read_devices(self, at: float) -> None:
-        self._on_devices = self._devices.read(self._tree.pids)
+        self._device_memory = self._devices.read(self._tree.pids)
         if self._devices.note and self._devices.note not in self.history.notes:
-            self._tell(Note(at, self._devices.note))
+            self._emit(Note(at, self._devices.note))
 
     def kill(self) -> None:
         """Kill what is left of the tree."""
         self._tree.kill()
 
     def end(self, because: str) -> None:
-        """The watch is over. A second call does nothing."""
+        """End the watch with a last sample. A second call does nothing.
+
+        Args:
+            because: Why the watch ends, as text.
+        """
         if not self.history.ended:
             if not self._tree.ended:
-                # Of what leaks the last state is wanted, whatever it costs.
-                self._tell_news(self.sample(self.history.steps))
-            self._tell(Ended(time.time(), because))
+                # Look for new descriptors even if that is not due: the last state shows most of a leak.
+                self._emit_new_descriptors(self.sample(self.history.steps))
+            self._emit(Ended(time.time(), because))
             self._devices.close()
 
-    def _meet(self, processes: Mapping[int, Reading]) -> None:
-        """What is only seen of a process that is new: where it ends, and what it began with."""
+    def _record_first_state(self, processes: Mapping[int, Reading]) -> None:
+        """Record the descriptor limits and the initial descriptors of new processes."""
         fds = {pid: limit for pid in processes if (limit := fd_limit(pid)) is not None}
-        self._tell(Limits(time.time(), fds, self.history.room, self.history.because))
+        self._emit(Limits(time.time(), fds, self.history.room, self.history.because))
         self._newcomers.meet(processes)
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         self.history.absorb(event)
         self._write(event)
 
@@ -114,26 +128,26 @@ class Following:
         try:
             self._ledger.write(event)
         except OSError as error:
-            # A full disk must end neither the watch nor, where it runs inside one, the training.
+            # A full disk must not end the watch, nor a training run that it is part of (`Watcher`).
             self._ledger = None
             self.history.note(f"the ledger ends here, it cannot be written any more: {error.strerror}")
 
-    def _tell_limits(self, at: float) -> None:
+    def _emit_limits(self, at: float) -> None:
         known = self.history.limits
         fds = {
             pid: limit for pid in self._tree.pids if (limit := fd_limit(pid)) is not None and limit != known.get(pid)
         }
-        room = {name: free for name, (_used, free) in self._on_devices.items()}
+        room = {name: free for name, (_used, free) in self._device_memory.items()}
         because = {name: f"device {name.partition(':')[2]}" for name in room}
         room["rss"], because["rss"] = memory_room(self._tree.root)
-        self._tell(Limits(at, fds, room, because))
+        self._emit(Limits(at, fds, room, because))
 
-    def _tell_news(self, sample: Sample) -> None:
+    def _emit_new_descriptors(self, sample: Sample) -> None:
         found = self._newcomers.look(sample.processes)
         if found:
-            self._tell(News(sample.at, found))
+            self._emit(News(sample.at, found))
 
 
 def default_ledger(root: int) -> Path:
-    """Where a watch is written if nobody says where: in this folder."""
+    """Return the default path of a ledger: ``watch-PID.jsonl`` in the current folder."""
     return Path(f"watch-{root}.jsonl")

@@ -1,4 +1,4 @@
-"""A counter's track and its limit in, what is to be expected out. Pure."""
+"""Forecast from its readings when a counter reaches its limit. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from pytest_leakcheck.watch.history import History, Track
 
 State: TypeAlias = Literal["grows", "flat", "unsure"]
 
-# Thirteen readings that stood still exclude a leak in every third of them at 99 % (`judge.SCARCE`).
-_FEWEST: Final = 13
-# A floor is sought in parts of one: readings a second apart would else tell of no leak slower than one per second.
-_PARTS: Final = 64
+# With fewer intervals between readings, the state is ``unsure``. Thirteen intervals without growth exclude a leak in
+# every third interval, with 99 % confidence (`judge_series.SCARCE`).
+_MIN_INTERVALS: Final = 13
+# Readings are multiplied by this before the search for the floor, which tries whole numbers only: with readings a
+# second apart, it would otherwise find no floor below one per second.
+_FLOOR_SCALE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,9 @@ class Window:
     """The part of a track that is judged.
 
     Attributes:
-        at: Seconds since the epoch.
-        steps: As many; empty where the steps are not known, or do not go on.
-        values: As many.
+        at: Times of the readings, in seconds since the epoch.
+        steps: Step at each reading; empty if the steps are not known or do not advance.
+        values: The readings.
     """
 
     at: Sequence[float]
@@ -41,12 +43,19 @@ class Window:
 
     @classmethod
     def of(cls, track: Track, until: float = math.inf) -> Window:
-        """All of it up to a moment; -1 in place of a step that was not known yet."""
+        """Return the readings of a track up to a moment.
+
+        The step of a reading is -1 if it was not known yet.
+        """
         end = bisect_right(track.at, until)
         return cls(track.at[:end], track.steps[:end], track.values[:end])
 
     def since_first_step(self) -> Window:
-        """Without what comes before the first step, where there are steps: a training imports and starts its workers first."""
+        """Return the readings from the first known step on.
+
+        Before that step, a training run imports modules and starts its workers. If there are too few steps or they do
+        not advance, all readings are returned, without steps.
+        """
         known = bisect_left(self.steps, 0) if len(self.steps) else 0
         steps = self.steps[known:]
         if len(steps) > FEWEST and steps[-1] > steps[0]:
@@ -54,7 +63,7 @@ class Window:
         return Window(self.at, (), self.values)
 
     def later_half(self) -> Window:
-        """The half of that which cannot be warm-up."""
+        """Return the later half of `since_first_step`, which cannot be warm-up."""
         since = self.since_first_step()
         half = len(since.at) // 2
         return Window(since.at[half:], since.steps[half:], since.values[half:])
@@ -62,20 +71,21 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is to be expected of one counter.
+    """The forecast for one counter.
 
     Attributes:
-        name: ``fd``, ``rss``, ``vram:0``.
-        unit: What it counts.
-        now: Its last reading.
-        gained: Since the first.
-        state: ``grows`` by the record test of `judge.growth`; ``flat`` where no growth is seen: it stands still, or the interval of its
-            slope holds 0; ``unsure`` while neither is so.
-        per_second: The slope over the later half of the watch; None where there are too few readings.
-        per_step: The same per step, where the training tells its steps.
-        room: How much may be added; None where that is not known or without end.
-        floor: For ``flat``: the least sustained growth that this watch would have shown, per second.
-        floor_per_step: The same per step.
+        name: Name of the counter, such as ``fd``, ``rss`` or ``vram:0``.
+        unit: Unit of its readings.
+        now: The last reading.
+        gained: Growth from the first to the last reading.
+        state: ``grows`` by the record test of `judge.growth`; ``flat`` if no growth is seen: the counter is stable,
+            or the lower end of the confidence interval of its slope is not above 0; ``unsure`` otherwise.
+        per_second: Slope over the later half of the watch; None if there are too few readings.
+        per_step: The same slope per step; None if the steps are not known.
+        room: How much may be added before the limit; None if there is no limit or it is not known.
+        floor: If ``flat``, the smallest sustained growth per second that this watch would have detected; None
+            otherwise, or if it was not determined.
+        floor_per_step: The same per step; also None if the steps are not known.
     """
 
     name: str
@@ -91,31 +101,41 @@ class Outlook:
 
     @property
     def seconds_left(self) -> tuple[float, float] | None:
-        """From the soonest to the latest time until the room is used up; the latest may be infinite. None where it does not grow."""
-        return _left(self.room, self.per_second) if self.state == "grows" else None
+        """Earliest and latest time until the room is used up, in seconds.
+
+        They follow from the ends of the confidence interval of the slope; the latest may be infinite. None if the
+        counter does not grow or its room is not known.
+        """
+        return _bounds_until_full(self.room, self.per_second) if self.state == "grows" else None
 
     @property
     def expected_seconds(self) -> float | None:
-        """The time until the room is used up, by the slope itself."""
-        return _expected(self.room, self.per_second) if self.state == "grows" else None
+        """Expected seconds until the room is used up.
+
+        None if the counter does not grow or its room is not known.
+        """
+        return _expected_until_full(self.room, self.per_second) if self.state == "grows" else None
 
     @property
     def expected_steps(self) -> float | None:
-        """The same in steps."""
-        return _expected(self.room, self.per_step) if self.state == "grows" else None
+        """Expected steps until the room is used up.
+
+        None if the counter does not grow, or if its room or the steps are not known.
+        """
+        return _expected_until_full(self.room, self.per_step) if self.state == "grows" else None
 
 
 def outlook_of(
     name: str, track: Track, room: int | None = None, *, floor: bool = False, until: float = math.inf
 ) -> Outlook:
-    """Judge one track.
+    """Return the forecast for one counter.
 
     Args:
-        name: Of the counter; what follows a colon is no part of the resource.
+        name: Name of the counter; the part before a colon names the resource.
         track: Its readings.
-        room: How much may be added to its last reading.
-        floor: Look for the floor, too, which takes up to a tenth of a second.
-        until: Readings after this moment are left out, in seconds since the epoch.
+        room: How much may be added to its last reading; None if there is no limit or it is not known.
+        floor: Also determine the detection floor, which takes up to a tenth of a second.
+        until: Time in seconds since the epoch; later readings are ignored.
     """
     resource = find_resource(name.partition(":")[0])
     window = Window.of(track, until)
@@ -123,18 +143,25 @@ def outlook_of(
     if len(values) < 2:
         return Outlook(name, resource.unit, track.last, 0, "unsure", room=room)
     late = window.later_half()
-    # Time is counted from 0 on: seconds since the epoch have no digits left for a median of differences.
+    # Times start at 0: seconds since the epoch are so large that a median of differences would lose precision.
     per_second = fit_slope([moment - late.at[0] for moment in late.at], late.values)
     per_step = fit_slope(late.steps, late.values) if late.steps else None
-    state = _state(window.since_first_step().values, resource, per_step or per_second)
+    state = _growth_state(window.since_first_step().values, resource, per_step or per_second)
     found = Outlook(name, resource.unit, values[-1], values[-1] - values[0], state, per_second, per_step, room)
     if floor and state == "flat":
-        return _with_floor(found, window.since_first_step(), resource)
+        return _add_floor(found, window.since_first_step(), resource)
     return found
 
 
 def outlooks(history: History, *, floor: bool = False) -> dict[str, Outlook]:
-    """All totals. The total of descriptors has no limit of its own: `first_to_end` knows those of the processes."""
+    """Return the forecasts of all totals of the tree, by name.
+
+    The total of descriptors has no limit of its own: `first_to_end` uses the limits of the processes.
+
+    Args:
+        history: The state of the watch.
+        floor: Also determine the detection floors.
+    """
     until = end_of_work(history)
     return {
         name: outlook_of(name, track, history.room.get(name), floor=floor, until=until)
@@ -143,10 +170,10 @@ def outlooks(history: History, *, floor: bool = False) -> dict[str, Outlook]:
 
 
 def end_of_work(history: History) -> float:
-    """The moment of the last reading that is judged.
+    """Return the time of the last reading that is judged, infinite if there is none.
 
-    When a training ends its workers end first, and what they held is given back: readings at the end with fewer processes than
-    most of the later half has are no growth that came to a rest.
+    When a training run ends, its workers end first and release what they held, which must not look like growth that has
+    stopped. So the last readings are ignored if they have fewer processes than the median of the later half.
     """
     track = history.totals.get("process")
     if track is None or not len(track.values):
@@ -156,49 +183,68 @@ def end_of_work(history: History) -> float:
 
 
 def process_outlooks(history: History, name: str = "fd", most: int = 8) -> dict[int, Outlook]:
-    """The processes that have gained most of ``fd`` or ``rss``, the most first: of those that live, or at the end of all."""
+    """Return forecasts for the processes that have grown most, by PID.
+
+    The process with the largest growth comes first. Only live processes are considered; after the end of the watch, all
+    processes that the history has kept.
+
+    Args:
+        history: The state of the watch.
+        name: ``fd`` or ``rss``.
+        most: Maximum number of processes.
+    """
     gains = {
         pid: tracks[name].last - tracks[name].values[0]
         for pid, tracks in history.processes.items()
         if (pid in history.alive or history.ended) and len(tracks[name].values)
     }
     chosen = sorted((pid for pid in gains if gains[pid] > 0), key=lambda pid: -gains[pid])[:most]
-    return {pid: outlook_of(name, history.processes[pid][name], _room(history, pid, name)) for pid in chosen}
+    return {pid: outlook_of(name, history.processes[pid][name], _process_room(history, pid, name)) for pid in chosen}
 
 
 def first_to_end(history: History) -> tuple[int, Outlook] | None:
-    """The process that will run out of descriptors first, where one will."""
+    """Return the process that will run out of descriptors first, and its forecast.
+
+    None if no process is expected to run out of them.
+    """
     ends = [(pid, one) for pid, one in process_outlooks(history).items() if one.expected_seconds is not None]
     return min(ends, key=lambda pair: pair[1].expected_seconds or 0.0, default=None)
 
 
-def _room(history: History, pid: int, name: str) -> int | None:
-    """Memory has no limit of one process."""
+def _process_room(history: History, pid: int, name: str) -> int | None:
+    """Return how many descriptors a live process may still open; None if unknown.
+
+    Memory has no limit per process, so the result for it is None.
+    """
     limit = history.limits.get(pid) if name == "fd" and pid in history.alive else None
     return None if limit is None else max(0, limit - history.processes[pid]["fd"].last)
 
 
-def _state(values: Sequence[int], resource: Resource, slope: Slope | None) -> State:
+def _growth_state(values: Sequence[int], resource: Resource, slope: Slope | None) -> State:
     profile = SCARCE if resource.scarce else RETAINED
-    if slope is None or len(values) <= _FEWEST:
+    if slope is None or len(values) <= _MIN_INTERVALS:
         return "unsure"
     grown = growth(values, resource.tolerance, profile.leak)
     if grown.state == "growing" and slope.value > 0:
         return "grows"
-    # In a training under way descriptors come and go, so that a counter seldom stands as still as `judge.growth` asks for.
+    # A training run opens and closes descriptors all the time, so a counter is seldom as still as `judge.growth`
+    # requires.
     return "flat" if grown.state == "flat" or slope.low <= 0 else "unsure"
 
 
-def _with_floor(found: Outlook, window: Window, resource: Resource) -> Outlook:
-    """By trial, as for a counter with noise: in a training under way descriptors come and go."""
-    values = [value * _PARTS for value in window.values]
-    grain = resource.grain * _PARTS if resource.unit == "count" else resource.grain
+def _add_floor(found: Outlook, window: Window, resource: Resource) -> Outlook:
+    """Add the detection floor to a forecast.
+
+    It is found by trial, as for a noisy counter, because a training run opens and closes descriptors all the time.
+    """
+    values = [value * _FLOOR_SCALE for value in window.values]
+    grain = resource.grain * _FLOOR_SCALE if resource.unit == "count" else resource.grain
     counter = replace(resource, scarce=False, grain=grain)
     profile = SCARCE if resource.scarce else RETAINED
-    least = detection_floor(values, counter, resource.tolerance * _PARTS, profile.leak, quiet=0)
+    least = detection_floor(values, counter, resource.tolerance * _FLOOR_SCALE, profile.leak, quiet=0)
     if least is None:
         return found
-    per_reading = least / _PARTS
+    per_reading = least / _FLOOR_SCALE
     readings = len(window.at) - 1
     seconds = (window.at[-1] - window.at[0]) / readings
     late = window.later_half()
@@ -210,11 +256,11 @@ def _with_floor(found: Outlook, window: Window, resource: Resource) -> Outlook:
     )
 
 
-def _expected(room: int | None, slope: Slope | None) -> float | None:
+def _expected_until_full(room: int | None, slope: Slope | None) -> float | None:
     return room / slope.value if room is not None and slope is not None and slope.value > 0 else None
 
 
-def _left(room: int | None, slope: Slope | None) -> tuple[float, float] | None:
+def _bounds_until_full(room: int | None, slope: Slope | None) -> tuple[float, float] | None:
     if room is None or slope is None or slope.high <= 0:
         return None
     return room / slope.high, room / slope.low if slope.low > 0 else float("inf")

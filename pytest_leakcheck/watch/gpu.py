@@ -1,4 +1,4 @@
-"""Memory of NVIDIA devices, as the driver counts it for the processes that are watched."""
+"""Read the memory of NVIDIA devices that the watched processes use."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from pytest_leakcheck.probes.gpu_driver import load_nvml, memory_of
 
 
 class Devices:
-    """What the driver has given out on each device.
+    """The memory that the driver has allocated on each device.
 
-    Resolution: up to 2 MiB. Cost: up to 2 ms per device. Where the driver does not know the processes (it counts by the pids of
-    the host, which a container does not see), the whole device is taken, with a word.
+    Resolution: up to 2 MiB. Cost: up to 2 ms per device. If the driver does not know the processes (it counts by the
+    PIDs of the host, which a container does not see), the memory of whole devices is read, and `note` says so.
 
     Attributes:
-        note: Why there is nothing to read, or whose memory is read; empty where there is nothing to say.
+        note: Why a device could not be read, or that the memory is that of all processes; empty otherwise.
     """
 
     def __init__(self, nvml: Any = None) -> None:
-        """Args: nvml: The module ``pynvml``; by default it is looked for."""
+        """Open all devices of this machine.
+
+        Args:
+            nvml: The module ``pynvml``; by default it is imported if it is installed.
+        """
         self.note = ""
         self._handles: list[Any] = []
         self._nvml = nvml or load_nvml()
         if self._nvml is None:
-            # Most machines that lack it have no such device; nothing to tell.
+            # No note: most machines without `pynvml` have no such device.
             return
         try:
             self._nvml.nvmlInit()
@@ -35,9 +39,15 @@ class Devices:
             self._handles = []
 
     def read(self, pids: Collection[int]) -> dict[str, tuple[int, int]]:
-        """Used and free bytes by name (``vram:0``), of devices that these processes use.
+        """Return used and free bytes of the devices that these processes use.
 
-        Where the driver knows none of them on any device, of all devices that are in use at all.
+        If the driver knows none of the processes on any device, all devices that any process uses are returned.
+
+        Args:
+            pids: The watched processes.
+
+        Returns:
+            Used and free bytes by name of the device, such as ``vram:0``.
         """
         own: dict[str, tuple[int, int]] = {}
         whole: dict[str, tuple[int, int]] = {}

@@ -1,4 +1,7 @@
-"""All that a watch has seen so far, in bounded memory: the same for a watch that runs and for a ledger that is read."""
+"""Keep the state of a watch in bounded memory.
+
+The state is built from the events of the watch while it runs, or later from its ledger.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,24 @@ from typing import Final
 
 from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
 
-# A watch of a night has 40,000 samples; a picture and a slope need some hundreds.
-_MOST: Final = 512
-_MOST_NOTES: Final = 20
-# Processes that have ended are kept by what they held last, the latest of them.
-_MOST_GONE: Final = 64
+# Readings kept per track: a watch of one night takes 40,000 samples, but a chart and a slope need only some hundreds.
+_MAX_READINGS: Final = 512
+_MAX_NOTES: Final = 20
+# Ended processes whose readings are kept: the last ones to end.
+_MAX_ENDED_PROCESSES: Final = 64
 
 
 class Track:
-    """One counter: readings at equal distances, thinned to every second when there are too many."""
+    """The readings of one counter at equal distances.
+
+    When there are too many, every other one is dropped.
+
+    Attributes:
+        at: Times of the readings, in seconds since the epoch.
+        steps: Step of the training at each reading; -1 if it was not known.
+        values: The readings.
+        last: The latest reading, even if it was dropped.
+    """
 
     def __init__(self) -> None:
         self.at, self.steps, self.values = array("d"), array("q"), array("q")
@@ -25,34 +37,44 @@ class Track:
         self._stride, self._seen = 1, 0
 
     def add(self, at: float, step: int, value: int) -> None:
-        """Args: step: -1 where none is known."""
+        """Add a reading.
+
+        Args:
+            at: Seconds since the epoch.
+            step: Step of the training; -1 if it is not known.
+            value: The reading.
+        """
         self.last = value
         if self._seen % self._stride == 0:
             self.at.append(at)
             self.steps.append(step)
             self.values.append(value)
-            if len(self.at) > _MOST:
+            if len(self.at) > _MAX_READINGS:
                 self.at, self.steps, self.values = self.at[::2], self.steps[::2], self.values[::2]
                 self._stride *= 2
         self._seen += 1
 
 
 class History:
-    """One watch.
+    """The state of one watch.
 
     Attributes:
-        began: How it began.
-        totals: Counters of the whole tree, by name.
-        processes: Descriptors and memory of each live process, by pid and name (``fd``, ``rss``).
-        names: What processes call themselves, by pid.
-        limits: RLIMIT_NOFILE by pid.
-        room: How much may be added, by name of the total.
-        because: What sets that limit.
-        new: Descriptors that were not there at first, by pid and target.
-        looked: When that was, in seconds since the epoch.
-        notes: What was said, each once.
-        ended: Why it is over; empty while it is not.
-        samples: How many there were.
+        began: The start of the watch.
+        totals: Tracks of the whole tree, by name of the counter.
+        processes: Tracks of each live process and of the last ones to end, by PID and name (``fd``, ``rss``).
+        names: Names of the processes below the root, by PID.
+        limits: Soft RLIMIT_NOFILE by PID.
+        room: Bytes that may still be added, by name of the total.
+        because: What sets that limit, as text, by the same names.
+        new: Number of descriptors that a process has opened since it was first seen, by PID and target.
+        looked: When `new` was last updated, in seconds since the epoch.
+        notes: Remarks for the reader, each once.
+        ended: Why the watch ended; empty if it has not.
+        samples: Number of samples.
+        came: Number of processes found below the root.
+        went: Number of processes that have ended.
+        first: Time of the first sample, in seconds since the epoch.
+        last: Time of the last sample.
     """
 
     def __init__(self, began: Began) -> None:
@@ -69,30 +91,34 @@ class History:
         self.samples = 0
         self.came = self.went = 0
         self.first = self.last = self.looked = began.at
-        self._now: dict[int, Reading] = {}
-        self._gone: deque[int] = deque()
+        self._latest: dict[int, Reading] = {}
+        self._ended_pids: deque[int] = deque()
 
     @property
     def seconds(self) -> float:
-        """From the first sample to the last."""
+        """Seconds from the first sample to the last."""
         return self.last - self.first
 
     @property
     def steps(self) -> int | None:
-        """The last step that is known."""
+        """Step at the last reading that the track of descriptors keeps; None if unknown."""
         track = self.totals.get("fd")
         return track.steps[-1] if track is not None and len(track.steps) and track.steps[-1] >= 0 else None
 
     @property
     def alive(self) -> Mapping[int, Reading]:
-        """The last readings of live processes."""
-        return self._now
+        """The last reading of each live process, by PID."""
+        return self._latest
 
     def absorb(self, event: Event) -> None:
-        """Take in what happened."""
+        """Update the state by an event.
+
+        Raises:
+            ValueError: The event is the start of another watch.
+        """
         match event:
             case Sample():
-                self._add(event)
+                self._add_sample(event)
             case Came(_at, names):
                 self.names.update(names)
                 self.came += len(names)
@@ -110,18 +136,18 @@ class History:
                 raise ValueError("a watch begins once")
 
     def note(self, text: str) -> None:
-        """Keep what is said, once, and not without end."""
-        if text not in self.notes and len(self.notes) < _MOST_NOTES:
+        """Keep a remark, unless it is already kept or there are too many."""
+        if text not in self.notes and len(self.notes) < _MAX_NOTES:
             self.notes.append(text)
 
     def new_targets(self) -> Counter[str]:
-        """The new descriptors of all processes, by target."""
+        """Return the number of new descriptors of all processes, by target."""
         counts: Counter[str] = Counter()
         for found in self.new.values():
             counts.update(found)
         return counts
 
-    def _add(self, sample: Sample) -> None:
+    def _add_sample(self, sample: Sample) -> None:
         step = -1 if sample.step is None else sample.step
         if not self.samples:
             self.first = sample.at
@@ -132,21 +158,21 @@ class History:
                 self.totals[name] = Track()
             self.totals[name].add(sample.at, step, value)
         for pid in sample.gone:
-            self._forget(pid)
-        # In a ledger a process that has not changed is left out.
-        self._now.update(sample.processes)
-        for pid, reading in self._now.items():
+            self._remove_process(pid)
+        # A ledger omits processes that have not changed, so the latest readings of all live processes are added.
+        self._latest.update(sample.processes)
+        for pid, reading in self._latest.items():
             tracks = self.processes.get(pid)
             if tracks is None:
                 tracks = self.processes[pid] = {"fd": Track(), "rss": Track()}
             tracks["fd"].add(sample.at, step, reading.fds)
             tracks["rss"].add(sample.at, step, reading.rss)
 
-    def _forget(self, pid: int) -> None:
-        self._now.pop(pid, None)
+    def _remove_process(self, pid: int) -> None:
+        self._latest.pop(pid, None)
         self.went += 1
-        self._gone.append(pid)
-        if len(self._gone) > _MOST_GONE:
-            old = self._gone.popleft()
+        self._ended_pids.append(pid)
+        if len(self._ended_pids) > _MAX_ENDED_PROCESSES:
+            old = self._ended_pids.popleft()
             for kept in (self.processes, self.names, self.limits, self.new):
                 kept.pop(old, None)

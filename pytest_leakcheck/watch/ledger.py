@@ -1,4 +1,7 @@
-"""The file that a watch appends to, an event per line, and how it is read back: a line that was torn is kept and told."""
+"""Write the ledger of a watch, one event per line, and read it.
+
+A line that is incomplete stays in the file and is reported when the file is read.
+"""
 
 from __future__ import annotations
 
@@ -11,59 +14,74 @@ from typing import Final
 
 from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sample, from_json, to_json
 
-# What memory must have moved by to be written again, in bytes: it moves in every sample.
-_COARSE: Final = 1 << 20
-# `json.dumps` would make one for each line.
+# A process is not written again for a smaller change of its memory, in bytes, since memory changes in every sample.
+_MIN_RSS_CHANGE_BYTES: Final = 1 << 20
+# Created once: `json.dumps` with these separators would create an encoder for each line.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 class LedgerError(ValueError):
-    """A file that is no ledger."""
+    """A file that is not a ledger."""
 
 
 class Ledger:
-    """Appends events. Of a sample only the processes that have changed are written, so a quiet night is a small file."""
+    """A file that the events of a watch are appended to.
+
+    Only the processes of a sample that have changed are written, so a night without changes gives a small file.
+
+    Attributes:
+        path: The file.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError` where it cannot be written."""
+        """Open the file for appending.
+
+        Args:
+            path: The file; created if it does not exist.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         self.path = path
         self._file = path.open("ab", buffering=0)
-        self._written: dict[int, Reading] = {}
+        self._last_written: dict[int, Reading] = {}
         if self._file.tell() and not _ends_with_newline(path):
-            # The watch before was killed in the middle of a line; that line stays by itself.
+            # The previous watch was killed while it wrote its last line; end that line to keep the next event apart.
             self._file.write(b"\n")
 
     def write(self, event: Event) -> None:
-        """Append one event, whole: a single write, that only a crash of the machine can tear.
+        """Append one event as one line, in a single write call.
 
         Raises:
-            OSError: The disk is full, say.
+            OSError: The event cannot be written, for example because the disk is full.
         """
         if isinstance(event, Sample):
-            event = self._changed(event)
+            event = self._keep_changed(event)
         self._file.write(_ENCODER.encode(to_json(event)).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
 
-    def _changed(self, sample: Sample) -> Sample:
+    def _keep_changed(self, sample: Sample) -> Sample:
         for pid in sample.gone:
-            self._written.pop(pid, None)
+            self._last_written.pop(pid, None)
         changed = {
             pid: reading
             for pid, reading in sample.processes.items()
-            if (before := self._written.get(pid)) is None or _differ(before, reading)
+            if (before := self._last_written.get(pid)) is None or _has_changed(before, reading)
         }
-        self._written.update(changed)
+        self._last_written.update(changed)
         return replace(sample, processes=changed)
 
 
 def read_ledger(path: Path) -> Iterator[Event | str]:
-    """The events in order; for a line that cannot be read, a text that says which and why.
+    """Yield the events in order.
+
+    For a line that cannot be read, a text with its number and the reason is yielded.
 
     Raises:
-        LedgerError: The first line is no beginning of a watch.
-        OSError: It cannot be read.
+        LedgerError: The file is empty, or its first line is not the start of a watch.
+        OSError: The file cannot be read.
     """
     if not path.stat().st_size:
         raise LedgerError("no ledger of a watch: it is empty")
@@ -89,6 +107,6 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read() == b"\n"
 
 
-def _differ(before: Reading, after: Reading) -> bool:
+def _has_changed(before: Reading, after: Reading) -> bool:
     counts = (before.fds, before.threads) != (after.fds, after.threads)
-    return counts or abs(after.rss - before.rss) >= _COARSE
+    return counts or abs(after.rss - before.rss) >= _MIN_RSS_CHANGE_BYTES

@@ -1,4 +1,4 @@
-"""A ledger as a `Page`: an arm per watch, a chart per counter."""
+"""Convert a ledger to a `Page`: an arm per watch, a chart per counter."""
 
 from __future__ import annotations
 
@@ -17,28 +17,36 @@ from pytest_leakcheck.watch.ledger import read_ledger
 from pytest_leakcheck.watch.status_text import Row, new_lines, process_rows, rows, title
 
 _TONES: Final[dict[str, Tone]] = {"grows": "bad", "flat": "good", "unsure": "plain"}
-_MOST_NEW: Final = 12
+# Targets of new descriptors that are listed per watch.
+_MAX_NEW_TARGETS: Final = 12
 
 
 def read_histories(path: Path) -> list[History]:
-    """The watches of a ledger, in order; what could not be read is among the notes of the watch that it belongs to.
+    """Return the watches of a ledger in order.
+
+    A line that cannot be read becomes a note of the watch that it belongs to.
 
     Raises:
-        LedgerError: It is none.
-        OSError: It cannot be read.
+        LedgerError: The file is not a ledger.
+        OSError: The file cannot be read.
     """
-    return _histories(read_ledger(path))
+    return _group_by_watch(read_ledger(path))
 
 
 def page_of_ledger(path: Path) -> Page:
-    """The page of a ledger. Raises as `read_histories`."""
+    """Return the page of a ledger.
+
+    Raises:
+        LedgerError: The file is not a ledger.
+        OSError: The file cannot be read.
+    """
     histories = read_histories(path)
-    arms = tuple(map(_arm, histories))
+    arms = tuple(map(_build_arm, histories))
     summary = "Watched from outside; growth is that of the later half of each watch, with an interval of 95 %."
     return Page(path.name, (summary,), arms, partial=any(not history.ended for history in histories))
 
 
-def _histories(events: Iterable[Event | str]) -> list[History]:
+def _group_by_watch(events: Iterable[Event | str]) -> list[History]:
     found: list[History] = []
     for event in events:
         if isinstance(event, Began):
@@ -50,32 +58,32 @@ def _histories(events: Iterable[Event | str]) -> list[History]:
     return found
 
 
-def _arm(history: History) -> Arm:
+def _build_arm(history: History) -> Arm:
     views = outlooks(history, floor=True)
-    told = rows(history, floor=True)
+    total_rows = rows(history, floor=True)
     growing = any(one.state == "grows" for one in views.values())
     tone: Tone = "bad" if growing else "good" if any(one.state == "flat" for one in views.values()) else "plain"
-    verdicts = [_line(row) for row in told]
-    verdicts += [_line(row) for row in process_rows(history) if row.ends or history.ended]
+    verdicts = [_format_row(row) for row in total_rows]
+    verdicts += [_format_row(row) for row in process_rows(history) if row.ends or history.ended]
     if not history.ended:
         verdicts.append("It has no end: the watch was killed, or goes on.")
     charts = [
-        _chart(history, row, history.totals[name], one)
-        for row, (name, one) in zip(told, views.items(), strict=True)
+        _build_chart(history, row, history.totals[name], one)
+        for row, (name, one) in zip(total_rows, views.items(), strict=True)
         if len(history.totals[name].values)
     ]
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(history.began.at))
-    details = [f"new       {text}" for text in new_lines(history, _MOST_NEW)] + [
+    details = [f"new       {text}" for text in new_lines(history, _MAX_NEW_TARGETS)] + [
         f"note      {text}" for text in history.notes
     ]
     return Arm(f"{title(history)}, from {began}", tone, tuple(verdicts), "\n".join(details), tuple(charts))
 
 
-def _line(row: Row) -> str:
+def _format_row(row: Row) -> str:
     return f"{row.name}: {row.now}, {row.gained}; {row.growth}" + (f"; ends in {row.ends}" if row.ends else "")
 
 
-def _chart(history: History, row: Row, track: Track, one: Outlook) -> Chart:
+def _build_chart(history: History, row: Row, track: Track, one: Outlook) -> Chart:
     resource = find_resource(one.name.partition(":")[0])
     by_step = one.per_step is not None
     window = Window.of(track)
@@ -83,14 +91,14 @@ def _chart(history: History, row: Row, track: Track, one: Outlook) -> Chart:
     first = track.at[0]
     xs = [float(step) for step in window.steps] if by_step else [at - first for at in window.at]
     points = tuple((x, float(value)) for x, value in zip(xs, window.values, strict=True) if x >= 0)
-    # Slopes over time are counted from the beginning of their window.
+    # A slope over time was fitted with the start of its window as 0; the chart starts at the first reading.
     slope, offset = (one.per_step, 0.0) if by_step else (one.per_second, late.at[0] - first)
-    curve = Curve("", points, _TONES[one.state], _fitted(slope, offset) if one.state == "grows" else None)
+    curve = Curve("", points, _TONES[one.state], _ends_of_line(slope, offset) if one.state == "grows" else None)
     name = f"{one.name}: {resource.plural}"
     return Chart(name, resource.unit, "step" if by_step else "second", (curve,), row.growth)
 
 
-def _fitted(slope: Slope | None, offset: float) -> tuple[XY, XY] | None:
+def _ends_of_line(slope: Slope | None, offset: float) -> tuple[XY, XY] | None:
     if slope is None:
         return None
     begin = slope.level - slope.value * (slope.end - slope.start)

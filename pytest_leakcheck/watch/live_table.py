@@ -1,4 +1,7 @@
-"""What is shown while a watch runs: a table that is redrawn on a terminal, by rich, and plain lines elsewhere."""
+"""Show the state of a running watch.
+
+On a terminal, it is a live table drawn by rich; elsewhere, plain lines.
+"""
 
 from __future__ import annotations
 
@@ -14,44 +17,44 @@ from pytest_leakcheck.watch.status_text import Row, lines, new_lines, process_ro
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Of one core. A table takes 5 to 15 ms each time, lines take 2 ms.
-_SHARE: Final = 0.001
-# A table that takes longer is redrawn after this many seconds all the same.
-_SELDOM: Final = 120.0
-# Plain lines come at ever longer distances: after 5 s, then each time half as much again, up to ten minutes.
-_FIRST: Final = 5.0
-_GROWS: Final = 1.5
-_LONGEST: Final = 600.0
-# Below this many columns what a counter has gained is left out.
-_NARROW: Final = 60
+# Share of one core for showing the state. Drawing a table takes 5 to 15 ms, printing lines 2 ms.
+_CPU_SHARE: Final = 0.001
+# A table is redrawn at least this often, in seconds, even if that takes more than its share of the core.
+_MAX_REDRAW_SECONDS: Final = 120.0
+# Plain lines are printed after 5 s and then at intervals that grow by half each time, up to ten minutes.
+_FIRST_LINES_SECONDS: Final = 5.0
+_LINES_INTERVAL_FACTOR: Final = 1.5
+_MAX_LINES_SECONDS: Final = 600.0
+# On a terminal with fewer columns, the table has no column for the growth since the first reading.
+_MIN_WIDE_COLUMNS: Final = 60
 
 
 class Screen(Protocol):
-    """Where a watch is shown."""
+    """An output that shows the state of a watch."""
 
     def show(self, history: History) -> None:
-        """Show the state, if it is time."""
+        """Show the state if that is due."""
         ...
 
 
 class Lines:
-    """Prints the state from time to time, within a share of one core."""
+    """Plain lines, printed at growing intervals and within a share of one core."""
 
     def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._file, self._clock = file, clock
-        self._wait = _FIRST
-        self._due = clock() + _FIRST
-        self._allowance = Allowance(_SHARE)
+        self._wait = _FIRST_LINES_SECONDS
+        self._due = clock() + _FIRST_LINES_SECONDS
+        self._allowance = Allowance(_CPU_SHARE)
 
     def show(self, history: History) -> None:
         if self._clock() >= self._due and self._allowance.due and history.samples:
             self._allowance.do(lambda: print(*lines(history), sep="\n", file=self._file, flush=True))
-            self._wait = min(_LONGEST, self._wait * _GROWS)
+            self._wait = min(_MAX_LINES_SECONDS, self._wait * _LINES_INTERVAL_FACTOR)
             self._due = self._clock() + self._wait
 
 
 class Table:
-    """Redraw a table as often as its share of one core allows, or at a given interval."""
+    """A table, redrawn as often as its share of a core allows or at a given interval."""
 
     def __init__(
         self,
@@ -60,15 +63,16 @@ class Table:
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        """
+        """Create a table whose first drawing is due at once.
+
         Args:
-            draw: Draws it.
-            refresh: Seconds; None goes by the cost.
-            clock: Seconds that have passed.
-            spent: Seconds of one core that this thread has used.
+            draw: Draws the state.
+            refresh: Interval between drawings in seconds; None for one that depends on what a drawing costs.
+            clock: Returns a monotonic time in seconds.
+            spent: Returns the CPU time that this thread has used, in seconds.
         """
         self._draw, self._clock = draw, clock
-        self._allowance = Allowance(_SHARE, clock, spent)
+        self._allowance = Allowance(_CPU_SHARE, clock, spent)
         self._refresh = refresh
         self._due = float("-inf")
 
@@ -76,26 +80,29 @@ class Table:
         is_late = self._clock() >= self._due
         if is_late or (self._refresh is None and self._allowance.due):
             self._allowance.do(lambda: self._draw(history))
-            self._due = self._clock() + (self._refresh or _SELDOM)
+            self._due = self._clock() + (self._refresh or _MAX_REDRAW_SECONDS)
 
 
 @contextmanager
 def live_table(console: Console, refresh: float | None) -> Iterator[Table]:
-    """A table in a place of its own at the bottom of the terminal, which stays when it is over."""
+    """Show a table at the bottom of the terminal, and erase it at the end."""
     from rich.live import Live
 
-    # Without a thread of its own that redraws: that would cost more than the watch.
+    # No auto-refresh: its thread would cost more than the watch.
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield Table(lambda history: live.update(table(history, console.width), refresh=True), refresh)
 
 
 def table(history: History, width: int) -> RenderableType:
-    """The state, to be printed by rich; texts of the system are never read as markup."""
+    """Return the state as a table for rich.
+
+    Text that comes from the system is never parsed as markup.
+    """
     from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    wide = width >= _NARROW
+    wide = width >= _MIN_WIDE_COLUMNS
     drawn = RichTable(box=None, padding=(0, 1, 0, 0), expand=False)
     drawn.add_column("")
     drawn.add_column("now", justify="right", no_wrap=True)

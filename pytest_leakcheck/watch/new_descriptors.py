@@ -1,4 +1,4 @@
-"""Descriptors that were not there when a process was first seen, by what they point to."""
+"""Find the descriptors that processes have opened since they were first seen."""
 
 from __future__ import annotations
 
@@ -10,44 +10,47 @@ from pytest_leakcheck.attribution.live_handles import describe_target
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.watch.events import Reading
 
-# Per process; of files with ever new names the rest would be a list without end.
-_MOST: Final = 20
+# Targets listed per process. The others are counted together as `REST`, since files may have ever new names.
+_MAX_TARGETS: Final = 20
 REST: Final = "others"
 
 
 class Newcomers:
-    """What came since, per process."""
+    """The descriptors that each process has opened since it was first seen."""
 
     def __init__(self) -> None:
-        self._at_first: dict[int, Counter[str]] = {}
-        self._counted: dict[int, int] = {}
+        self._initial_targets: dict[int, Counter[str]] = {}
+        self._last_counts: dict[int, int] = {}
 
     def meet(self, processes: Mapping[int, Reading]) -> None:
-        """These are seen for the first time: what they have is what they began with."""
+        """Record the initial descriptors of processes that are seen for the first time."""
         for pid, reading in processes.items():
             if reading.fds >= 0:
-                self._at_first[pid], self._counted[pid] = _targets(pid), reading.fds
+                self._initial_targets[pid], self._last_counts[pid] = _count_targets(pid), reading.fds
 
     def look(self, processes: Mapping[int, Reading]) -> dict[int, dict[str, int]]:
-        """The new descriptors of those processes whose number has changed since the last look, by target."""
-        self._forget(processes.keys())
+        """Return the number of new descriptors, by PID and target.
+
+        Only processes whose number of descriptors has changed since the last call are included.
+        """
+        self._remove_ended(processes.keys())
         found = {}
         for pid, reading in processes.items():
-            if pid in self._at_first and self._counted[pid] != reading.fds:
-                self._counted[pid] = reading.fds
-                found[pid] = _shortened(_targets(pid) - self._at_first[pid])
+            if pid in self._initial_targets and self._last_counts[pid] != reading.fds:
+                self._last_counts[pid] = reading.fds
+                found[pid] = _keep_most_common(_count_targets(pid) - self._initial_targets[pid])
         return found
 
-    def _forget(self, alive: Collection[int]) -> None:
-        for pid in self._at_first.keys() - set(alive):
-            del self._at_first[pid], self._counted[pid]
+    def _remove_ended(self, alive: Collection[int]) -> None:
+        for pid in self._initial_targets.keys() - set(alive):
+            del self._initial_targets[pid], self._last_counts[pid]
 
 
-def _targets(pid: int) -> Counter[str]:
+def _count_targets(pid: int) -> Counter[str]:
     return Counter(map(describe_target, open_targets(str(pid)).values()))
 
 
-def _shortened(targets: Counter[str]) -> dict[str, int]:
-    most = dict(targets.most_common(_MOST))
+def _keep_most_common(targets: Counter[str]) -> dict[str, int]:
+    most = dict(targets.most_common(_MAX_TARGETS))
     rest = targets.total() - sum(most.values())
     return {**most, REST: rest} if rest else most

@@ -1,4 +1,4 @@
-"""Where the processes that are watched would die: their limits of descriptors, and how much memory may still be added."""
+"""Read the descriptor limits of processes, and how much memory is left for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pytest_leakcheck.probes.cgroups import MOUNT, PROC, groups_of
 
 
 def fd_limit(pid: int) -> int | None:
-    """Read RLIMIT_NOFILE (soft) of a process; None where there is none or it may not be read."""
+    """Return the soft limit of descriptors of a process (RLIMIT_NOFILE).
+
+    None if there is no limit, it may not be read, or this system is not Linux.
+    """
     if sys.platform.startswith("linux"):
         with contextlib.suppress(psutil.Error):
             soft, _hard = psutil.Process(pid).rlimit(psutil.RLIMIT_NOFILE)
@@ -21,20 +24,28 @@ def fd_limit(pid: int) -> int | None:
 
 
 def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, str]:
-    """How many bytes may be added before memory runs out, and what sets that: a cgroup of the process, or the machine.
+    """Return how many bytes are left before memory runs out, and what sets the limit.
 
-    Pages of files that a cgroup could give back are room.
+    The limit is that of a cgroup of the process or the memory of the machine, whichever leaves less. File pages that
+    the kernel can reclaim from a cgroup count as free.
+
+    Args:
+        pid: The process.
+        proc: Mount point of procfs.
+        mount: Mount point of the cgroup file systems.
     """
     rooms = []
     for group in groups_of(pid, proc, mount):
         with contextlib.suppress(OSError, ValueError):
-            usage = int(group.usage.read_text(encoding="ascii")) - _field(group.folder / "memory.stat", group.cache)
+            usage = int(group.usage.read_text(encoding="ascii")) - _read_field(
+                group.folder / "memory.stat", group.cache
+            )
             rooms.append((max(0, group.limit - usage), f"cgroup {group.folder.name or 'root'}"))
     return min([*rooms, (psutil.virtual_memory().available, "memory of the machine")])
 
 
-def _field(path: Path, name: str) -> int:
-    """The number behind this word, on a line of its own; 0 where there is none."""
+def _read_field(path: Path, name: str) -> int:
+    """Return the number after this name in a file of fields; 0 if the name is missing."""
     with contextlib.suppress(OSError, ValueError):
         for line in path.read_text(encoding="ascii").splitlines():
             words = line.split()

@@ -1,4 +1,7 @@
-"""A watch in words: what the table, the lines and the page say alike. Pure."""
+"""Format the state of a watch as text. Pure functions.
+
+The table, the plain lines and the page share this text.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,27 @@ from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.watch.forecast import Outlook, first_to_end, outlooks, process_outlooks
 from pytest_leakcheck.watch.history import History
 
+# Units of time in seconds, largest first.
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-# Beyond this nobody waits: ten years.
-_NEVER: Final = 10 * 365 * 86400
-_MOST_TARGETS: Final = 5
-_MOST_FDS: Final = 8
-_MOST_MEMORIES: Final = 3
-_LONG: Final = 60
+# Forecasts of more than ten years, in seconds, are not shown.
+_MAX_FORECAST_SECONDS: Final = 10 * 365 * 86400
+_MAX_TARGETS: Final = 5
+_MAX_FD_PROCESSES: Final = 8
+_MAX_RSS_PROCESSES: Final = 3
+_MAX_TARGET_CHARACTERS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One counter in words: its name, its reading now, what it gained, how it grows, and when that ends."""
+    """The text for one counter.
+
+    Attributes:
+        name: Name of the counter.
+        now: The last reading.
+        gained: Growth since the first reading.
+        growth: How fast it grows, or that no growth was seen.
+        ends: When its limit is reached; empty if that is not expected.
+    """
 
     name: str
     now: str
@@ -32,7 +44,7 @@ class Row:
 
 
 def title(history: History) -> str:
-    """What is watched, since when, and at which step it is."""
+    """Return a line with the watched process, the duration, the samples and the step."""
     step = "" if history.steps is None else f", step {history.steps:,}"
     return (
         f"{history.began.root} {history.began.command}: {duration(history.seconds)}, {history.samples:,} samples{step}"
@@ -40,7 +52,12 @@ def title(history: History) -> str:
 
 
 def rows(history: History, *, floor: bool = False) -> list[Row]:
-    """The totals of the tree."""
+    """Return a row for each total of the tree.
+
+    Args:
+        history: The state of the watch.
+        floor: Also show the growth that would have been detected where no growth was seen.
+    """
     end = first_to_end(history)
     found = []
     for name, one in outlooks(history, floor=floor).items():
@@ -55,7 +72,10 @@ def rows(history: History, *, floor: bool = False) -> list[Row]:
 
 
 def process_rows(history: History) -> list[Row]:
-    """The processes that gained most descriptors and memory; nothing where there is only one."""
+    """Return rows for the processes that have gained most descriptors and memory.
+
+    There are no rows if the watch has seen only one process.
+    """
     if len(history.processes) < 2:
         return []
     return [
@@ -66,13 +86,13 @@ def process_rows(history: History) -> list[Row]:
             growth_text(one),
             ends_text(one),
         )
-        for name, most in (("fd", _MOST_FDS), ("rss", _MOST_MEMORIES))
+        for name, most in (("fd", _MAX_FD_PROCESSES), ("rss", _MAX_RSS_PROCESSES))
         for pid, one in process_outlooks(history, name, most).items()
     ]
 
 
 def lines(history: History) -> Iterator[str]:
-    """The whole state as plain lines."""
+    """Yield the state of the totals as plain lines."""
     yield title(history)
     for row in rows(history):
         ends = f"; ends in {row.ends}" if row.ends else ""
@@ -80,7 +100,10 @@ def lines(history: History) -> Iterator[str]:
 
 
 def last_lines(history: History) -> Iterator[str]:
-    """The state at the end: with the floor of what did not grow, the processes, and what is new."""
+    """Yield the final state as plain lines.
+
+    It has the totals with detection floors, the processes, the new descriptors and the notes.
+    """
     yield title(history)
     for row in rows(history, floor=True):
         ends = f"; ends in {row.ends}" if row.ends else ""
@@ -94,18 +117,25 @@ def last_lines(history: History) -> Iterator[str]:
         yield f"  note    {text}"
 
 
-def new_lines(history: History, most: int = _MOST_TARGETS) -> list[str]:
-    """The new descriptors by target, most frequent first, with the moment of the look where it was not the last."""
+def new_lines(history: History, most: int = _MAX_TARGETS) -> list[str]:
+    """Return lines for the new descriptors by target, most frequent first.
+
+    If they were last read more than two intervals before the last sample, each line says when.
+
+    Args:
+        history: The state of the watch.
+        most: Maximum number of targets.
+    """
     counts = history.new_targets()
     early = history.last - history.looked > 2 * history.began.interval
     when = f" after {duration(history.looked - history.first)}" if early else ""
-    told = [f"{count:,} × {_short(target)}{when}" for target, count in counts.most_common(most)]
+    texts = [f"{count:,} × {_shorten_target(target)}{when}" for target, count in counts.most_common(most)]
     more = len(counts) - most
-    return [*told, f"and {more:,} targets more"] if more > 0 else told
+    return [*texts, f"and {more:,} targets more"] if more > 0 else texts
 
 
 def growth_text(one: Outlook) -> str:
-    """How it grows, per step where there are steps, else per second."""
+    """Return the growth as text, per step if the steps are known, else per second."""
     slope, axis = (one.per_step, "step") if one.per_step is not None else (one.per_second, "second")
     if one.state == "flat":
         floor = one.floor_per_step if one.per_step is not None else one.floor
@@ -118,19 +148,22 @@ def growth_text(one: Outlook) -> str:
 
 
 def ends_text(one: Outlook) -> str:
-    """When its room is used up; empty where it does not grow, or nobody lives to see it."""
+    """Return as text when the room is used up.
+
+    The text is empty if the counter does not grow, its room is not known, or that is more than ten years away.
+    """
     seconds = one.expected_seconds
-    if seconds is None or seconds > _NEVER:
+    if seconds is None or seconds > _MAX_FORECAST_SECONDS:
         return ""
     text = f"≈ {duration(seconds)}"
-    if (left := one.seconds_left) is not None and left[1] < _NEVER:
+    if (left := one.seconds_left) is not None and left[1] < _MAX_FORECAST_SECONDS:
         text += f" ({duration(left[0])} to {duration(left[1])})"
     steps = one.expected_steps
     return f"{text}, {steps:,.0f} steps" if steps is not None and math.isfinite(steps) else text
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: ``3 min 20 s``, ``2 h 5 min``, ``4.2 s``."""
+    """Format seconds in at most two units: ``3 min 20 s``, ``2 h 5 min``, ``4.2 s``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     left = round(seconds)
@@ -143,19 +176,24 @@ def duration(seconds: float) -> str:
 
 
 def amount(value: float, unit: Unit) -> str:
+    """Format a reading in its unit."""
     return f"{value:,}" if unit == "count" else format_amount(value, "bytes")
 
 
 def signed(value: float, unit: Unit) -> str:
+    """Format a difference of readings, with a plus sign unless it is negative."""
     return f"{'+' if value >= 0 else ''}{amount(value, unit)}"
 
 
 def rate(value: float, unit: Unit) -> str:
-    """Per step or second; of things, two digits where there is less than one."""
+    """Format a growth rate.
+
+    A count gets two decimals, or two significant digits if it is below 0.095.
+    """
     if unit == "bytes":
         return format_amount(value, "bytes")
     return f"{value:.2f}" if abs(value) >= 0.095 else f"{value:.2g}"
 
 
-def _short(target: str) -> str:
-    return target if len(target) <= _LONG else f"…{target[-_LONG + 1 :]}"
+def _shorten_target(target: str) -> str:
+    return target if len(target) <= _MAX_TARGET_CHARACTERS else f"…{target[-_MAX_TARGET_CHARACTERS + 1 :]}"

@@ -1,4 +1,7 @@
-"""The step of a training, told to a watch in another process through one number in mapped memory."""
+"""Pass the step of a training run to a watch in another process.
+
+The step is a number in a file that both processes map into memory.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,21 @@ from typing import Final
 
 from pytest_leakcheck.runner.processes.supervisor import Board
 
-# The file that `watch -- COMMAND` makes for it.
+# Environment variable with the path of the file that ``watch -- COMMAND`` creates for the command.
 VARIABLE: Final = "LEAKCHECK_WATCH_STEPS"
 
 
 def make_board(path: Path) -> Board:
-    """For the process that watches."""
+    """Create the file and map it, in the watching process."""
     path.write_bytes(bytes(Board.SIZE))
     return Board(path)
 
 
 def watched_board() -> Board | None:
-    """For the training; None where nobody watches it."""
+    """Map the file in the training process; None if it was not started by a watch."""
     path = os.environ.get(VARIABLE)
     try:
         return Board(Path(path)) if path else None
     except OSError:
-        # Of a watch that is over.
+        # The watch is over and has removed its file.
         return None

@@ -1,4 +1,8 @@
-"""For a line in a training: ``with Watcher() as watcher: ... watcher.step()``; and the same as a callback of Lightning."""
+"""Watch a training run from inside.
+
+In a training loop, write ``with Watcher() as watcher:`` and call ``watcher.step()`` after each step. For Lightning,
+pass `lightning_callback` to the trainer.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +21,29 @@ from pytest_leakcheck.watch.step_counter import watched_board
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
 
-_INTERVAL: Final = 1.0
+_INTERVAL_SECONDS: Final = 1.0
 
 
 class Watcher:
-    """Follows this process and its children from inside, between steps, and tells growth per step.
+    """A watch of this process and its descendants, which reports growth per step.
 
-    A step costs 0.2 us; once per interval one costs a sample, 0.15 ms for each process. There is no thread: while no step ends,
-    nothing is read. Where the training was started by ``pytest-leakcheck watch -- COMMAND``, it only tells that its steps.
+    A step costs 0.2 us; once per interval, a step also takes a sample, at 0.15 ms for each process. There is no thread:
+    while no step ends, nothing is read. If ``pytest-leakcheck watch -- COMMAND`` has started the training run, that
+    watch takes the samples, and this object only passes the number of the step to it.
 
     Attributes:
-        path: The ledger; None where another process watches.
+        path: The ledger; None if another process watches.
     """
 
     def __init__(
-        self, path: str | Path | None = None, *, interval: float = _INTERVAL, out: TextIO | None = None
+        self, path: str | Path | None = None, *, interval: float = _INTERVAL_SECONDS, out: TextIO | None = None
     ) -> None:
-        """
+        """Start the watch, or connect to the one that has started this process.
+
         Args:
-            path: The ledger to append to; by default ``watch-PID.jsonl`` in this folder.
-            interval: Seconds between samples, at least.
-            out: Where the state at the end is printed; by default stderr.
+            path: The ledger to append to; by default ``watch-PID.jsonl`` in the current folder.
+            interval: Minimum number of seconds between samples.
+            out: File that the final state is printed to; by default stderr.
 
         Raises:
             OSError: The ledger cannot be written.
@@ -46,7 +52,7 @@ class Watcher:
         self._steps = 0
         self._interval, self._out = interval, out
         self._due = float("-inf")
-        # In a forked worker, which has a copy of this, a step does nothing.
+        # A forked worker inherits a copy of this object, which must neither sample nor write to the ledger.
         self._pid = os.getpid()
         self._board = watched_board()
         self._ledger: Ledger | None = None
@@ -61,7 +67,7 @@ class Watcher:
                 raise
 
     def step(self) -> None:
-        """A step has ended."""
+        """Count a step that has ended, and take a sample if one is due."""
         self._steps += 1
         if self._board is not None:
             self._board.iteration = self._steps
@@ -69,7 +75,7 @@ class Watcher:
             self._sample()
 
     def close(self) -> None:
-        """Read a last time, and print what was seen. A second call does nothing."""
+        """Take a last sample and print the final state. A second call does nothing."""
         if self._board is not None:
             self._board.close()
             self._board = None
@@ -94,20 +100,22 @@ class Watcher:
             self._following.sample(self._steps)
 
 
-def lightning_callback(path: str | Path | None = None, *, interval: float = _INTERVAL) -> Callback:
-    """A `Watcher` for ``Trainer(callbacks=[...])``: a step is a training batch.
+def lightning_callback(path: str | Path | None = None, *, interval: float = _INTERVAL_SECONDS) -> Callback:
+    """Return a `Watcher` as a callback for ``Trainer(callbacks=[...])``.
+
+    A step is one training batch.
 
     Args:
         path: As for `Watcher`.
         interval: As for `Watcher`.
 
     Raises:
-        ImportError: There is no Lightning.
+        ImportError: Lightning is not installed.
     """
     from lightning.pytorch.callbacks import Callback
 
     class Watching(Callback):
-        """Begins with the fit and ends with it, whether it fails or not."""
+        """A callback that watches a fit from its start to its end, also if it fails."""
 
         _watcher: Watcher | None = None
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
-from pytest_leakcheck.repro.command import _read, add_parser
+from pytest_leakcheck.repro.command import _read_arguments, add_parser
 from pytest_leakcheck.repro.run_arm import run_arms
 from shell import shell
 
@@ -142,7 +142,7 @@ def test_under_a_ceiling_the_leaky_arm_runs_into_it_and_the_mended_one_does_not(
 
 
 def test_so_many_iterations_are_run() -> None:
-    incident, arms, options = _read(_given("pyav_loader", "--arm", "fixed", "--iterations", "20"), INCIDENTS)
+    incident, arms, options = _read_arguments(_given("pyav_loader", "--arm", "fixed", "--iterations", "20"), INCIDENTS)
     (run,) = run_arms(incident, arms, options, lambda _arm, _text: None)
     assert run.status == 0
     assert {one["iterations"] for one in run.findings if "TestCollectorOff" in one["test"]} == {20}
@@ -150,10 +150,10 @@ def test_so_many_iterations_are_run() -> None:
 
 def test_all_arms_or_the_two_that_differ() -> None:
     """An arm that an incident has beside the two takes time, and shows nothing that the difference of the files explains."""
-    assert _read(_given("hub_upload"), INCIDENTS)[1] == ("leaky", "fixed")
-    assert _read(_given("hub_upload", "--arm", "all"), INCIDENTS)[1] == tuple(INCIDENTS["hub_upload"].arms)
+    assert _read_arguments(_given("hub_upload"), INCIDENTS)[1] == ("leaky", "fixed")
+    assert _read_arguments(_given("hub_upload", "--arm", "all"), INCIDENTS)[1] == tuple(INCIDENTS["hub_upload"].arms)
     assert {"leaky_commit", "push_to_hub"} < INCIDENTS["hub_upload"].arms.keys()
-    assert _read(_given("hub_upload", "--arm", "push_to_hub"), INCIDENTS)[1] == ("push_to_hub",)
+    assert _read_arguments(_given("hub_upload", "--arm", "push_to_hub"), INCIDENTS)[1] == ("push_to_hub",)
 
 
 def _given(*arguments: str) -> argparse.Namespace:

@@ -1,1 +1,1 @@
-"""Find the objects that hold what leaks, by searching the heap of the process."""
+"""Find the objects that hold what leaks, by searching the Python heap."""

@@ -1,4 +1,4 @@
-"""What only the cyclic collector frees: the types in the cycles, told from what it finds to be garbage."""
+"""Name the types in reference cycles that only the garbage collector frees."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType
 from typing import Any, Final
 
-# What other things are made of: a cycle is named by the rest of it.
-_PLAIN: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)
-# Of a hundred thousand objects the first few thousand show the shape.
-_MOST: Final = 5_000
+# Types that objects of any kind are made of: a cycle is named by its other types.
+_GENERIC_TYPES: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)
+# Most garbage objects that are searched: out of a hundred thousand, the first few thousand show the shape of the
+# cycles.
+_MAX_CYCLE_OBJECTS: Final = 5_000
 
 
 def save_garbage(collect: Callable[[], object]) -> list[Any]:
-    """Collect, and give back what was garbage instead of freeing it. The caller drops it and collects again.
+    """Run a collection and return the garbage instead of freeing it.
 
-    ``gc.DEBUG_SAVEALL`` keeps what is unreachable in ``gc.garbage``; both are put back as they were.
+    The caller drops the objects and collects again. ``gc.DEBUG_SAVEALL`` keeps unreachable objects in ``gc.garbage``;
+    the debug flags and that list are restored.
+
+    Args:
+        collect: Runs the collection.
     """
     flags, before = gc.get_debug(), len(gc.garbage)
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -30,18 +35,18 @@ def save_garbage(collect: Callable[[], object]) -> list[Any]:
 
 
 def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
-    """The types of the cycle that comes closest to so many per iteration.
+    """Return the types of the cycle that occurs about as often as expected.
 
     Args:
-        garbage: What one iteration left to the collector.
-        count: How many there should be, roughly: one descriptor may hang from each.
+        garbage: The objects that were left to the collector.
+        count: The expected number of cycles, roughly: each may hold one descriptor.
 
     Returns:
-        Type names in the order of the cycle, the one that comes first in the alphabet first; empty where there is none.
+        Type names in the order of the cycle, beginning with the alphabetically first; empty where there is no cycle.
     """
     shapes: Counter[tuple[str, ...]] = Counter()
-    for cycle in _cycles(garbage):
-        names = [type(one).__name__ for one in cycle if type(one) not in _PLAIN]
+    for cycle in _find_cycles(garbage):
+        names = [type(one).__name__ for one in cycle if type(one) not in _GENERIC_TYPES]
         if names:
             first = names.index(min(names))
             shapes[tuple(names[first:] + names[:first])] += 1
@@ -50,9 +55,9 @@ def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
     return min(shapes, key=lambda shape: (abs(shapes[shape] - count), len(shape), shape))
 
 
-def _cycles(garbage: Sequence[Any]) -> list[list[Any]]:
-    """For each strongly connected component a shortest cycle through one of its objects."""
-    known = {id(one): one for one in garbage[:_MOST]}
+def _find_cycles(garbage: Sequence[Any]) -> list[list[Any]]:
+    """Return one shortest cycle for each strongly connected component."""
+    known = {id(one): one for one in garbage[:_MAX_CYCLE_OBJECTS]}
     edges = {
         number: [id(other) for other in gc.get_referents(one) if id(other) in known] for number, one in known.items()
     }
@@ -65,16 +70,17 @@ def _cycles(garbage: Sequence[Any]) -> list[list[Any]]:
     for start in known:
         if start in done:
             continue
-        came_from = _shortest_way_round(start, edges)
-        if came_from is None:
+        cycle = _find_shortest_cycle(start, edges)
+        if cycle is None:
             continue
-        # One cycle stands for all that is reached from here and leads back here.
-        done |= _reached(start, edges) & _reached(start, back)
-        found.append([known[number] for number in came_from])
+        # One cycle represents its component: all objects that can be reached from here and lead back here.
+        done |= _reachable(start, edges) & _reachable(start, back)
+        found.append([known[number] for number in cycle])
     return found
 
 
-def _shortest_way_round(start: int, edges: dict[int, list[int]]) -> list[int] | None:
+def _find_shortest_cycle(start: int, edges: dict[int, list[int]]) -> list[int] | None:
+    """Return the shortest cycle through an object; None where it is in no cycle."""
     came_from: dict[int, int] = {}
     frontier = [start]
     while frontier:
@@ -93,7 +99,7 @@ def _shortest_way_round(start: int, edges: dict[int, list[int]]) -> list[int] | 
     return None
 
 
-def _reached(start: int, edges: dict[int, list[int]]) -> set[int]:
+def _reachable(start: int, edges: dict[int, list[int]]) -> set[int]:
     seen, frontier = {start}, [start]
     while frontier:
         number = frontier.pop()

@@ -1,4 +1,8 @@
-"""The way from a root to an object: backward from it, level by level, to a module, a class, a thread, or a frame."""
+"""Find a reference path from a root to an object.
+
+The search goes from the object to its referrers, level by level, until it meets a root: a module, a class, a fixture, a
+thread or a running frame.
+"""
 
 from __future__ import annotations
 
@@ -14,43 +18,50 @@ from typing import Final
 from pytest_leakcheck.attribution.heap.reference_text import is_class, is_fixture, module_name, running_frames
 from pytest_leakcheck.attribution.object_inspection import module_of_type
 
-# So many levels up, and of each level so many objects.
-_LEVELS: Final = 14
-_WIDTH: Final = 16
-# What many refer to, and more of them than can be looked at.
-_MANY: Final = 20_000
-# A module or a class is what a person looks for; what only runs, or is the test runner's own, is a last resort.
-_LASTING, _THREAD, _RUNNING, _RUNNER = range(4)
-_OURS: Final = "pytest_leakcheck"
-_NONE: Final = object()
+# Most levels of referrers that are searched, and most objects whose referrers are searched at each level.
+_MAX_LEVELS: Final = 14
+_MAX_OBJECTS_PER_LEVEL: Final = 16
+# Most referrers that are inspected at each level: some objects have more than can be inspected.
+_MAX_REFERRERS: Final = 20_000
+# Ranks of roots, best first. A module or a class is the most useful answer; a running frame, or a root of the test
+# runner, is a last resort.
+_RANK_LASTING, _RANK_THREAD, _RANK_FRAME, _RANK_TEST_RUNNER = range(4)
+_OWN_PACKAGE: Final = "pytest_leakcheck"
+_MISSING: Final = object()
+# Top-level packages of the test runner.
 RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """The search from one object.
+    """The search for a root of one object.
 
     Attributes:
-        target: Where it began.
-        next_of: What each object refers to on the way, by the identity of the former.
-        frontier: What is to be looked at next.
-        found: The best root so far, and its rank.
+        target: The object that the search starts from.
+        next_of: The next object on the path to the target, by ``id()`` of the object that refers to it.
+        frontier: The objects whose referrers are searched next.
+        found: The best root found so far.
+        rank: The rank of `found`; worse than any rank while there is none.
     """
 
     target: object
     next_of: dict[int, object] = field(default_factory=dict)
     frontier: list[object] = field(default_factory=list)
     found: object = None
-    rank: int = _RUNNER + 1
+    rank: int = _RANK_TEST_RUNNER + 1
 
     def path(self) -> tuple[object, ...]:
+        """Return the path from the root to the target."""
         path = [self.found]
         while path[-1] is not self.target:
             path.append(self.next_of[id(path[-1])])
         return tuple(path)
 
     def meet(self, one: object, rank: int | None) -> None:
-        """One that refers to what is looked for: a root of that rank, or a step on the way to one."""
+        """Record an object that leads to the target.
+
+        It is a root of this rank; without a rank it is a step on the way to a root.
+        """
         if rank is None:
             self.frontier.append(one)
         elif rank < self.rank:
@@ -58,50 +69,51 @@ class _Search:
 
 
 def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple[tuple[object, ...], ...]:
-    """For each object the shortest path from a root that lasts, or from a running frame; empty where there is none.
+    """Return the shortest path from a root to each object; empty where none exists.
 
-    All of them are sought side by side: each level costs one scan of what the collector lists, and nothing may be frozen.
+    A lasting root is preferred to a running frame. All searches run level by level together, since each level costs one
+    scan of the objects that the collector lists. Nothing may be frozen.
 
     Args:
-        targets: Where the paths are to end.
-        ignore: Identities of what no path may lead through.
+        targets: The objects that the paths lead to.
+        ignore: The ``id()`` of each object that no path may lead through.
     """
     running = {id(frame): frame for frame in running_frames()}
-    searches = [_begin(target, running) for target in targets]
+    searches = [_start_search(target, running) for target in targets]
     skipped = {*ignore, id(targets)}
-    for _ in range(_LEVELS):
-        open_ones = [search for search in searches if search.rank > _THREAD and search.frontier]
+    for _ in range(_MAX_LEVELS):
+        open_ones = [search for search in searches if search.rank > _RANK_THREAD and search.frontier]
         if not open_ones:
             break
-        _climb(open_ones, skipped, running)
+        _search_next_level(open_ones, skipped, running)
     for search in searches:
-        if search.rank > _THREAD:
-            _look_into_frames(search, running.values(), skipped)
-    return tuple(search.path() if search.rank <= _RUNNER else () for search in searches)
+        if search.rank > _RANK_THREAD:
+            _search_frames(search, running.values(), skipped)
+    return tuple(search.path() if search.rank <= _RANK_TEST_RUNNER else () for search in searches)
 
 
-def _begin(target: object, running: dict[int, FrameType]) -> _Search:
+def _start_search(target: object, running: dict[int, FrameType]) -> _Search:
     search = _Search(target)
-    search.meet(target, _rank(target, running))
+    search.meet(target, _root_rank(target, running))
     return search
 
 
-def _climb(searches: list[_Search], skipped: set[int], running: dict[int, FrameType]) -> None:
-    """One level up in each of them."""
-    frontiers = [list(islice(_diverse(search.frontier), _WIDTH)) for search in searches]
+def _search_next_level(searches: list[_Search], skipped: set[int], running: dict[int, FrameType]) -> None:
+    """Search the referrers of the current level, for all searches at once."""
+    frontiers = [list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL)) for search in searches]
     wanted = {id(one): one for frontier in frontiers for one in frontier}
     asked = [{id(one) for one in frontier} for frontier in frontiers]
     for search in searches:
         search.frontier = []
-    # The search itself refers to all of them.
+    # These structures of the search refer to the objects as well.
     own = {id(wanted), *map(id, frontiers), *(id(search.next_of) for search in searches)}
-    for referrer in gc.get_referrers(*wanted.values())[:_MANY]:
+    for referrer in gc.get_referrers(*wanted.values())[:_MAX_REFERRERS]:
         if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
             continue
         if type(referrer) is ModuleType:
-            # Its dict is a root already, and to ask it for the rest is dangerous: see `all_objects`.
+            # Its dict is a root already, and reading its other referents is dangerous: see `all_objects`.
             continue
-        rank = _rank(referrer, running)
+        rank = _root_rank(referrer, running)
         held = wanted.keys() & map(id, gc.get_referents(referrer))
         for search, mine in zip(searches, asked, strict=True):
             places = held & mine
@@ -110,71 +122,85 @@ def _climb(searches: list[_Search], skipped: set[int], running: dict[int, FrameT
                 search.meet(referrer, rank)
 
 
-def _diverse(some: Sequence[object]) -> Iterator[object]:
-    """By turns one of each kind: where hundreds of one kind refer to a thing, the way out is through one of another."""
+def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
+    """Yield the objects so that kinds alternate.
+
+    Where hundreds of objects of one kind refer to an object, the path to a root leads through an object of another
+    kind.
+    """
     by_kind: dict[object, list[object]] = defaultdict(list)
     for one in some:
-        by_kind[_kind(one)].append(one)
-    for level in zip_longest(*by_kind.values(), fillvalue=_NONE):
-        yield from (one for one in level if one is not _NONE)
+        by_kind[_kind_of(one)].append(one)
+    for level in zip_longest(*by_kind.values(), fillvalue=_MISSING):
+        yield from (one for one in level if one is not _MISSING)
 
 
-def _kind(one: object) -> object:
-    """Of a dict that may be an instance's, its first attribute; the hash of any other key would be the user's code."""
+def _kind_of(one: object) -> object:
+    """Return the type of an object, or the first key of a dict of attributes.
+
+    A dict whose first key is not a str counts by its type, since hashing another key would run user code.
+    """
     if type(one) is not dict:
         return type(one)
     first = next(iter(one), None)
     return first if type(first) is str else dict
 
 
-def _rank(one: object, running: dict[int, FrameType]) -> int | None:
-    """How good a root it is; None where it is none."""
+def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
+    """Return the rank of an object as a root; None where it is not a root."""
     if issubclass(type(one), ModuleType) or type(one) is dict:
         name = module_name(one)
-        return (_RUNNER if name.partition(".")[0] in RUNNERS else _LASTING) if name else None
+        return (_RANK_TEST_RUNNER if name.partition(".")[0] in RUNNERS else _RANK_LASTING) if name else None
     if is_class(one):
-        return _RUNNER if module_of_type(one).partition(".")[0] in RUNNERS else _LASTING
+        return _RANK_TEST_RUNNER if module_of_type(one).partition(".")[0] in RUNNERS else _RANK_LASTING
     if is_fixture(one):
-        return _THREAD
+        return _RANK_THREAD
     if issubclass(type(one), threading.Thread):
-        return _THREAD if any(one is thread for thread in threading.enumerate()) else None
-    return _RUNNING if id(one) in running else None
+        return _RANK_THREAD if any(one is thread for thread in threading.enumerate()) else None
+    return _RANK_FRAME if id(one) in running else None
 
 
 def is_runners(path: Sequence[object]) -> bool:
-    """Whether a path leads through the test runner: what that holds is of the test's own making only at second hand."""
+    """Return whether a path leads through the test runner.
+
+    The test is only indirectly the cause of what the test runner holds.
+    """
     root = path[0]
-    if _rank(root, {}) == _RUNNER or (type(root) is FrameType and _module_of(root) in RUNNERS):
+    if _root_rank(root, {}) == _RANK_TEST_RUNNER or (type(root) is FrameType and _package_of(root) in RUNNERS):
         return True
     return any(module_of_type(type(one)).partition(".")[0] in RUNNERS and not is_fixture(one) for one in path)
 
 
 def is_ours(one: object) -> bool:
-    """Whether it belongs to the harness: its frames, its objects."""
+    """Return whether an object is a frame or an instance of a class of this package."""
     if type(one) is FrameType:
-        return _module_of(one) == _OURS
-    return module_of_type(type(one)).partition(".")[0] == _OURS
+        return _package_of(one) == _OWN_PACKAGE
+    return module_of_type(type(one)).partition(".")[0] == _OWN_PACKAGE
 
 
-def _look_into_frames(search: _Search, frames: Collection[FrameType], skipped: set[int]) -> None:
-    """The locals of what runs are not listed from Python 3.11 on."""
-    held = [pair for pair in _locals(frames) if pair[1] is search.target or id(pair[1]) in search.next_of]
-    # What holds the target itself comes before what holds it through something else.
+def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[int]) -> None:
+    """Search the local variables of running frames.
+
+    From Python 3.11 on, the collector does not list them.
+    """
+    held = [pair for pair in _list_locals(frames) if pair[1] is search.target or id(pair[1]) in search.next_of]
+    # A frame that holds the target itself comes before one that holds it through another object.
     for frame, one in sorted(held, key=lambda pair: pair[1] is not search.target):
         if id(frame) in skipped or is_ours(frame):
             continue
-        rank = _RUNNER if _module_of(frame) in RUNNERS else _RUNNING
+        rank = _RANK_TEST_RUNNER if _package_of(frame) in RUNNERS else _RANK_FRAME
         if rank < search.rank:
             search.next_of[id(frame)] = one
             search.meet(frame, rank)
 
 
-def _module_of(frame: FrameType) -> str:
+def _package_of(frame: FrameType) -> str:
+    """Return the top-level package of the module that a frame runs in."""
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
-def _locals(frames: Collection[FrameType]) -> Iterator[tuple[FrameType, object]]:
-    # The globals of a module that is being run are its locals too, and a root already.
+def _list_locals(frames: Collection[FrameType]) -> Iterator[tuple[FrameType, object]]:
+    # The locals of a module's frame are the globals of that module, which are a root already.
     return (
         (frame, one) for frame in frames if frame.f_code.co_name != "<module>" for one in list(frame.f_locals.values())
     )

@@ -1,9 +1,9 @@
-"""Which containers grow, and which single values: the owners of what the collector does not see.
+"""Find the containers and single values that grow between two moments.
 
-Bytes, strings, numbers and arrays are not tracked by the collector, and a dict that holds nothing else is not either. What
-can be seen is that something has more entries than it had. Counted are all lists, dicts, sets and deques with what derives
-from them, also untracked dicts, reached from what holds them; and, by holder, how much its large values amount to, for a
-string or an array that is replaced by a longer one.
+The garbage collector does not track bytes, strings, numbers and arrays, nor a dict that holds nothing else. It can only
+be seen that a container has more entries than before. So this module counts the entries of all lists, dicts, sets,
+deques and objects of derived types; an untracked dict is reached through its holder. For a string or an array that is
+replaced by a longer one, it records the sizes of the large values of each holder.
 """
 
 from __future__ import annotations
@@ -36,25 +36,30 @@ from pytest_leakcheck.attribution.object_inspection import (
     own_size,
 )
 
-# Referents come for many objects at once, in C; so many that the list of them stays in the cache.
-_CHUNK: Final = 1024
-# Objects among which a large value is then looked for one by one.
-_FEW: Final = 16
-# Smaller values are not followed: most strings are names, and one that has grown for a while is longer.
-_LARGE: Final = 160
-# How many times the rate a container may gain, or a part of it: an entry may hold several things, or half of one.
-_LEAST: Final = 0.5
-_MOST: Final = 2.0
-# So near to what is asked for that others need not be looked at.
-_NEAR: Final = 0.25
-_SPARSE: Final = 2
-# Sizes that are further apart than this are of different things; an allocator rounds, and counts its own.
-_APART: Final = 4.0
-_CONTAINERS: Final = frozenset(map(id, CONTAINERS))
-# Functions are a quarter of all objects, and hold two fifths of all references; what of theirs may grow is listed itself:
-# a closure's cells, a default that is a container, a dict of attributes with a container in it. The rest refers to names
-# and classes. A module's dict is listed too, and what else it refers to is private to C.
-_PASSED_OVER: Final = frozenset(
+# Objects whose referents are read in one call into C; few enough that the list of them stays in the CPU cache.
+_CHUNK_SIZE: Final = 1024
+# Objects in a smaller chunk: where one of its referents is a large value, each object is searched by itself.
+_SMALL_CHUNK_SIZE: Final = 16
+# Values up to this size (characters of a str, else bytes) are not followed: most strings are names, and one that has
+# grown for a while is longer.
+_MAX_SMALL_VALUE: Final = 160
+# Least and most entries that a container may gain, as a multiple of the expected number: an entry may hold several of
+# the retained objects, or half of one.
+_MIN_GAIN_RATIO: Final = 0.5
+_MAX_GAIN_RATIO: Final = 2.0
+# Where the gain of a container differs from the expected one by at most this share, the others are dropped.
+_NEAR_SHARE: Final = 0.25
+# Least entries that a container must gain, where as many are expected.
+_MIN_ENTRIES: Final = 2
+# Sizes that differ by more than this factor belong to different objects; an allocator rounds, and counts its own
+# overhead.
+_MAX_SIZE_RATIO: Final = 4.0
+_CONTAINER_TYPE_IDS: Final = frozenset(map(id, CONTAINERS))
+# Types whose referents are not read. Functions are a quarter of all objects and hold two fifths of all references.
+# Their parts that can grow are listed by themselves: the cells of a closure, a default that is a container, a dict of
+# attributes that contains a container. The other types refer to names and classes. The dict of a module is listed by
+# itself, too, and its other referents are private to its C code.
+_SKIPPED_TYPE_IDS: Final = frozenset(
     (
         id(FunctionType),
         id(GetSetDescriptorType),
@@ -64,18 +69,18 @@ _PASSED_OVER: Final = frozenset(
         id(WrapperDescriptorType),
     )
 )
-_TEXT: Final = frozenset((id(str),))
-_VALUES: Final = frozenset(id(kind) for kind in PAYLOAD if kind is not str)
+_STR_TYPE_IDS: Final = frozenset((id(str),))
+_VALUE_TYPE_IDS: Final = frozenset(id(kind) for kind in PAYLOAD if kind is not str)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growing:
-    """Something that has grown between two moments.
+    """A container or a value that has grown between two moments.
 
     Attributes:
-        holder: The container itself; or what holds the value that is replaced by longer ones.
-        gained: Entries; or bytes or characters of the value.
-        value: That value; None for a container.
+        holder: The container, or the object that holds the value.
+        gained: The number of entries gained, or of bytes or characters of the value.
+        value: The value as it is now; None for a container.
     """
 
     holder: object
@@ -88,35 +93,40 @@ class Growing:
 
 
 class Census:
-    """How large each container was at one moment. Holds numbers alone, so it keeps nothing alive.
+    """The size of each container at one moment.
 
-    Taken while nothing is frozen, since what is frozen is not listed.
+    It stores only numbers, so it keeps no object alive. It must be taken while nothing is frozen, since the collector
+    does not list frozen objects.
     """
 
     __slots__ = ("_amounts", "_first", "_holders", "_ids", "_sizes", "_values")
 
     def __init__(self, *, values: bool = True) -> None:
-        """Args: values: Also look at single values; takes three times as long, and is of use where bytes are known."""
+        """Record the sizes of all containers.
+
+        Args:
+            values: Also record large single values. This takes three times as long, and is useful where the growth in
+                bytes is known.
+        """
         self._values = values
         found = _walk(values=values)
         self._ids, self._sizes = found.ids, found.sizes
-        # An identity may be used again: of what the collector does not track, a dict that begins with another key is
-        # another dict.
+        # An ``id()`` may be reused: an untracked dict that begins with another key is another dict.
         self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
         arrays = array_types()
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
         self._amounts = array("q", (amount(value, arrays) for _holder, values in found.holders for value in values))
 
     def grown(self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()) -> tuple[Growing, ...]:
-        """What is larger now, by any amount.
+        """Return the containers and values that are larger now, by any amount.
 
         Args:
-            new: `newcomers`, as they were before the objects were unfrozen: what is new cannot have been counted.
-            ignore: Identities of what does not count.
+            new: The result of `newcomers`, taken before the objects were unfrozen: these were not counted before.
+            ignore: The ``id()`` of each object to leave out.
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
         then = dict(zip(self._ids, self._sizes, strict=True))
-        # What was not there stands where it stood.
+        # A container that was not counted before gets its current size, so it has not grown.
         before = array("q", map(then.get, found.ids, found.sizes))
         larger = [
             Growing(one, size - smaller)
@@ -133,18 +143,21 @@ class Census:
         same = (
             one
             for one in larger
-            if id(one.holder) not in ignore and _is_the_same(one.holder, first.get(id(one.holder)), new)
+            if id(one.holder) not in ignore and _is_same_container(one.holder, first.get(id(one.holder)), new)
         )
-        return (*same, *self._longer(found.holders, {*places, *new, *ignore}))
+        return (*same, *self._grown_values(found.holders, {*places, *new, *ignore}))
 
-    def _longer(self, holders: Sequence[tuple[object, list[object]]], other: Collection[int]) -> Iterator[Growing]:
+    def _grown_values(
+        self, holders: Sequence[tuple[object, list[object]]], other: Collection[int]
+    ) -> Iterator[Growing]:
+        """Yield the values that are larger now, except those of the holders in `other`."""
         then: dict[int, list[int]] = {}
         for place, size in zip(self._holders, self._amounts, strict=True):
             then.setdefault(place, []).append(size)
         arrays = array_types()
         for holder, values in holders:
             before = then.get(id(holder), ())
-            # Values have no names here, but an order. Where one has come to be large, or gone, it does not hold.
+            # Values are matched by position, which is not possible where one has become large or is gone.
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
                     if (gained := amount(value, arrays) - size) > 0:
@@ -155,13 +168,14 @@ def _first_key(one: Any) -> object:
     return next(iter(one), None)
 
 
-def _is_the_same(holder: object, first: int | None, new: Collection[int]) -> bool:
-    """Whether a container is the one that was there before under its identity.
+def _is_same_container(holder: object, first: int | None, new: Collection[int]) -> bool:
+    """Return whether a container is the one counted earlier under its ``id()``.
 
     Args:
         holder: The container as it is now.
-        first: Of a dict that the collector did not track, the identity of the key that it began with.
-        new: What the collector lists as new. It does so with a dict from when it begins to track it, too.
+        first: The ``id()`` of the first key of a dict that was untracked then; None for any other container.
+        new: The ``id()`` of each object that the collector lists as new. It also lists an older dict there once it
+            begins to track it.
     """
     if first is None or type(holder) is not dict:
         return id(holder) not in new and gc.is_tracked(holder)
@@ -169,7 +183,7 @@ def _is_the_same(holder: object, first: int | None, new: Collection[int]) -> boo
 
 
 def newcomers() -> frozenset[int]:
-    """The identities of what has come since all was frozen; to be taken before it is unfrozen."""
+    """Return the ``id()`` of each object created since the freeze; call before unfreezing."""
     return frozenset(map(id, gc.get_objects()))
 
 
@@ -179,52 +193,54 @@ def fitting(
     rate: float | None = None,
     size: float | None = None,
 ) -> tuple[Growing, ...]:
-    """Those that can be what retains so much, best first.
+    """Return the containers and values whose growth fits what is retained, best first.
 
     Args:
-        growing: What has grown in these iterations.
-        iterations: How many there were.
-        rate: Things retained per iteration, where they are countable.
-        size: Bytes retained per iteration, where that is known. A single value is believed by its bytes alone: one
-            that is merely replaced differs in length too.
+        growing: The containers and values that have grown.
+        iterations: The number of iterations in which they have grown.
+        rate: Objects retained per iteration, where they are countable.
+        size: Bytes retained per iteration, where known. A single value is accepted only where its bytes fit: a value
+            that is merely replaced differs in length, too.
     """
-    low, high = _bounds(iterations, rate)
+    low, high = _gain_bounds(iterations, rate)
     kept = [one for one in growing if not one.is_value and low <= one.gained <= high]
     values = [] if size is None else [one for one in growing if one.is_value and _is_near(one, iterations * size, 0.4)]
     if rate is not None:
-        near = [one for one in kept if _is_near(one, rate * iterations, _NEAR)]
+        near = [one for one in kept if _is_near(one, rate * iterations, _NEAR_SHARE)]
         kept = near or kept
     if size is None:
         return tuple(sorted(kept, key=lambda one: -one.gained))
     wanted = size * iterations
     bytes_of = {id(one): bytes_gained(one) for one in kept}
-    possible = [one for one in kept if wanted / _APART <= bytes_of[id(one)] <= wanted * _APART]
+    possible = [one for one in kept if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO]
     good = [one for one in possible if wanted / 2 <= bytes_of[id(one)] <= wanted * 2]
-    # Of what a library has in memory of its own no size can be read: it is believed where nothing else fits.
-    chosen = good or possible or ([] if values else [one for one in kept if _is_opaque(one)])
+    # The size of what a library keeps in its own memory cannot be read: its objects are accepted where nothing else
+    # fits.
+    chosen = good or possible or ([] if values else [one for one in kept if _has_opaque_entry(one)])
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
 
 
-def _is_opaque(one: Growing) -> bool:
+def _has_opaque_entry(one: Growing) -> bool:
+    """Return whether the newest entry contains an object whose size cannot be read."""
     return any(is_opaque(value) for _key, value in last_entries(one.holder, 1))
 
 
-def _bounds(iterations: int, rate: float | None) -> tuple[float, float]:
-    """From how many entries on, and up to how many, a container may have gained."""
+def _gain_bounds(iterations: int, rate: float | None) -> tuple[float, float]:
+    """Return the least and the most entries that a container may have gained."""
     if rate is None:
-        return _LEAST * iterations, sys.maxsize
-    # One entry in all is no growth, where two are expected.
-    least = max(_LEAST * min(rate, 1.0) * iterations, min(_SPARSE, rate * iterations))
-    return least, _MOST * rate * iterations + 1
+        return _MIN_GAIN_RATIO * iterations, sys.maxsize
+    # A single entry is no growth where two are expected.
+    least = max(_MIN_GAIN_RATIO * min(rate, 1.0) * iterations, min(_MIN_ENTRIES, rate * iterations))
+    return least, _MAX_GAIN_RATIO * rate * iterations + 1
 
 
 def _is_near(one: Growing, wanted: float, share: float) -> bool:
-    # By one more or less: the last iteration's may be kept elsewhere.
+    # One more or less is near: the entry of the last iteration may be kept elsewhere.
     return abs(one.gained - wanted) <= max(1.0, share * wanted)
 
 
 def bytes_gained(one: Growing) -> float:
-    """What the entries that came last amount to, judged by two of them."""
+    """Estimate the bytes of the gained entries from the two newest ones."""
     if one.is_value:
         return one.gained
     arrays = array_types()
@@ -236,14 +252,14 @@ def bytes_gained(one: Growing) -> float:
 
 @dataclass(slots=True, eq=False)
 class _Found:
-    """What there is at a moment.
+    """The containers and the holders of large values at one moment.
 
     Attributes:
-        containers: All of them; dicts that the collector does not track come last.
-        ids: Their identities.
-        sizes: Their lengths, as the builtin types have them, whatever a derived class answers.
-        untracked: How many come last.
-        holders: What holds large values, with these.
+        containers: All containers; untracked dicts come last.
+        ids: The ``id()`` of each container.
+        sizes: The length of each container; the ``__len__`` of a derived class is not called.
+        untracked: The number of untracked dicts at the end.
+        holders: The objects that hold large values, each with these values.
     """
 
     containers: list[object] = field(default_factory=list)
@@ -259,28 +275,30 @@ class _Found:
 
 
 def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
-    """
+    """List all containers, and the holders of large values.
+
     Args:
-        values: Also look for large values.
-        known: Identities of what held some before; None to look everywhere, which takes twice as long as all the rest.
+        values: Also search for large values.
+        known: The ``id()`` of each object that held large values before. None to search all objects, which takes twice
+            as long as the rest of the walk.
     """
-    # First of all, so that nothing made here is among them: lists that hold each other would be garbage.
+    # First, so that no list made here is among them: lists that hold each other would become garbage.
     objects = gc.get_objects()
     found = _Found()
-    derived = set(map(id, _deriving(CONTAINERS)))
+    derived = set(map(id, _list_subclasses(CONTAINERS)))
     arrays = array_types()
     untracked: dict[int, dict[Any, Any]] = {}
     crowded: list[tuple[Sequence[object], list[object]]] = []
-    # All that is asked of an object is asked at once: to fetch it from memory takes longer than to ask.
+    # Everything is read from an object in one pass, since fetching the object from memory takes longer than reading it.
     for some in _chunks(objects):
-        # By identity: to hash a class runs code of its metaclass.
+        # By ``id()``, since hashing a class runs code of its metaclass.
         kinds = list(map(id, map(type, some)))
-        plain: list[Any] = list(compress(some, map(_CONTAINERS.__contains__, kinds)))
+        plain: list[Any] = list(compress(some, map(_CONTAINER_TYPE_IDS.__contains__, kinds)))
         found.add(plain, map(len, plain))
         if not derived.isdisjoint(kinds):
             others = list(compress(some, map(derived.__contains__, kinds)))
             found.add(others, map(length, others))
-        holders = list(compress(some, map(operator.not_, map(_PASSED_OVER.__contains__, kinds))))
+        holders = list(compress(some, map(operator.not_, map(_SKIPPED_TYPE_IDS.__contains__, kinds))))
         referents = gc.get_referents(*holders)
         dicts = compress(referents, map(operator.is_, map(type, referents), repeat(dict)))
         loose = list(filterfalse(gc.is_tracked, dicts))
@@ -289,9 +307,9 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
             if known is not None:
                 holders = list(compress(holders, map(known.__contains__, map(id, holders))))
                 referents = gc.get_referents(*holders)
-            if large := _large(referents, arrays):
+            if large := _find_large_values(referents, arrays):
                 crowded.append((holders, large))
-    # In Python 3.10 a frame is among them, which would outlive its function and hold these.
+    # In Python 3.10 the objects include a frame, which would outlive its function and hold these lists.
     del objects, some, holders, referents, dicts
     rest = list(untracked.values())
     found.untracked = len(rest)
@@ -299,47 +317,50 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     if values:
         if known is not None:
             rest = [one for one in rest if id(one) in known]
-        crowded += [(some, large) for some in _chunks(rest) if (large := _large(gc.get_referents(*some), arrays))]
-        found.holders = [holder for some, large in crowded for holder in _holders(some, large, arrays)]
+        crowded += [
+            (some, large) for some in _chunks(rest) if (large := _find_large_values(gc.get_referents(*some), arrays))
+        ]
+        found.holders = [holder for some, large in crowded for holder in _find_holders(some, large, arrays)]
     crowded.clear()
     return found
 
 
-def _deriving(kinds: Iterable[type]) -> Iterator[type]:
+def _list_subclasses(kinds: Iterable[type]) -> Iterator[type]:
+    """Yield all direct and indirect subclasses of these types."""
     for kind in kinds:
         below: list[type] = type.__subclasses__(kind)
         yield from below
-        yield from _deriving(below)
+        yield from _list_subclasses(below)
 
 
-def _chunks(objects: Sequence[object], size: int = _CHUNK) -> Iterator[list[object]]:
+def _chunks(objects: Sequence[object], size: int = _CHUNK_SIZE) -> Iterator[list[object]]:
     return (list(objects[at : at + size]) for at in range(0, len(objects), size))
 
 
-def _large(referents: list[Any], arrays: dict[int, str]) -> list[object]:
-    """The large values among these."""
+def _find_large_values(referents: list[Any], arrays: dict[int, str]) -> list[object]:
+    """Return the large values among these referents."""
     kinds = list(map(id, map(type, referents)))
-    # Most of all are strings, and hardly one is long.
-    texts = list(compress(referents, map(_TEXT.__contains__, kinds)))
+    # Most referents are strings, and few of them are long.
+    texts = list(compress(referents, map(_STR_TYPE_IDS.__contains__, kinds)))
     large: list[object] = []
-    if max(map(len, texts), default=0) > _LARGE:
-        large += [one for one in texts if len(one) > _LARGE]
-    wanted = _VALUES | arrays.keys()
+    if max(map(len, texts), default=0) > _MAX_SMALL_VALUE:
+        large += [one for one in texts if len(one) > _MAX_SMALL_VALUE]
+    wanted = _VALUE_TYPE_IDS | arrays.keys()
     values = list(compress(referents, map(wanted.__contains__, kinds)))
-    large += compress(values, map(_LARGE.__lt__, map(sys.getsizeof, values)))
-    # These do not say how large they are.
-    large += [one for one in values if id(type(one)) in arrays and sys.getsizeof(one) <= _LARGE]
+    large += compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values)))
+    # `sys.getsizeof` need not include the data of these.
+    large += [one for one in values if id(type(one)) in arrays and sys.getsizeof(one) <= _MAX_SMALL_VALUE]
     return large
 
 
-def _holders(
+def _find_holders(
     some: Sequence[object], large: list[object], arrays: dict[int, str]
 ) -> Iterator[tuple[object, list[object]]]:
-    """Which of these hold the large values that were found in them."""
+    """Yield the objects that hold large values, each with its values."""
     wanted = frozenset(map(id, large))
-    # What a file in memory holds is the file's own.
+    # An array or in-memory file is a value itself, not the holder of its data.
     others = list(compress(some, map(operator.not_, map(arrays.__contains__, map(id, map(type, some))))))
-    for few in _chunks(others, _FEW):
+    for few in _chunks(others, _SMALL_CHUNK_SIZE):
         if not wanted.isdisjoint(map(id, gc.get_referents(*few))):
             for one in few:
                 values = [value for value in gc.get_referents(one) if id(value) in wanted]

@@ -1,4 +1,4 @@
-"""What kinds of objects there are more and more of: by type, tensors by shape, dtype and device too."""
+"""Count the kinds of objects that accumulate, by type (tensors in more detail)."""
 
 from __future__ import annotations
 
@@ -12,34 +12,39 @@ from pytest_leakcheck.attribution.heap.tensors import describe_tensor, is_tensor
 from pytest_leakcheck.attribution.object_inspection import array_types, module_of_type, own_size, type_name
 from pytest_leakcheck.model.culprit import Held
 
-_MOST: Final = 5
-# They come with other things, and say little.
-_MEANS: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType)
+_MAX_KINDS: Final = 5
+# Types of objects that accompany others and say little by themselves.
+_AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType)
 
 
 def kinds_of(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
-    """The most frequent ones; what a program defines itself before builtin types.
+    """Return the most frequent kinds of new objects.
+
+    Builtin types are reported only where no type of the program itself is frequent.
 
     Args:
-        objects: What the collector tracks and came in these iterations.
-        iterations: How many there were.
-        least: Fewer of a kind per iteration are not told.
+        objects: The tracked objects that were created in these iterations.
+        iterations: The number of iterations.
+        least: The least number per iteration for a kind to be reported.
     """
     found: dict[str, list[Any]] = defaultdict(list)
     for one in objects:
-        if type(one) not in _MEANS and not is_ours(one):
+        if type(one) not in _AUXILIARY_TYPES and not is_ours(one):
             found[kind_of(one)].append(one)
     often = [(name, some) for name, some in found.items() if len(some) >= max(2.0, least * iterations)]
-    # Builtin ones that come with a program's own say nothing more, and the search makes some itself.
+    # Builtin objects that accompany the program's own add nothing, and the search creates some itself.
     own = [pair for pair in often if module_of_type(type(pair[1][0])) != "builtins"]
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
     arrays = array_types()
     return tuple(
         Held(name, len(some), f"{own_size(some[-1], some[-2], arrays):,} B each, in {iterations} iterations")
-        for name, some in often[:_MOST]
+        for name, some in often[:_MAX_KINDS]
     )
 
 
 def kind_of(one: Any) -> str:
-    """The name of its type; of a tensor with shape, element type and device, and whether it has a history."""
+    """Return the type name of an object.
+
+    For a tensor, the shape, dtype, device and whether it has a graph are included.
+    """
     return describe_tensor(one) if is_tensor(one) else type_name(one)

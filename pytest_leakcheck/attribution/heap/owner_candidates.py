@@ -1,4 +1,4 @@
-"""Which of the objects that came, or of the containers that grew, is what is retained; and so who holds that."""
+"""Select new objects and growing containers as candidates and find their owners."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from pytest_leakcheck.attribution.heap.object_kinds import kind_of
 from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
 from pytest_leakcheck.attribution.object_inspection import array_types, last_entries, module_of_type, own_size
 
-# Of what comes, so many times what is looked for may be it, from so many on.
-_LEAST: Final = 0.5
-_MOST: Final = 2.0
-_NEWEST: Final = 2
-# They come with other things, and are not what is retained.
-_MEANS: Final = (BuiltinFunctionType, CellType, FunctionType, MethodType, weakref.ReferenceType)
+# Least number (or bytes) and most number of candidate objects, as a multiple of what is expected.
+_MIN_RATIO: Final = 0.5
+_MAX_RATIO: Final = 2.0
+# Newest entries of a container that are inspected.
+_NEWEST_ENTRIES: Final = 2
+# Types of objects that accompany others and are not what is retained.
+_AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FunctionType, MethodType, weakref.ReferenceType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,12 @@ class Sought:
     """What is retained, as far as it is known.
 
     Attributes:
-        iterations: In how many it came.
-        rate: Per iteration, where it is countable.
-        size: Bytes per iteration, where that is known.
-        identities: Of the things that came and are still there; None where what is retained has no identity.
-        in_python: Python's own allocators handed it out.
+        iterations: The number of iterations in which it was created.
+        rate: The number retained per iteration, where it is countable.
+        size: Bytes retained per iteration, where known.
+        identities: Identities of the handles that were created and still exist; None where what is retained is no
+            handle.
+        in_python: Whether Python's own allocators may have allocated it.
     """
 
     iterations: int
@@ -52,21 +54,22 @@ def search(
     new: Collection[int],
     ignore: Collection[int] = (),
 ) -> Holders:
-    """Who holds it. To be called while nothing is frozen.
+    """Find the owners of what is retained. Call it while nothing is frozen.
 
     Args:
-        sought: What is looked for.
-        came: The tracked objects that came in these iterations and are still there.
-        growing: The containers that grew meanwhile.
-        new: Identities of all that is new since the test began to be measured.
-        ignore: Identities of the harness's own.
+        sought: What is retained.
+        came: The tracked objects that were created in these iterations and still exist.
+        growing: The containers and values that grew in these iterations.
+        new: The ``id()`` of each object created since the measurement of the test began.
+        ignore: The ``id()`` of each object of the harness.
     """
-    own, builtin = _kinds(sought, came)
-    candidates = [one for one in growing if _may_be(sought, one)]
-    # What is made in this search refers to what is looked for, too.
+    own, builtin = _group_by_type(sought, came)
+    candidates = [one for one in growing if _gain_may_fit(sought, one)]
+    # The lists of this search refer to the candidates, too.
     ours = {*ignore, id(came), id(own), id(builtin), id(candidates), *map(id, own), *map(id, builtin)}
     iterations, rate = sought.iterations, sought.rate
-    # First what the program defines itself; then the containers, and last what anything may be made of.
+    # The program's own types come first, then the containers, and last builtin types, which objects of any kind are
+    # made of.
     searches: list[Callable[[], Holders]] = [
         *(partial(find_owners, candidates, iterations, kind, new, rate=rate, ignore=ours) for kind in own),
         partial(find_owners, candidates, iterations, (), new, rate=rate, size=sought.size, ignore=ours),
@@ -81,47 +84,56 @@ def search(
     return Holders((), reason)
 
 
-def _kinds(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
-    """The objects that came, by type, where they come often enough: of the program's own types, and of builtin ones."""
+def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
+    """Group the new objects by type, keeping types that are frequent enough.
+
+    Returns the types of the program itself, and the builtin ones.
+    """
     by_kind: dict[str, list[object]] = defaultdict(list)
     for one in came:
-        if type(one) not in _MEANS and not is_ours(one):
+        if type(one) not in _AUXILIARY_TYPES and not is_ours(one):
             by_kind[f"{module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
-    often = [kind for kind in by_kind.values() if max(2.0, _LEAST * wanted) <= len(kind)]
-    often = [kind for kind in often if _may_be_kind(sought, kind, wanted)]
-    # First what the bytes are in, the smallest of it; what else comes as often may only stay for a while.
-    often.sort(key=lambda kind: (_bulk(sought, kind), abs(len(kind) - wanted)))
-    own = [kind for kind in often if not _is_builtin(kind)]
-    # Where it is not tracked itself, what comes with it are the harness's tuples and lists as well.
-    return own, [kind for kind in often if _is_builtin(kind)] if sought.rate else []
+    often = [kind for kind in by_kind.values() if max(2.0, _MIN_RATIO * wanted) <= len(kind)]
+    often = [kind for kind in often if _kind_may_fit(sought, kind, wanted)]
+    # First the types that can contain the bytes, smallest first; others that are as frequent may be kept only for a
+    # while.
+    often.sort(key=lambda kind: (_bytes_of_kind(sought, kind), abs(len(kind) - wanted)))
+    own = [kind for kind in often if not _is_builtin_kind(kind)]
+    # Without a rate, what is retained may be untracked, and new tuples and lists are the harness's own as well.
+    return own, [kind for kind in often if _is_builtin_kind(kind)] if sought.rate else []
 
 
-def _bulk(sought: Sought, kind: Sequence[object]) -> float:
-    """What things of this kind hold, in bytes, where what is sought can be in them by its size; else infinity."""
+def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
+    """Return the bytes of one object of this kind.
+
+    Infinite where the objects together are too small to contain the bytes sought.
+    """
     size = own_size(kind[-1], kind[-2], array_types()) if sought.size else 0
-    return size if sought.size and len(kind) * size >= _LEAST * sought.size * sought.iterations else inf
+    return size if sought.size and len(kind) * size >= _MIN_RATIO * sought.size * sought.iterations else inf
 
 
-def _is_builtin(kind: Sequence[object]) -> bool:
+def _is_builtin_kind(kind: Sequence[object]) -> bool:
     return module_of_type(type(kind[0])) == "builtins" or type(kind[0]).__module__ == "builtins"
 
 
-def _may_be_kind(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
+def _kind_may_fit(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
+    """Return whether these objects of one type can be what is retained."""
     if sought.identities is not None:
-        return len(kind) <= _MOST * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
+        return len(kind) <= _MAX_RATIO * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
     return sought.in_python or is_of_extension(type(kind[0]))
 
 
-def _may_be(sought: Sought, one: Growing) -> bool:
-    """Whether the entries that a container gained can be what is sought."""
+def _gain_may_fit(sought: Sought, one: Growing) -> bool:
+    """Return whether the entries that a container gained can be what is retained."""
     if sought.identities is not None:
         return not one.is_value and stand_for(last_entries(one.holder, one.gained), sought.identities)
     if sought.in_python or sought.size is None:
         return True
-    # What C allocated is not an entry's own, unless it comes to as much, or has a part that Python does not see.
-    if bytes_gained(one) >= _LEAST * sought.size * sought.iterations:
+    # Memory that C allocated can only be in the entries if they are as large, or if they include an object of an
+    # extension type, which can keep memory that Python does not see.
+    if bytes_gained(one) >= _MIN_RATIO * sought.size * sought.iterations:
         return True
     return not one.is_value and any(
-        is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST) for part in pair
+        is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST_ENTRIES) for part in pair
     )

@@ -1,4 +1,4 @@
-"""How one object refers to another, in the words of the source: an attribute, a key, a closure cell, a local variable."""
+"""Describe how one object refers to another, such as by attribute, key or cell."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from pytest_leakcheck.model.culprit import Step
 
 LRU: Final = type(functools.lru_cache(lambda: None))
 UNNAMED: Final = "(internal)"
-_FRAMES: Final = ((GeneratorType, "gi_frame"), (CoroutineType, "cr_frame"), (AsyncGeneratorType, "ag_frame"))
-_CODES: Final = ((GeneratorType, "gi_code"), (CoroutineType, "cr_code"), (AsyncGeneratorType, "ag_code"))
+_FRAME_ATTRIBUTES: Final = ((GeneratorType, "gi_frame"), (CoroutineType, "cr_frame"), (AsyncGeneratorType, "ag_frame"))
+_CODE_ATTRIBUTES: Final = ((GeneratorType, "gi_code"), (CoroutineType, "cr_code"), (AsyncGeneratorType, "ag_code"))
 
 
 def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
-    """The path in words, and a short name for it that can be searched for.
+    """Describe a path step by step, and name it briefly for a search in the source.
 
     Args:
-        path: From the root on, each object referring to the next.
+        path: The objects from the root on, each referring to the next.
         suspect: The object of the path whose reference to the next one is the suspect.
     """
     steps: list[Step] = []
     name, at = "", 0
     while at < len(path) - 1:
-        via, taken = _reference(path, at)
+        via, taken = _describe_reference(path, at)
         passed = path[at : at + taken]
         is_suspect = any(one is suspect for one in passed)
         if type(path[at]) is LRU or is_fixture(path[at]):
             name = anchor_of(path[at])
-        # The entry of a container that grows is one of many; an attribute is a name.
+        # An entry of the growing container is one of many and does not belong in the name; an attribute does.
         elif not (is_suspect and container_kind(suspect) is not None and not _is_namespace(passed, suspect)):
-            name = (anchor_of(path[at]) or name) + _in_name(via, path[at], first=not steps)
+            name = (anchor_of(path[at]) or name) + _format_for_name(via, path[at], first=not steps)
         elif anchor := anchor_of(path[at]):
             name = anchor
         steps.append(Step(describe_holder(path[at]), via, is_suspect))
@@ -63,19 +63,22 @@ def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...],
     return tuple(steps), name
 
 
-def _in_name(via: str, holder: object, *, first: bool) -> str:
+def _format_for_name(via: str, holder: object, *, first: bool) -> str:
     if first and (type(holder) is dict or issubclass(type(holder), ModuleType)):
         return f".{via}"
     return via if via.startswith((".", "[")) else f" {via}"
 
 
 def _is_namespace(passed: Sequence[object], suspect: object) -> bool:
-    """Whether the suspect is the dict of a module, class or instance, whose keys are names."""
+    """Return whether the suspect is a dict of attributes, whose keys are names."""
     return passed[0] is not suspect or (type(suspect) is dict and module_name(suspect) != "")
 
 
 def anchor_of(one: object) -> str:
-    """What a person would write to get hold of it, wherever it is kept; empty where nothing is better than the path."""
+    """Return a name that identifies an object without its path.
+
+    Empty where no name is better than the path.
+    """
     kind = type(one)
     if kind is dict or issubclass(kind, ModuleType):
         return module_name(one)
@@ -94,7 +97,10 @@ def anchor_of(one: object) -> str:
 
 
 def module_name(one: object) -> str:
-    """The name of a module, or of the module whose globals a dict is; empty for all else."""
+    """Return the name of a module, or of the module whose globals a dict is.
+
+    Empty for other objects.
+    """
     if issubclass(type(one), ModuleType):
         one = instance_dict(one)
     if type(one) is not dict:
@@ -106,7 +112,7 @@ def module_name(one: object) -> str:
 
 
 def describe_holder(one: object) -> str:
-    """What it is, as it is named in a path."""
+    """Describe an object as it is named in a path."""
     kind = type(one)
     if module := module_name(one):
         return f"module {module}"
@@ -121,7 +127,10 @@ def describe_holder(one: object) -> str:
 
 
 def _describe_code(one: Any) -> str:
-    """What belongs to a function, by the function's name; empty for all else."""
+    """Describe a function, or an object that belongs to one, by its name.
+
+    Empty for other objects.
+    """
     kind = type(one)
     if kind is FunctionType:
         return f"function {one.__qualname__}"
@@ -130,57 +139,62 @@ def _describe_code(one: Any) -> str:
         return f"lru_cache of {name}" if type(name) is str else "lru_cache"
     if kind is FrameType:
         return f"frame of {name_of(one.f_code)}()"
-    code = next((getattr(one, attribute) for suspended, attribute in _CODES if kind is suspended), None)
+    code = next((getattr(one, attribute) for suspended, attribute in _CODE_ATTRIBUTES if kind is suspended), None)
     return f"suspended {type_name(one)} {name_of(code)}()" if code else ""
 
 
-def _reference(path: Sequence[object], at: int) -> tuple[str, int]:
-    """By what the object there refers to the path's next one, and how many objects of the path that spans.
+def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
+    """Return how an object refers to the next one, and how many positions that spans.
 
-    The dict of an instance or a class, the tuple and the cell of a closure are no steps of their own.
+    The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of their own.
     """
     holder, child = path[at], path[at + 1]
     if type(holder) is dict and module_name(holder):
-        return _named(holder, child), 1
+        return _name_in_namespace(holder, child), 1
     if type(holder) is FunctionType:
-        return _of_function(holder, path[at + 1 : at + 4])
-    return _by_name(path, at) or (_direct(holder, child), 1)
+        return _describe_function_reference(holder, path[at + 1 : at + 4])
+    return _describe_named_reference(path, at) or (_describe_direct_reference(holder, child), 1)
 
 
-def _by_name(path: Sequence[object], at: int) -> tuple[str, int] | None:
-    """As `_reference`, where the reference has a name and passes through what only keeps names; None for all else."""
+def _describe_named_reference(path: Sequence[object], at: int) -> tuple[str, int] | None:
+    """Do what `_describe_reference` does for a reference through a namespace.
+
+    None for any other reference.
+    """
     holder, child = path[at], path[at + 1]
     beyond = path[at + 2] if at + 2 < len(path) else None
     if is_fixture(holder):
-        # Its dict, and the tuple of value, cache key and exception.
+        # The attribute dict of the `FixtureDef`, and the tuple of value, cache key and exception.
         return "value", 3 if type(beyond) is tuple else 2
     if beyond is None:
         return None
     if type(child) is FrameType and _frame_of(holder) is child:
-        return _attribute(holder, beyond), 2
+        return _describe_attribute(holder, beyond), 2
     if issubclass(type(holder), threading.local) and type(child) is type(beyond) is dict and at + 3 < len(path):
-        # The interpreter keeps a dict of attributes for each thread, in a dict of its own.
-        return f".{_named(beyond, path[at + 3])}", 3
-    if type(child) is dict and _are_attributes(holder, child, beyond):
+        # The interpreter keeps one dict of attributes for each thread, inside another dict.
+        return f".{_name_in_namespace(beyond, path[at + 3])}", 3
+    if type(child) is dict and _is_attribute_dict(holder, child, beyond):
         dot = "" if issubclass(type(holder), ModuleType) else "."
-        return "cache" if type(holder) is LRU else dot + _named(child, beyond), 2
+        return "cache" if type(holder) is LRU else dot + _name_in_namespace(child, beyond), 2
     return None
 
 
-def _are_attributes(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
+def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
     if type(holder) is LRU or is_class(holder) or instance_dict(holder) is namespace:
         return True
-    # An extension type may have attributes and no `__dict__` to ask for them.
-    unnamed = container_kind(holder) is None and _attribute(holder, namespace) == UNNAMED
-    return unnamed and _named(namespace, beyond) != UNNAMED
+    # An extension type may have attributes without a `__dict__` to read them from.
+    unnamed = container_kind(holder) is None and _describe_attribute(holder, namespace) == UNNAMED
+    return unnamed and _name_in_namespace(namespace, beyond) != UNNAMED
 
 
-def _named(namespace: object, child: object) -> str:
+def _name_in_namespace(namespace: object, child: object) -> str:
+    """Return the name of an object in a namespace."""
     pairs = list(dict.items(namespace)) if type(namespace) is dict else []
     return next((key for key, value in pairs if value is child and type(key) is str), UNNAMED)
 
 
-def _of_function(function: FunctionType, path: Sequence[object]) -> tuple[str, int]:
+def _describe_function_reference(function: FunctionType, path: Sequence[object]) -> tuple[str, int]:
+    """Do what `_describe_reference` does for a function; `path` follows it."""
     code = function.__code__
     first = path[0]
     second, third = (*path[1:], None, None)[:2]
@@ -192,33 +206,34 @@ def _of_function(function: FunctionType, path: Sequence[object]) -> tuple[str, i
     if first is function.__defaults__ and second is not None:
         defaults = function.__defaults__ or ()
         names_of = code.co_varnames[: code.co_argcount][-len(defaults) :]
-        return f"default argument {_which(zip(names_of, defaults, strict=False), second)!r}", 2
+        return f"default argument {_find_name(zip(names_of, defaults, strict=False), second)!r}", 2
     if first is function.__kwdefaults__ and second is not None:
-        return f"default argument {_which((function.__kwdefaults__ or {}).items(), second)!r}", 2
+        return f"default argument {_find_name((function.__kwdefaults__ or {}).items(), second)!r}", 2
     if first is instance_dict(function) and second is not None:
-        return f".{_named(first, second)}", 2
-    return _direct(function, first), 1
+        return f".{_name_in_namespace(first, second)}", 2
+    return _describe_direct_reference(function, first), 1
 
 
-def _which(pairs: Iterable[tuple[str, object]], wanted: object) -> str:
+def _find_name(pairs: Iterable[tuple[str, object]], wanted: object) -> str:
     return next((name for name, value in pairs if value is wanted), "?")
 
 
-def _direct(holder: Any, child: object) -> str:
+def _describe_direct_reference(holder: Any, child: object) -> str:
+    """Describe the reference of an object to one of its referents."""
     kind: Any = container_kind(holder)
     if kind is dict:
-        return _in_dict(holder, child) or _attribute(holder, child)
+        return _describe_dict_entry(holder, child) or _describe_attribute(holder, child)
     if kind is set or type(holder) is frozenset:
         return "element"
     if kind is not None or type(holder) is tuple:
-        where = _index((kind or tuple).__iter__(holder), child)
-        return _attribute(holder, child) if where is None else f"[{where}]"
+        where = _index_of((kind or tuple).__iter__(holder), child)
+        return _describe_attribute(holder, child) if where is None else f"[{where}]"
     if type(holder) is CellType:
         return "closure cell"
-    return "cache" if type(holder) is LRU else _attribute(holder, child)
+    return "cache" if type(holder) is LRU else _describe_attribute(holder, child)
 
 
-def _in_dict(holder: dict[object, object], child: object) -> str:
+def _describe_dict_entry(holder: dict[object, object], child: object) -> str:
     for key, value in list(dict.items(holder)):
         if value is child:
             return f"[{show_key(key)}]"
@@ -227,38 +242,47 @@ def _in_dict(holder: dict[object, object], child: object) -> str:
     return ""
 
 
-def _index(entries: Iterator[object], child: object) -> int | None:
+def _index_of(entries: Iterator[object], child: object) -> int | None:
     return next((at for at, one in enumerate(list(entries)) if one is child), None)
 
 
-def _attribute(holder: object, child: object) -> str:
+def _describe_attribute(holder: object, child: object) -> str:
     frame = _frame_of(holder)
     if frame is not None:
-        return f"local {_which(list(frame.f_locals.items()), child)!r}"
+        return f"local {_find_name(list(frame.f_locals.items()), child)!r}"
     own = class_attributes(holder) if is_class(holder) else []
     found = own or [*(instance_dict(holder) or {}).items(), *slots(holder)]
-    name = _which(((key, value) for key, value in found if type(key) is str), child)
+    name = _find_name(((key, value) for key, value in found if type(key) is str), child)
     return UNNAMED if name == "?" else f".{name}"
 
 
 def is_fixture(one: object) -> bool:
-    """Whether pytest keeps the value of a fixture in it, for as long as the fixture's scope lasts."""
+    """Return whether an object is a `FixtureDef` of pytest.
+
+    It keeps the value of a fixture for as long as the scope of the fixture lasts.
+    """
     return type(one).__name__ == "FixtureDef" and module_of_type(type(one)) == "_pytest.fixtures"
 
 
 def is_class(one: object) -> TypeGuard[type]:
-    """Whether it is a class; `isinstance` would ask a proxy for its class."""
+    """Return whether an object is a class.
+
+    `isinstance` is not used, since it would read ``__class__`` of a proxy.
+    """
     return issubclass(type(one), type)
 
 
 def _frame_of(one: Any) -> FrameType | None:
     if type(one) is FrameType:
         return one
-    return next((getattr(one, attribute) for suspended, attribute in _FRAMES if type(one) is suspended), None)
+    return next((getattr(one, attribute) for suspended, attribute in _FRAME_ATTRIBUTES if type(one) is suspended), None)
 
 
 def running_frames() -> Iterator[FrameType]:
-    """The frames that run now, in all threads, innermost first; the collector does not list what their locals hold."""
+    """Yield the running frames of all threads, innermost first.
+
+    The collector does not list what their local variables hold.
+    """
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost
         while frame is not None:

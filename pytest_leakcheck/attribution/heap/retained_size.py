@@ -1,4 +1,7 @@
-"""Measure how much of a resource a few objects retain: so much of a growth can be put down to the cache that holds them."""
+"""Measure how much of a resource a few objects retain.
+
+That much of a growth is attributed to the cache that holds the objects.
+"""
 
 from __future__ import annotations
 
@@ -21,56 +24,62 @@ from pytest_leakcheck.attribution.object_inspection import (
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 
-# What entries are made of is followed no further than to so many objects.
+# Entries are followed no further once they have this many parts.
 _MAX_PARTS: Final = 50_000
-# Shared by the whole program; what is frozen is left out anyway, and these are where nothing is.
-_SHARED: Final = (type, FunctionType, CodeType, FrameType)
-# pymalloc serves requests of up to 512 bytes from arenas of its own, which malloc does not count (Objects/obmalloc.c).
+# Types whose objects the whole program shares. Frozen objects are left out anyway; these are left out where nothing is
+# frozen.
+_SHARED_TYPES: Final = (type, FunctionType, CodeType, FrameType)
+# pymalloc serves requests of up to 512 bytes from its own arenas, which malloc does not count (Objects/obmalloc.c).
 _MAX_PYMALLOC_BYTES: Final = 512
-# A lock, which files and threads have, is taken from malloc however small it is.
-_OF_LOCK: Final = 64
-# Itself, its entries, and often a table of them.
-_BLOCKS_OF_CONTAINER: Final = 3
+# Bytes of a lock, which files and threads have; malloc allocates it although it is small.
+_LOCK_BYTES: Final = 64
+# Blocks of a container: the object, its entries, and often a table of them.
+_BLOCKS_PER_CONTAINER: Final = 3
 
 
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
-    """How much of a resource would be given back if these entries were evicted.
+    """Return how much of a resource would be released if these entries were evicted.
 
-    Only what is new since the collector froze counts, and what several entries share counts once. A number or a name in
-    plain data, such as a dict of a log, counts for no handle.
+    Only objects created since the freeze count, and an object that several entries share counts once. A number or a
+    name in plain data, such as a dict of log values, does not count as a handle.
 
     Args:
-        resource: The name of the resource; of what may be anything, as a gauge, each entry that is more than plain data may be a unit.
-        entries: What a cache took in.
-        identities: For handles (descriptors, threads, files): those that are new, as `things.Things` tells them apart.
+        resource: The name of the resource. Of a resource that can be anything, such as a gauge, each entry that is more
+            than plain data counts as one unit.
+        entries: The entries that a cache took in.
+        identities: For handles (descriptors, threads, files), the identities of the new ones, as in
+            `handle_kinds.Things`.
 
     Returns:
-        In the unit of the resource. Infinite for memory where an entry is of a type written in C, in an extension module,
-        which may hold any amount.
+        An amount in the unit of the resource. Infinite for memory where an entry contains an object of an extension
+        type, which may hold any amount.
     """
     counted = find_resource(resource)
     if counted.made_of == "handles":
-        return len(_handles(entries, identities)) if identities else 0
+        return len(_find_handles(entries, identities)) if identities else 0
     if counted.made_of == "objects":
-        return len(_parts(entries).keys() & _new_objects())
+        return len(_parts(entries).keys() & _new_object_ids())
     if counted.made_of == "blocks":
-        return sum(_BLOCKS_OF_CONTAINER if container_kind(part) else 1 for part in _parts(entries).values())
+        return sum(_BLOCKS_PER_CONTAINER if container_kind(part) else 1 for part in _parts(entries).values())
     if counted.made_of == "anything":
         return sum(not _is_plain_data(entry) for entry in entries)
-    return _bytes(counted, _parts(entries).values())
+    return _sum_bytes(counted, _parts(entries).values())
 
 
 def _parts(entries: Sequence[object]) -> dict[int, object]:
-    """The entries and what they refer to, directly or not, by identity; of what the collector tracks only what is new."""
-    new = _new_objects()
+    """Return the entries and what they refer to, directly or indirectly, by ``id()``.
+
+    Of the objects that the collector tracks, only new ones are included.
+    """
+    new = _new_object_ids()
     frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
-    ends = (ModuleType,) if frozen else (ModuleType, *_SHARED)
+    ends = (ModuleType,) if frozen else (ModuleType, *_SHARED_TYPES)
     parts: dict[int, object] = {id(entry): entry for entry in entries}
     level = list(entries)
     while level and len(parts) < _MAX_PARTS:
         inner = {
             id(part): part
-            for part in (*gc.get_referents(*level), *_kept_beside(level))
+            for part in (*gc.get_referents(*level), *_list_hidden_parts(level))
             if id(part) not in parts and type(part) not in ends and (id(part) in new or not gc.is_tracked(part))
         }
         parts |= inner
@@ -78,14 +87,15 @@ def _parts(entries: Sequence[object]) -> dict[int, object]:
     return parts
 
 
-def _new_objects() -> frozenset[int]:
+def _new_object_ids() -> frozenset[int]:
+    """Return the ``id()`` of each object created since the freeze."""
     return frozenset(map(id, gc.get_objects()))
 
 
-def _kept_beside(objects: Iterable[object]) -> Iterator[object]:
-    """What goes when these go, and the collector does not show as theirs."""
+def _list_hidden_parts(objects: Iterable[object]) -> Iterator[object]:
+    """Yield objects released together with these but not among their referents."""
     for one in objects:
-        # Of a `weakref.WeakSet`, say.
+        # For example, those of a `weakref.WeakSet`.
         yield from weakref.getweakrefs(one)
         if type(one) is weakref.finalize:
             yield weakref.finalize._registry.get(one)  # type: ignore[attr-defined]
@@ -93,10 +103,13 @@ def _kept_beside(objects: Iterable[object]) -> Iterator[object]:
             yield from (one.co_consts, one.co_names, one.co_linetable, one.co_code)
 
 
-def _handles(entries: Sequence[object], identities: Collection[Hashable]) -> set[Hashable]:
-    """Which of these things the entries stand for; a part that cannot be looked into stands for one."""
+def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -> set[Hashable]:
+    """Return the handles that the entries stand for.
+
+    A part that cannot be inspected stands for one handle.
+    """
     found: set[Hashable] = set()
-    # An entry may be the number of a descriptor alone, and an attribute its number or its name.
+    # An entry may itself be the number of a descriptor, and an attribute the number or the name of a handle.
     by_value: list[Any] = [entry for entry in entries if type(entry) is int]
     for part in _parts(entries).values():
         if is_opaque_handle(type(part)):
@@ -106,27 +119,35 @@ def _handles(entries: Sequence[object], identities: Collection[Hashable]) -> set
         if module_of_type(type(part)) != "builtins":
             by_value += _attributes(part)
     named = {handle for one in by_value for handle in handles_of(one, identities, by_value=True)}
-    # Numbers of requests overlap with those of descriptors. They do not keep up with them, so the newest is not among them.
+    # Other numbers, such as those of requests, overlap with descriptors. They do not keep pace with them, so they do
+    # not include the highest new descriptor.
     newest = max((one for one in identities if type(one) is int), default=None)
     return found | (named if newest is None or newest in named else set())
 
 
 def _attributes(one: object) -> list[Any]:
-    """What an instance has as attributes: in slots, or in its dict."""
+    """Return the attribute values of an instance, from its slots and its dict."""
     direct = gc.get_referents(one)
     return [*direct, *(value for part in direct if type(part) is dict for value in part.values())]
 
 
 def _is_plain_data(entry: object) -> bool:
-    """Whether it is nothing but values and builtin containers of them; a number by itself may be a handle."""
+    """Return whether an entry consists only of builtin values and containers.
+
+    False for an int by itself, which may be a handle.
+    """
     if type(entry) is int:
         return False
     return all(module_of_type(type(part)) == "builtins" for part in _parts([entry]).values())
 
 
-def _bytes(resource: Resource, parts: Collection[object]) -> float:
+def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
+    """Sum the bytes of these parts that the resource counts.
+
+    Infinite where a part is of an extension type.
+    """
     arrays = array_types()
-    # Without pymalloc no block is counted.
+    # Without pymalloc, no block is counted here and malloc serves small requests, too.
     least = 0 if resource.counts_small or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
     total = 0
     for part in parts:
@@ -138,10 +159,10 @@ def _bytes(resource: Resource, parts: Collection[object]) -> float:
         elif not resource.buffers_only:
             size = _own_bytes(part, kind)
             total += size if size > least else 0
-            total += _OF_LOCK if module_of_type(kind) != "builtins" else 0
+            total += _LOCK_BYTES if module_of_type(kind) != "builtins" else 0
     return total
 
 
 def _own_bytes(part: Any, kind: type) -> int:
-    # What a class of the user's own would answer is its code.
+    # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
     return sys.getsizeof(part) if is_c(kind) else basic_size(kind)
