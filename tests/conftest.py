@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, descriptors that are kept on purpose need not be waited for; the waiting is tested with threads."""
-    monkeypatch.setattr(settling, "_SETTLE_ALONE", 0.002)
+    monkeypatch.setattr(settling, "_SETTLE_ALONE_SECONDS", 0.002)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def frozen() -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held for good is waited for in vain: a shorter time says the same."""
-    monkeypatch.setattr(settling, "_SETTLE", 0.01)
+    monkeypatch.setattr(settling, "_SETTLE_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Render findings: text for the terminal, JSON, and HTML (`html`). Measures and judges nothing."""
+"""Render findings as terminal text, JSON and HTML; measure and judge nothing."""

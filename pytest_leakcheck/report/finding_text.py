@@ -1,4 +1,7 @@
-"""One finding as the block that a person reads under a failed test: 80 columns, first line at most 60."""
+"""Render a finding as the text under a failed test, 80 columns wide.
+
+The first line has at most 60 columns.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +18,49 @@ from pytest_leakcheck.report import culprit_text
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline, with_kind
 
 WIDTH: Final = 80
-_HEADLINE: Final = 60
-_LABEL: Final = 13
-_TEXT: Final = WIDTH - 2 - _LABEL
-_MOST_HELD: Final = 9
-# A limit that is reached after so many iterations is no consequence that anybody lives to see.
-_FAR: Final = 10_000_000
+_HEADLINE_WIDTH: Final = 60
+_LABEL_WIDTH: Final = 13
+_TEXT_WIDTH: Final = WIDTH - 2 - _LABEL_WIDTH
+_MAX_HELD_KINDS: Final = 9
+# A limit that is reached after more iterations is not mentioned: no run lasts that long.
+_MAX_ITERATIONS_TO_LIMIT: Final = 10_000_000
 
 
 def headline(finding: Finding, glyphs: Glyphs) -> str:
-    """The one line that the short summary, JUnit and annotations show: number first, no class words."""
+    """Return the line for the short summary, JUnit and annotations: resource, amount, budget and site."""
     verdict = finding.verdict
     budget = finding.budgets.get(verdict.resource, "")
     if finding.recording.stopped == "lost":
-        return _cut(verdict.reason, glyphs)
+        return _truncate(verdict.reason, glyphs)
     if finding.scaled is not None:
         from pytest_leakcheck.report import scaling_text
 
-        return _cut(scaling_text.headline(finding, glyphs), glyphs)
+        return _truncate(scaling_text.headline(finding, glyphs), glyphs)
     name = with_kind(verdict.resource, verdict.kind)
-    head = f"{name} {_measure(verdict)}"
+    head = f"{name} {_format_growth(verdict)}"
     if verdict.slope:
         head += f" {glyphs.times} {verdict.iterations}"
     if verdict.outcome == "ok":
-        return _cut(f"{name} ok {glyphs.times} {verdict.iterations} (budget {budget})", glyphs)
+        return _truncate(f"{name} ok {glyphs.times} {verdict.iterations} (budget {budget})", glyphs)
     if verdict.outcome in ("inconclusive", "unavailable"):
-        return _cut(f"{name} {verdict.outcome}: {verdict.reason}", glyphs)
+        return _truncate(f"{name} {verdict.outcome}: {verdict.reason}", glyphs)
     line = f"{head} (budget {budget})"
     held = finding.held.get(verdict.resource, ())
     if finding.culprit is not None and (site := culprit_text.headline(finding.culprit)):
-        return _cut(f"{line} {glyphs.dash} {site}", glyphs)
+        return _truncate(f"{line} {glyphs.dash} {site}", glyphs)
     if held:
         name = held[0].what.rpartition("/")[2]
         more = f" + {len(held) - 1} more" if len(held) > 1 else ""
         line += f" {glyphs.dash} {held[0].count} {glyphs.times} {name}"
-        line = _cut(line, glyphs, _HEADLINE - len(more)) + more
-    return _cut(line, glyphs)
+        line = _truncate(line, glyphs, _HEADLINE_WIDTH - len(more)) + more
+    return _truncate(line, glyphs)
 
 
-def _cut(line: str, glyphs: Glyphs, width: int = _HEADLINE) -> str:
+def _truncate(line: str, glyphs: Glyphs, width: int = _HEADLINE_WIDTH) -> str:
     return line if len(line) <= width else line[: width - 1] + glyphs.dots
 
 
-def _measure(verdict: Verdict) -> str:
+def _format_growth(verdict: Verdict) -> str:
     unit = find_resource(verdict.resource).unit
     if verdict.peak:
         return f"peak +{format_amount(verdict.level, unit)}"
@@ -69,27 +72,27 @@ def _measure(verdict: Verdict) -> str:
 
 
 def block(finding: Finding, glyphs: Glyphs) -> str:
-    """The whole report of one finding, without colour (it travels to JUnit and other readers)."""
+    """Return the report of one finding as plain text: JUnit and other readers receive it too."""
     lines = [headline(finding, glyphs), ""]
     for label, text in _rows(finding, glyphs):
         for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
-            lines.append(f"  {first:<{_LABEL}}{piece}".rstrip())
-    # Never cut or wrapped: it is there to be copied. What is no node id was measured by a script.
+            lines.append(f"  {first:<{_LABEL_WIDTH}}{piece}".rstrip())
+    # Never cut or wrapped, so that it can be copied. A name without "::" is not a node id: a script measured it.
     isolated = " --leakcheck-isolate" if "isolated" in finding.recording.environment else ""
-    again = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
-    lines.append(f"  {'next':<{_LABEL}}{again}" if again else f"  {'measured':<{_LABEL}}{finding.test}")
+    command = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
+    lines.append(f"  {'next':<{_LABEL_WIDTH}}{command}" if command else f"  {'measured':<{_LABEL_WIDTH}}{finding.test}")
     return "\n".join(lines)
 
 
 def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, _TEXT, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]
 
 
 def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     verdict = finding.verdict
     yield verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind)
     shown = finding.verdicts if finding.recording.stopped != "lost" else ()
-    # One line for all that is in order, where something is not: else that would be the last of a dozen.
+    # If the finding is not ok, its ok verdicts share one row: a failing one could otherwise be the last of a dozen.
     in_order = {one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"}
     if finding.scaled is not None:
         from pytest_leakcheck.report import scaling_text
@@ -98,21 +101,21 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         shown, in_order = (), {}
     for one in shown:
         if one.resource not in in_order:
-            yield one.resource, with_kind(one.reason, one.kind) if one.peak else _course(finding, one, glyphs)
+            yield one.resource, with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one, glyphs)
     if in_order:
         yield "in order", ", ".join(with_kind(name, kind) for name, kind in in_order.items())
     for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
         unit = find_resource(seen.resource).unit
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
         yield label, with_kind(f"{seen.resource} {grew}; not judged", finding.recording.kind(seen.resource))
-    yield from _phases(finding)
-    yield from _held(finding, glyphs)
+    yield from _phase_rows(finding)
+    yield from _held_rows(finding, glyphs)
     if finding.culprit is not None:
-        yield from culprit_text.rows(finding.culprit, _TEXT, glyphs)
-    yield from _advice(finding, verdict, glyphs)
+        yield from culprit_text.rows(finding.culprit, _TEXT_WIDTH, glyphs)
+    yield from _advice_rows(finding, verdict, glyphs)
 
 
-def _advice(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _advice_rows(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if finding.recording.collector == "off":
         yield "collector", "switched off by the program: cyclic garbage counts as retained"
     means = consequence(finding, verdict, glyphs)
@@ -127,7 +130,7 @@ def _advice(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tupl
     yield "finding", finding.fingerprint
 
 
-def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
+def _format_series(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     series = finding.recording.find(verdict.resource)
     if series is None:
         return f"{verdict.outcome}: {verdict.reason}"
@@ -150,7 +153,7 @@ def _course(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
 
 
 def floor_text(verdict: Verdict, per: str = "iter") -> str:
-    """The detection floor in words: what this very run would have caught, per iteration or per unit of an axis."""
+    """Format the detection floor: the least growth that this run would have caught, per iteration or axis unit."""
     resource = find_resource(verdict.resource)
     if verdict.floor is None:
         return ""
@@ -160,7 +163,7 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
 
 
 def per(finding: Finding) -> str:
-    """What its slopes and floors are for one of."""
+    """Return the unit that slopes and floors of a finding are per: ``iter``, or one unit of its axis."""
     if finding.scaled is None:
         return "iter"
     from pytest_leakcheck.config.bounds import singular
@@ -168,8 +171,8 @@ def per(finding: Finding) -> str:
     return singular(finding.scaled.axis)
 
 
-def _phases(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Which part of an iteration adds to what is judged."""
+def _phase_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield what each phase of an iteration adds to the worst verdict's resource."""
     if finding.verdict.outcome == "ok":
         return
     resource = finding.verdict.resource
@@ -180,21 +183,26 @@ def _phases(finding: Finding) -> Iterator[tuple[str, str]]:
         yield label, f"{name}: {with_kind(grew, finding.verdict.kind)}"
 
 
-def _held(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     label = "released" if finding.verdict.outcome == "unclosed" else "held"
     for group in finding.held.values():
-        for one in group[:_MOST_HELD]:
+        for one in group[:_MAX_HELD_KINDS]:
             count, note = f"{one.count} {glyphs.times} ", f", {one.note}" if one.note else ""
-            room = _TEXT - len(count) - len(note)
-            # A long note takes a line of its own anyway.
-            yield label, count + _place(one.what, room if room > _TEXT // 2 else _TEXT - len(count), glyphs) + note
+            room = _TEXT_WIDTH - len(count) - len(note)
+            # A long note is wrapped to a line of its own, so it takes no room from the path.
+            yield (
+                label,
+                count
+                + _shorten_path(one.what, room if room > _TEXT_WIDTH // 2 else _TEXT_WIDTH - len(count), glyphs)
+                + note,
+            )
             label = ""
-        if len(group) > _MOST_HELD:
-            yield "", f"and {len(group) - _MOST_HELD} kinds more"
+        if len(group) > _MAX_HELD_KINDS:
+            yield "", f"and {len(group) - _MAX_HELD_KINDS} kinds more"
 
 
-def _place(what: str, width: int, glyphs: Glyphs) -> str:
-    """A path that is too long keeps its end; anything else both its ends."""
+def _shorten_path(what: str, width: int, glyphs: Glyphs) -> str:
+    """Shorten a path to its end, and any other text to both its ends."""
     if len(what) <= width:
         return what
     if what.startswith("/"):
@@ -204,19 +212,19 @@ def _place(what: str, width: int, glyphs: Glyphs) -> str:
 
 
 def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
-    """What the growth means in iterations of a run, where the limit is known; empty otherwise."""
+    """State after how many iterations the process reaches its limit; empty if no limit applies."""
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
         return ""
     children = finding.recording.find(CHILDREN)
     if find_resource(verdict.resource).of_tree and children is not None and any(children.readings):
-        # The counter is the whole tree's, the limit that of each process alone.
+        # The counter covers the whole process tree, but the limit applies to each process separately.
         return ""
     resource = find_resource(verdict.resource)
-    # Warm-up is part of the run too, and what it left stands in the first reading.
+    # Iterations count from the start of warm-up; what warm-up retained is part of the first reading.
     at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
-    if at > _FAR:
+    if at > _MAX_ITERATIONS_TO_LIMIT:
         return ""
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
     when = f"this process reaches {shown} after {glyphs.about} {at:,.0f} iterations"

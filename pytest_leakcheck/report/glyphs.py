@@ -1,4 +1,4 @@
-"""The signs a report is drawn with, in UTF-8 and in ASCII."""
+"""Define the signs that reports are drawn with, in UTF-8 and in ASCII."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASCII: Final = Glyphs("x", "-", ">", "&", "~", "~", "|", "`", "_.:-=+*#")
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
-    """The set that a stream of this encoding can show."""
+    """Return the set of signs that a stream of this encoding can show."""
     try:
         "".join(astuple(UNICODE)).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -38,7 +38,7 @@ def glyphs_for(encoding: str | None) -> Glyphs:
 
 
 def sparkline(readings: Sequence[int], glyphs: Glyphs, width: int = 16) -> str:
-    """The course of a series in at most `width` signs, lowest to highest; level where nothing moves."""
+    """Draw a series in at most `width` signs, from lowest to highest reading; a constant series is a flat line."""
     if len(readings) > width:
         readings = [readings[round(i * (len(readings) - 1) / (width - 1))] for i in range(width)]
     low, high = min(readings), max(readings)
@@ -49,7 +49,7 @@ def sparkline(readings: Sequence[int], glyphs: Glyphs, width: int = 16) -> str:
 
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:
-    """Cut to `width`, dots in the middle: both ends of a path or a node id matter."""
+    """Shorten a text to `width` with dots in the middle: both ends of a path or a node id matter."""
     if len(text) <= width:
         return text
     head = (width - 1) // 3
@@ -57,5 +57,5 @@ def shorten(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def with_kind(text: str, kind: Kind) -> str:
-    """What is not measured says so wherever it is told."""
+    """Prefix a text with the kind of its readings, unless they were measured."""
     return text if kind == "measured" else f"{kind} {text}"

@@ -1,4 +1,4 @@
-"""All findings of a session as one JSON file, for scripts and for later."""
+"""Write all findings of a session to one JSON file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_leakcheck.report.output_file import write_whole
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """How far a resource stood above the start at one size, at its highest."""
+    """The peak of a resource above its start level at one size."""
 
     size: int
     peak: int
@@ -31,12 +31,13 @@ class Peak:
 class Entry:
     """One verdict of a finding.
 
-    Amounts are in the unit of the resource, per iteration for slope and floor.
+    Amounts are in the unit of the resource. Slope and floor are per iteration, or per unit of the axis.
 
     Attributes:
-        site: The line to change; None where it is not resolved, and ``culprit.unresolved`` then says why.
-        owner: Who holds it; None as above.
-        culprit: The rest: the call path, phase and fixture, the line that keeps it, the cycle, the hint.
+        site: The line to change; None if it is not resolved. ``culprit.unresolved`` then gives the reason.
+        owner: What retains the growth; None as for `site`.
+        culprit: The whole cause, with call path, phase, fixture, the line that keeps it, cycle and hint; only the worst
+            verdict of a finding has one.
     """
 
     test: str
@@ -67,8 +68,8 @@ class Document:
 
     Attributes:
         findings: One per verdict.
-        recordings: One per test.
-        scaled: What a test came to at each size, by test.
+        recordings: One per finding.
+        scaled: The points of each test that was run over an axis, by test.
     """
 
     SCHEMA: ClassVar[int] = 1
@@ -79,7 +80,7 @@ class Document:
 
 
 def document(findings: Sequence[Finding]) -> Document:
-    """Gather what is written of a session."""
+    """Build the document from the findings of a session."""
     return Document(
         tuple(
             _entry(finding, verdict, colour)
@@ -120,9 +121,9 @@ def _entry(finding: Finding, verdict: Verdict, colour: Colour) -> Entry:
 
 
 def write(path: Path, findings: Sequence[Finding]) -> None:
-    """Write the document where the path leads (`output_file.write_whole`).
+    """Write the document to the path (`output_file.write_whole`).
 
     Raises:
-        OSError: It could not be written; an earlier file is then still there.
+        OSError: The file cannot be written; an earlier file is still there.
     """
     write_whole(path, json.dumps(encode(document(findings)), indent=1, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Where a report goes: a regular file is replaced whole, anything else is opened and written."""
+"""Write a report: replace a regular file in one step, open and write anything else."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-# Standard output and standard error: also what /dev/stdout and /dev/fd/1 lead to.
-_STREAMS: Final = (1, 2)
+# Descriptors of standard output and standard error, to which /dev/stdout and /dev/fd/1 also lead.
+_STANDARD_STREAMS: Final = (1, 2)
 
 
 def check_writable(path: Path) -> str:
-    """Why a report cannot be written there, or nothing. Leaves no trace, and what stands there untouched."""
+    """Return why a report cannot be written there; empty if it can. Leave no trace in the file system."""
     try:
-        there = _look(path)
-        if there is not None and _stream(there) is not None:
+        existing = _stat_existing(path)
+        if existing is not None and _find_stream(existing) is not None:
             return ""
-        if there is not None and not stat.S_ISREG(there.st_mode):
-            return _why_not_opened(path, there.st_mode)
-        target = _target(path)
+        if existing is not None and not stat.S_ISREG(existing.st_mode):
+            return _reason_not_writable(path, existing.st_mode)
+        target = _resolve_link(path)
         if not target.parent.is_dir():
             return f"the folder {target.parent} does not exist"
         with tempfile.TemporaryFile(dir=target.parent):
             pass
-        if there is not None and not os.access(path, os.W_OK):
+        if existing is not None and not os.access(path, os.W_OK):
             return "exists and may not be written"
     except OSError as error:
         return error.strerror or str(error)
@@ -36,67 +36,69 @@ def check_writable(path: Path) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text where a path leads.
+    """Write a text to the file that a path leads to.
 
-    A regular file is replaced in one step, and keeps its mode: a reader never sees half of it. A symbolic link stays, and
-    what it leads to is replaced. A pipe, a terminal or another device is opened and written.
+    A regular file is replaced in one step and keeps its mode: a reader never sees half of it. A symbolic link stays;
+    its target is replaced. A pipe, a terminal or another device is opened and written, and so is a file that standard
+    output or standard error is redirected to.
 
     Raises:
-        OSError: The folder went away, the disk is full, or nobody reads the pipe; an earlier file is then still there.
+        OSError: The folder no longer exists, the disk is full, or no process reads the pipe. An earlier file is still
+            there.
     """
-    # A file's name may hold bytes that are no UTF-8; written with a backslash they are an escape that JSON knows.
+    # File names may hold bytes that are not UTF-8; a backslash turns each into an escape that JSON accepts.
     content = text.encode("utf-8", errors="backslashreplace")
-    there = _look(path)
-    if there is None or (stat.S_ISREG(there.st_mode) and _stream(there) is None):
-        _replace(_target(path), content, there)
+    existing = _stat_existing(path)
+    if existing is None or (stat.S_ISREG(existing.st_mode) and _find_stream(existing) is None):
+        _replace(_resolve_link(path), content, existing)
         return
-    with os.fdopen(_open(path, there), "wb") as file:
+    with os.fdopen(_open_special(path, existing), "wb") as file:
         file.write(content)
 
 
-def _look(path: Path) -> os.stat_result | None:
+def _stat_existing(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _target(path: Path) -> Path:
+def _resolve_link(path: Path) -> Path:
     return path.resolve() if path.is_symlink() else path
 
 
-def _stream(there: os.stat_result) -> int | None:
-    """Which of this process's own streams that is; a file that one is redirected to must not be replaced under it."""
-    for number in _STREAMS:
+def _find_stream(existing: os.stat_result) -> int | None:
+    """Return the descriptor of the standard stream that writes to this file, which must then not be replaced."""
+    for number in _STANDARD_STREAMS:
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(number), there):
+            if os.path.samestat(os.fstat(number), existing):
                 return number
     return None
 
 
-def _why_not_opened(path: Path, mode: int) -> str:
+def _reason_not_writable(path: Path, mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "is a folder"
     if stat.S_ISBLK(mode):
         return "is a block device"
     if stat.S_ISSOCK(mode):
         return "is a socket"
-    # Not opened to try it: that would wait for a reader, or end one.
+    # Checked without opening it: opening a pipe would wait for a reader, and closing it would end that reader.
     return "" if os.access(path, os.W_OK) else "exists and may not be written"
 
 
-def _open(path: Path, there: os.stat_result) -> int:
-    stream = _stream(there)
+def _open_special(path: Path, existing: os.stat_result) -> int:
+    stream = _find_stream(existing)
     if stream is not None:
         for file in (sys.stdout, sys.stderr):
-            # What was printed before comes before; either may be closed or replaced.
+            # Text printed earlier must come first. Either stream may be closed or replaced.
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 file.flush()
         return os.dup(stream)
-    if why_not := _why_not_opened(path, there.st_mode):
-        raise OSError(errno.EINVAL, why_not)
+    if reason := _reason_not_writable(path, existing.st_mode):
+        raise OSError(errno.EINVAL, reason)
     try:
-        # A pipe that nobody reads is an error, where waiting for a reader might never end.
+        # O_NONBLOCK makes a pipe without a reader an error; waiting for a reader might never end.
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         if error.errno == errno.ENXIO:
@@ -112,7 +114,7 @@ def _replace(target: Path, content: bytes, earlier: os.stat_result | None) -> No
         with os.fdopen(descriptor, "wb") as file:
             if earlier is not None:
                 _keep_owner(descriptor, earlier)
-            # By name: Windows has it so alone.
+            # By name: Windows cannot change the mode of a descriptor.
             Path(name).chmod(0o666 & ~_umask() if earlier is None else _mode_to_keep(descriptor, earlier))
             file.write(content)
         Path(name).replace(target)
@@ -130,7 +132,7 @@ def _keep_owner(descriptor: int, earlier: os.stat_result) -> None:
 
 def _mode_to_keep(descriptor: int, earlier: os.stat_result) -> int:
     mode = stat.S_IMODE(earlier.st_mode) & 0o777
-    # What one group was allowed is nothing for another.
+    # If the group could not be kept, its permissions must not pass to another group.
     return mode if os.fstat(descriptor).st_gid == earlier.st_gid else mode & ~0o070
 
 

@@ -1,4 +1,4 @@
-"""The rows of a report on a test that was run over an axis: the points as a chart, the law, the phases, how it was measured."""
+"""Render report rows for a test run over an axis: chart, law, phases and method."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import Glyphs, with_kind
 
-_BAR: Final = 24
-# For what the ranks had, beside a bar.
-_ROOM: Final = 24
-_FEWEST: Final = 3
+_MAX_BAR_WIDTH: Final = 24
+# Columns for the amounts of the ranks next to a bar.
+_MAX_RANKS_WIDTH: Final = 24
+# Three sizes fit almost any exponent, so it is shown only for more.
+_TOO_FEW_SIZES: Final = 3
 
 
 def headline(finding: Finding, glyphs: Glyphs) -> str:
-    """As `block.headline`, uncut."""
+    """Return the headline for `finding_text.headline`, not truncated."""
     verdict, scaled = finding.verdict, finding.scaled
     assert scaled is not None
     name = with_kind(verdict.resource.removeprefix(GAUGE_PREFIX), verdict.kind)
@@ -34,7 +35,7 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
 
 
 def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Label and text."""
+    """Yield (label, text) rows."""
     scaled = finding.scaled
     if scaled is None or not scaled.points:
         return
@@ -42,17 +43,17 @@ def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     for verdict, law in zip(finding.verdicts, finding.laws, strict=True):
         if law is not None and verdict.resource not in shown:
             shown.add(verdict.resource)
-            yield from _chart(scaled, verdict, glyphs)
+            yield from _chart_rows(scaled, verdict, glyphs)
             if law.order != CONSTANT:
-                yield "law", with_kind(_fit(law, scaled, verdict.resource), verdict.kind)
+                yield "law", with_kind(_format_law(law, scaled, verdict.resource), verdict.kind)
         if verdict is not finding.verdict and verdict.reason:
             yield "", f"{verdict.outcome.replace('_', ' ')}: {with_kind(verdict.reason, verdict.kind)}"
-    yield from _phases(scaled)
-    yield "measured", _how(scaled, shown)
+    yield from _phase_rows(scaled)
+    yield "measured", _describe_method(scaled, shown)
 
 
-def _chart(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """A bar per size, and what the ranks had."""
+def _chart_rows(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Yield a bar per size, with the amounts of the ranks or of child processes."""
     unit = find_resource(verdict.resource).unit
     figure: Figure = "total"
     peaks = scaled.peaks(verdict.resource, figure)
@@ -60,19 +61,19 @@ def _chart(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[s
     wide, long = max(map(len, texts)), max(len(str(size)) for size in scaled.sizes)
     label = verdict.resource.removeprefix(GAUGE_PREFIX)
     for point, peak, text in zip(scaled.points, peaks, texts, strict=True):
-        bar = glyphs.levels[-1] * round(_BAR * peak / max(*peaks, 1))
+        bar = glyphs.levels[-1] * round(_MAX_BAR_WIDTH * peak / max(*peaks, 1))
         line = f"{point.size:>{long}}  {text:>{wide}}  {bar or glyphs.levels[0]}"
         kind = "" if verdict.kind == "measured" else f"  {verdict.kind}"
-        yield label, line + _parts(point, verdict.resource) + kind
+        yield label, line + _format_parts(point, verdict.resource) + kind
         label = ""
 
 
-def _parts(point: Point, resource: str) -> str:
+def _format_parts(point: Point, resource: str) -> str:
     unit = find_resource(resource).unit
     ranks = [peak for recording in point.recordings for peak in peaks_of(recording, resource)]
     if len(ranks) > 1:
         texts = [format_amount(peak, unit) for peak in ranks]
-        if len(" + ".join(texts)) <= _ROOM:
+        if len(" + ".join(texts)) <= _MAX_RANKS_WIDTH:
             return f"  {' + '.join(texts)}"
         low, high = format_amount(min(ranks), unit), format_amount(max(ranks), unit)
         return f"  {low} to {high} each" if low != high else f"  {low} each"
@@ -81,23 +82,22 @@ def _parts(point: Point, resource: str) -> str:
     return ""
 
 
-def _fit(law: Law, scaled: Scaled, resource: str) -> str:
+def _format_law(law: Law, scaled: Scaled, resource: str) -> str:
     unit = find_resource(resource).unit
     text = f"{law.order}: +{format_amount(law.slope, unit)} per {singular(scaled.axis)}"
     if law.exponents is None or law.exponent is None:
         return text
     low, high = law.exponents
-    # Three sizes admit of any.
-    known = f", exponent {law.exponent:.2f} ({low:.2f} to {high:.2f})" if len(scaled.points) > _FEWEST else ""
+    known = f", exponent {law.exponent:.2f} ({low:.2f} to {high:.2f})" if len(scaled.points) > _TOO_FEW_SIZES else ""
     return text + known
 
 
-def _phases(scaled: Scaled) -> Iterator[tuple[str, str]]:
-    """Of the largest size, and of its rank that stood highest."""
+def _phase_rows(scaled: Scaled) -> Iterator[tuple[str, str]]:
+    """Yield the phases of the largest size, from its rank with the highest peak."""
     point = scaled.points[-1]
     recording = max(point.recordings, key=lambda one: max(one.peaks.values(), default=0))
     label = "phases"
-    # Gauges have no phases, so there may be nothing to tell of one.
+    # Phases have no amounts for gauges, so a phase may have none at all.
     for phase in (one for one in recording.phases if one.amounts):
         amounts = ", ".join(
             with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))
@@ -107,7 +107,7 @@ def _phases(scaled: Scaled) -> Iterator[tuple[str, str]]:
         label = ""
 
 
-def _how(scaled: Scaled, resources: set[str]) -> str:
+def _describe_method(scaled: Scaled, resources: set[str]) -> str:
     where = {
         "": "a fresh process per size",
         "thread": "a fresh process per size, its ranks as threads",

@@ -1,4 +1,4 @@
-"""All findings of a session as the section at the end of the terminal."""
+"""Render the findings of a session as the section at the end of the terminal output."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
 
 
 def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
-    """How many tests were measured, with which verdicts, and what it cost."""
-    # A test that measures several loops or blocks is one test, and counts by its worst.
+    """Return how many tests were measured, with which verdicts, and how long it took."""
+    # A test that measures several loops or blocks counts once, by its worst outcome.
     worst: dict[str, str] = {}
     for finding in findings:
         outcome = finding.verdict.outcome
@@ -25,18 +25,18 @@ def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> s
         f"{counts[outcome]} {outcome.replace('_', ' ')}" for outcome in ("ok", *WORST_FIRST[:-1]) if counts[outcome]
     ]
     spent = sum(finding.recording.seconds for finding in findings)
-    # With workers the sum is over all of them, and is no part of the time on the wall.
+    # With xdist workers the sum covers all of them and can exceed the wall time.
     cost = f"{spent:.1f} s of {seconds:.1f} s" if spent <= seconds else f"{spent:.1f} s in workers"
     return f" {glyphs.dot} ".join((f"{len(worst)} measured", *parts, cost))
 
 
 def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Lines of the section as (colour, text).
+    """Yield the lines of the section as (color, text).
 
     Args:
-        findings: In the order in which they arrived; tests with one fingerprint share a line.
-        wanted: ``failed`` leaves out what is green, ``all`` shows it, ``none`` gives no line.
-        glyphs: What the stream can show.
+        findings: The findings, in order of arrival; those with equal fingerprints share a line.
+        wanted: ``failed`` leaves out green findings, ``all`` includes them, ``none`` yields nothing.
+        glyphs: The signs that the stream can show.
     """
     if wanted == "none":
         return
@@ -53,30 +53,30 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
         yield first.colour, line if len(line) <= WIDTH else line[: WIDTH - 1] + glyphs.dots
         yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
         if first.colour == "yellow":
-            # Nothing else in the output says it: a red one has its block, this has not.
-            yield from _wrapped(f"{first.verdict.reason}; {first.verdict.advice}".removesuffix("; "))
+            # A red finding has a block of its own in the output; a yellow one is explained only here.
+            yield from _wrap_dim(f"{first.verdict.reason}; {first.verdict.advice}".removesuffix("; "))
     yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
     absent = {name: reason for finding in findings for name, reason in finding.recording.unavailable.items()}
     for name, reason in absent.items():
-        yield from _wrapped(f"not read here: {name} ({reason})")
+        yield from _wrap_dim(f"not read here: {name} ({reason})")
 
 
 def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if wanted != "all":
-        if floors := _floors(green):
-            yield from _wrapped(f"in each ok test a leak would have been seen of {floors}")
+        if floors := _format_floors(green):
+            yield from _wrap_dim(f"in each ok test a leak would have been seen of {floors}")
         return
     for finding in green:
         yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
-        if floors := _floors([finding]):
-            yield from _wrapped(f"would have seen {floors}")
+        if floors := _format_floors([finding]):
+            yield from _wrap_dim(f"would have seen {floors}")
         for verdict in finding.verdicts:
             if verdict.reason:
-                yield from _wrapped(f"{with_kind(verdict.resource, verdict.kind)}: {verdict.reason}")
+                yield from _wrap_dim(f"{with_kind(verdict.resource, verdict.kind)}: {verdict.reason}")
 
 
-def _floors(findings: Sequence[Finding]) -> str:
-    """The weakest floor of each resource, per iteration or per unit of an axis."""
+def _format_floors(findings: Sequence[Finding]) -> str:
+    """Format the weakest floor of each resource, per iteration or per unit of an axis."""
     weakest: dict[tuple[str, str], Verdict] = {}
     for finding in findings:
         for verdict in finding.verdicts:
@@ -90,6 +90,6 @@ def _floors(findings: Sequence[Finding]) -> str:
     )
 
 
-def _wrapped(text: str) -> Iterator[tuple[str, str]]:
+def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:
     for line in textwrap.wrap(text, WIDTH - 2):
         yield "dim", f"  {line}"

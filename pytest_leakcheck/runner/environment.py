@@ -1,4 +1,4 @@
-"""Describe the environment of a measurement: versions that a figure depends on."""
+"""Describe the environment of a measurement: versions that the figures depend on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import platform
 
 
 def describe_environment(device: str = "") -> dict[str, str]:
-    """Versions that a figure depends on.
+    """Return the versions that the figures depend on, by name.
 
     Args:
-        device: Where figures of devices come from.
+        device: The source of device figures; empty if there are none.
     """
     return {
         "python": platform.python_version(),

@@ -1,4 +1,7 @@
-"""A test that forks and comes back in both processes: the child must not repeat it, or processes would double each time."""
+"""End a child process that a measured test has forked and that returns from the test.
+
+Such a child must not repeat the test, or the number of processes would double in each iteration.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import os
 
 
 class Origin:
-    """The process that a measurement began in."""
+    """The process in which a measurement began."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     def leave_elsewhere(self, status: int = 0) -> None:
-        """In any other process, end that at once: no tear-down, no report, no exit handlers, as in a child that `_exit`s.
+        """End the current process at once unless it is the original one.
+
+        There is no tear-down, no report and no exit handler, as in a child that calls `os._exit`.
 
         Args:
-            status: What it ends with.
+            status: The exit status.
         """
         if os.getpid() == self._pid:
             return

@@ -1,4 +1,4 @@
-"""A block of code, before against after: levels only, since one run shows no trend."""
+"""Measure a block of code by its levels before and after; one run shows no trend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.sampler import Panel
 from pytest_leakcheck.runner.shared_folder_check import account_for_makers
 
-_REST: Final = 0.1
+# Seconds of rest in which entries that other processes add to a shared folder are seen.
+_REST_SECONDS: Final = 0.1
 
 
 @contextlib.contextmanager
@@ -29,18 +30,18 @@ def measure_block(
     """Measure the body of a ``with`` statement.
 
     Args:
-        name: Of the test.
-        budgets: Each with a level.
-        gauges: Counters of the user's own by name.
+        name: The name of the test.
+        budgets: The budgets, each with a level.
+        gauges: The user's own counters, by name.
 
     Yields:
-        A function that, after the body, gives the result. When the body raises, there is none to give.
+        A function that returns the result once the body has ended. If the body raises, there is no result.
     """
     plan = Plan(name, budgets, Effort(iterations=1, warmup=0))
     results: list[Result] = []
     panel = Panel((budget.resource for budget in budgets), gauges, capacity=3)
     try:
-        # Whatever this function makes is made before the start is read.
+        # Everything that this function allocates must exist before the start level is read.
         before = take_identities()
         finished = partial(results.__getitem__, 0)
         panel.start()
@@ -51,8 +52,8 @@ def measure_block(
         if over:
             panel.settle()
         for shared in panel.folders.keys() & set(over):
-            # What arrives in a shared folder meanwhile is not the block's.
-            panel.rest(_REST, shared)
+            # Entries that arrive during the rest are not the block's.
+            panel.rest(_REST_SECONDS, shared)
         verdicts = tuple(_judge(panel, budget) for budget in readable)
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}

@@ -1,4 +1,4 @@
-"""How often a counter is read: as often as its cost allows, and in every row while it rises."""
+"""Read a counter as often as its cost allows, and in every row while it rises."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from collections.abc import Callable
 from math import ceil
 from typing import Final
 
-# What one counter may cost per row on average: 0.2 us, and half a percent of what an iteration takes.
-_SECONDS: Final = 0.2e-6
-_SHARE: Final = 0.005
-# The rule needs a dozen readings of a counter that rises; until it does, one in so many rows is enough.
-_RAREST: Final = 64
-_RISING: Final = 32
+# Cost that one counter is allowed per row on average: 0.2 us, plus half a percent of the time of an iteration.
+_SECONDS_PER_ROW: Final = 0.2e-6
+_ITERATION_SHARE: Final = 0.005
+# The judging rule needs a dozen readings of a rising counter. Until it rises, a reading every 64 rows is enough; after
+# a rise, every row is read for 32 rows.
+_MAX_ROW_INTERVAL: Final = 64
+_ROWS_AFTER_RISE: Final = 32
 
 
 class Pace:
-    """Reads into a column; rows in between repeat the last reading.
+    """A paced reader of one counter into a column; rows without a reading repeat the last one.
 
-    A counter whose reading is dear (`sys.getallocatedblocks` takes 60 us in a large process, ``mallinfo2`` 0.5 ms in a
-    heap with 10,000 holes) is timed, and read in every k-th row, so that it costs a fraction of a microsecond per row. Once it
-    has risen by more than its tolerance it is read in every row, for as long as it keeps rising and 32 rows more: the
-    rule then has all of the part that it judges.
+    A reading can be expensive: `sys.getallocatedblocks` takes 60 us in a large process, ``mallinfo2`` 0.5 ms in a heap
+    with 10,000 holes. So readings are timed, and only every k-th row is read (k is at most 64), to limit the average
+    cost per row. Once the counter has risen by more than its tolerance, every row is read as long as it keeps rising,
+    and for 32 rows more: the judging rule then has all readings of the part that it judges.
 
     Attributes:
-        column: Where rows go.
+        column: The column of all rows.
     """
 
     def __init__(self, read: Callable[[], int], column: array[int], own: array[int], tolerance: float) -> None:
-        """
+        """Prepare to read a counter.
+
         Args:
-            read: The counter.
-            column: Where rows go.
-            own: Holds one number, the harness's own part; it is taken off.
+            read: Reads the counter.
+            column: The column of all rows.
+            own: One number, the harness's own part, which is subtracted.
             tolerance: Growth per row that does not count as rising.
         """
         self._read = read
         self.column = column
         self._own = own
         self._tolerance = tolerance
-        # The row of the last reading, that of the next, and until which each row is read; numbers kept as objects would
-        # be blocks of the harness's own, as soon as they are above 256.
+        # The row of the last reading, the row of the next one, and the row up to which every row is read. In an array:
+        # int objects above 256 would be blocks that the harness allocates.
         self._rows = array("q", (0, 0, 0))
         self._at = array("d", (0.0,))
 
     @property
     def due(self) -> int:
-        """The row in which it is to be read next."""
+        """The row of the next reading."""
         return self._rows[1]
 
     @property
@@ -62,11 +64,11 @@ class Pace:
             self.column[at] = self.column[last]
 
     def go_back_to(self, row: int) -> None:
-        """Take this row, which was read, for the last one: what was read since was for another purpose."""
+        """Treat this row, which was read, as the last one: later readings served another purpose."""
         self._rows[0], self._rows[1] = row, row + 1
 
     def read_into(self, row: int) -> None:
-        """Read, and fill the rows since the last reading."""
+        """Read the counter into this row, and fill the rows since the last reading."""
         column, rows = self.column, self._rows
         if row > rows[0]:
             self.fill(row - 1)
@@ -78,9 +80,11 @@ class Pace:
         if row == 0 or since < 0:
             rows[2] = since = 0
         elif since and value - column[rows[0]] > self._tolerance * since:
-            rows[2] = row + _RISING
+            rows[2] = row + _ROWS_AFTER_RISE
         every = 1
-        # From the second reading on it is known what an iteration takes.
+        # The time of an iteration is known from the second reading on.
         if since and row >= rows[2]:
-            every = min(_RAREST, ceil(cost / (_SECONDS + _SHARE * (began - self._at[0]) / since)))
+            every = min(
+                _MAX_ROW_INTERVAL, ceil(cost / (_SECONDS_PER_ROW + _ITERATION_SHARE * (began - self._at[0]) / since))
+            )
         rows[0], rows[1], self._at[0] = row, row + every, began

@@ -1,6 +1,7 @@
-"""Takes the peaks of one run: memory from the kernel's high-water mark, what can be counted at each call and return.
+"""Measure the peaks of one run.
 
-Only in a process that was started for it: a tracer is on while the test runs, and the mark is set back.
+Memory is read at each call and return and by the kernel's high-water mark; other counters at each call and return. This
+works only in a process started for it: a tracer is on while the test runs, and the high-water mark is reset.
 """
 
 from __future__ import annotations
@@ -32,31 +33,35 @@ from pytest_leakcheck.probes.folders import watched_folders
 from pytest_leakcheck.probes.memory import PeakRss
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
-# Events may cost four times this, in seconds, before the deep ones are left out.
-_PLAIN: Final = 1.0
-# Where it is looked into what memory is made of, the run is slower by itself, since allocations are followed: so many
-# seconds of it are watched, the deep calls left out as they cost too much.
-_WHILE_NAMING: Final = 60.0
-# Of the time between two readings of memory that is to be looked into, they take one part in so many. What they take is
-# counted in time of the processor: a reading that another process holds up for some milliseconds costs no more than any.
-_REST: Final = 8.0
-# How far the kernel's mark and an exact reading may lie apart: two batches of 32 pages.
-_COARSE: Final = 1 << 18
+# Seconds that the tracer takes as the duration of an untraced run: events may cost four times this before the deep ones
+# are left out.
+_PLAIN_SECONDS: Final = 1.0
+# Seconds of the run that are traced when the composition of memory is wanted. Such a run is slower by itself, since all
+# allocations are traced. Deep calls are still left out when they cost too much.
+_COMPOSITION_SECONDS: Final = 60.0
+# After a reading for the composition of memory, none follows for this many times its cost. The cost is CPU time: a
+# reading that another process delays by some milliseconds costs no more than any other.
+_REST_FACTOR: Final = 8.0
+# Bytes by which the kernel's mark and an exact reading may differ: two batches of 32 pages.
+_MARK_TOLERANCE_BYTES: Final = 1 << 18
 
 
 class Meter:
-    """Use once: `begin` just before, `checkpoint` meanwhile, `end` right after.
+    """The peaks of one run of a test.
+
+    Use it once: call `begin` just before the test, `checkpoint` during it, and `end` right after it.
 
     Attributes:
-        unavailable: Why there is no peak of a wanted resource.
-        exact: The peak of memory is that of one moment between two calls; if not, it is the kernel's own mark.
+        unavailable: Why a wanted resource has no peak, by resource.
+        exact: Whether the peak of memory is a reading between two calls; if not, it is the kernel's mark.
     """
 
     def __init__(self, wanted: Iterable[str], naming: int = 0) -> None:
-        """
+        """Open the instruments.
+
         Args:
-            wanted: Resources; gauges come by `gauge`.
-            naming: Bytes of memory above the start at which to look what it is made of; 0 for never.
+            wanted: The resources to measure; gauges are added by `gauge`.
+            naming: Bytes of memory above the start level at which to inspect its composition; 0 for never.
         """
         names = set(wanted)
         self.unavailable: dict[str, str] = {}
@@ -71,19 +76,19 @@ class Meter:
         self._composition = Composition(RESIDENT, naming) if naming else None
         self._paths: dict[str, tuple[Site, ...]] = {}
         self._peaks = dict.fromkeys([*self._reads, *([RESIDENT] if self._rss else [])], 0)
-        # Numbers in place: an int kept per event would be memory of ours in the peak.
+        # Arrays: an int object kept per event would add to the peak.
         self._starts = array("q", bytes(8 * len(self._reads)))
         self._tops = array("q", bytes(8 * len(self._reads)))
         self._rss_start = self._rss_top = 0
-        # The ranks of a world of threads look side by side: what one has read must not overwrite what another has seen
-        # stand higher meanwhile. No reading is made with it held, since a gauge may take locks of the user's.
-        self._raising = threading.RLock()
+        # Ranks that are threads read concurrently: the lower reading of one must not overwrite a higher one of another.
+        # The lock is never held during a reading, since a gauge may take the user's locks.
+        self._peaks_lock = threading.RLock()
         self._rest_until = 0.0
         self.exact = True
 
     @property
     def device(self) -> str:
-        """Where figures of devices come from; empty where there are none."""
+        """The source of device figures; empty if there is no device."""
         return self._device.name if self._device is not None else ""
 
     def _open_rss(self) -> PeakRss | None:
@@ -118,7 +123,7 @@ class Meter:
         for folder in watched_folders():
             if folder.resource in names:
                 try:
-                    entries = _Entries(folder.path)
+                    entries = _NewEntries(folder.path)
                 except OSError as error:
                     self.unavailable[folder.resource] = f"{folder.path}: {error.strerror}"
                 else:
@@ -126,10 +131,12 @@ class Meter:
                     self._closing.append(entries.close)
 
     def begin(self) -> None:
-        """From here on."""
+        """Read the start level of each counter and start to trace."""
         gc.collect()
-        look, longest = (self._look, 0.0) if self._composition is None else (self._seek, _WHILE_NAMING)
-        self._tracer = Tracer(_AtEachCall(look), _PLAIN, longest)
+        look, longest = (
+            (self._read_all, 0.0) if self._composition is None else (self._read_for_composition, _COMPOSITION_SECONDS)
+        )
+        self._tracer = Tracer(_CallListener(look), _PLAIN_SECONDS, longest)
         if self._device is not None:
             self._device.mark()
             self._device.reset_peak()
@@ -141,22 +148,22 @@ class Meter:
         self._tracer.arm()
 
     def end(self) -> tuple[tuple[Series, ...], dict[str, int], tuple[Phase, ...]]:
-        """Give everything back.
+        """Stop tracing and close the instruments.
 
         Returns:
-            Start and end of each counter, how far each stood above its start at its highest, and the same for phases.
+            The start and end reading of each counter, its peak above the start level, and its peaks in each phase.
         """
         self._tracer.close()
-        self._look()
+        self._read_all()
         self._take_phase()
         if self._tracer.interrupted:
-            # What was counted at calls is no peak then. The kernel's mark still is one.
+            # Counters that are read at calls may have missed their peak; the kernel's mark has not.
             why = f"the test was not followed to its end: {self._tracer.interrupted}"
-            self._distrust(*(name for name in self._peaks if name != RESIDENT), why=why)
+            self._discard_peaks(*(name for name in self._peaks if name != RESIDENT), why=why)
             self.exact = False
         now = [read() for read in self._reads.values()]
         if self._device is not None and self._device.lost:
-            self._distrust(self._device.resource, why=f"the device was lost: {self._device.lost}")
+            self._discard_peaks(self._device.resource, why=f"the device was lost: {self._device.lost}")
         kinds = {self._device.resource: self._device.kind} if self._device is not None else {}
         series = tuple(
             Series(name, (start, last), kind=kinds.get(name, "measured"))
@@ -168,160 +175,161 @@ class Meter:
             close()
         return series, dict(self._peaks), tuple(self._phases.values())
 
-    def _distrust(self, *names: str, why: str) -> None:
+    def _discard_peaks(self, *names: str, why: str) -> None:
         for name in names:
             self.unavailable[name] = why
             self._peaks.pop(name, None)
 
     def checkpoint(self, label: str) -> None:
-        """A phase of the test ends here."""
-        self._look(outer_frame(sys._getframe(1)))
+        """End the current phase of the test."""
+        self._read_all(outer_frame(sys._getframe(1)))
         found = self._take_phase()
         known = self._phases.get(label)
         highest = {name: max(peak, known.amounts.get(name, peak) if known else peak) for name, peak in found.items()}
         self._phases[label] = Phase(label, highest, (known.count if known else 0) + 1)
 
     def gauge(self, name: str, read: Callable[[], int] | int, rank: int | None = None) -> None:
-        """Follow a counter of the user's own; a number is one reading of it.
+        """Follow a counter of the user's own.
 
         Args:
-            name: As it was given.
-            read: At each call and return, or the reading itself.
-            rank: Whose it is, where several ranks share a process.
+            name: Its name in the test.
+            read: Called at each call and return; a number is a single reading.
+            rank: The rank that it belongs to, if several ranks share a process.
         """
         key = f"{GAUGE_PREFIX}{name}" + ("" if rank is None else f"@{rank}")
         self._peaks.setdefault(key, 0)
         if callable(read):
             self._gauges[key] = read
         else:
-            self._reach(key, read)
+            self._raise_peak(key, read)
 
-    def _reach(self, name: str, value: int) -> None:
-        """A counter stands as far as this above its start."""
-        with self._raising:
+    def _raise_peak(self, name: str, value: int) -> None:
+        """Raise the peak of a counter to this amount above its start level, unless it is higher."""
+        with self._peaks_lock:
             self._peaks[name] = max(self._peaks.get(name, 0), value)
 
-    def _look_into(self, risen: int, frame: FrameType | None) -> None:
+    def _inspect_composition(self, risen: int, frame: FrameType | None) -> None:
         if self._composition is not None and frame is not None and self._composition.wants(frame, risen):
             self._composition.look(frame, risen)
 
     def culprits(self) -> list[Culprit]:
-        """After the end: where each counter was highest, and what memory was made of."""
+        """Return where each counter was highest, and the composition of memory; call this after `end`."""
         found = [highest_at(name, path) for name, path in self._paths.items()]
         named = [self._composition.culprit()] if self._composition else []
         return [*(one for one in found if one is not None), *named]
 
     def _take_phase(self) -> dict[str, int]:
-        """What the counters stood at at their highest since the last phase began; another begins."""
+        """Return the peaks above the start level since the current phase began, and begin another phase."""
         found = {}
         for at, (name, read) in enumerate(self._reads.items()):
-            mark, now = self._mark_of(name), read()
-            with self._raising:
+            mark, now = self._take_device_peak(name), read()
+            with self._peaks_lock:
                 found[name] = max(self._tops[at], mark, now) - self._starts[at]
                 self._tops[at] = now
         if self._rss is not None:
-            # The mark is coarse and misses nothing; what was read at each call is exact, and misses what comes and goes in
-            # one call of C. Where the two agree, the exact one counts.
+            # The kernel's mark is coarse, but misses nothing. Readings at calls are exact, but miss memory that is
+            # allocated and released within one C call. If both agree, the exact one counts.
             mark, now = self._rss.read(), self._rss.reset()
-            with self._raising:
-                if mark - self._rss_top > _COARSE:
+            with self._peaks_lock:
+                if mark - self._rss_top > _MARK_TOLERANCE_BYTES:
                     self._rss_top, self.exact = mark, False
                 found[RESIDENT] = self._rss_top - self._rss_start
                 self._rss_top = now
         for name, peak in found.items():
-            self._reach(name, peak)
+            self._raise_peak(name, peak)
         return found
 
-    def _mark_of(self, name: str) -> int:
-        """What a device has kept as its highest since this was last asked; nothing is hidden from that."""
+    def _take_device_peak(self, name: str) -> int:
+        """Return the peak that the device itself has recorded since the last call; 0 for other counters."""
         if self._device is None or name != self._device.resource:
             return 0
         highest = self._device.peak() or 0
         self._device.reset_peak()
         return highest
 
-    def _seek(self, frame: FrameType, _called: Any) -> None:
-        """Where memory is to be looked into, nothing else is wanted; and each reading costs more, since it is followed."""
+    def _read_for_composition(self, frame: FrameType, _called: Any) -> None:
+        """Read resident memory alone, for its composition; rarely, since tracing makes each reading expensive."""
         if time.perf_counter() < self._rest_until or self._rss is None:
             return
         began = time.thread_time()
-        # What the trace itself takes is none of the test's.
-        self._look_into(self._rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory(), frame)
-        self._rest_until = time.perf_counter() + _REST * (time.thread_time() - began)
+        # The memory of the trace itself is not the test's.
+        self._inspect_composition(self._rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory(), frame)
+        self._rest_until = time.perf_counter() + _REST_FACTOR * (time.thread_time() - began)
 
-    def _look(self, frame: FrameType | None = None, called: Any = None) -> None:
+    def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
+        """Read all counters, raise their highest values, and keep the call path of each new peak."""
         if self._rss is not None:
             resident = self._rss.now()
-            with self._raising:
+            with self._peaks_lock:
                 self._rss_top = max(self._rss_top, resident)
-            self._look_into(resident - self._rss_start, frame)
+            self._inspect_composition(resident - self._rss_start, frame)
         for at, (name, read) in enumerate(self._reads.items()):
             value = read()
             if value > self._tops[at]:
-                with self._raising:
+                with self._peaks_lock:
                     self._tops[at] = max(self._tops[at], value)
                 if frame is not None and value - self._starts[at] > self._peaks[name]:
                     self._paths[name] = path_to(frame, f"{name_of_called(called)}()" if called is not None else "")
-        # Several threads may add to them meanwhile.
+        # A copy, since other threads may add gauges during the loop.
         for name, gauge in list(self._gauges.items()):
             try:
                 value = gauge()
-            except Exception as error:  # noqa: BLE001, PERF203 - the user's own; what went wrong is said in its place
+            except Exception as error:  # noqa: BLE001, PERF203 - the user's function may raise anything
                 self._gauges.pop(name, None)
                 self._peaks.pop(name, None)
                 self.unavailable[name.partition("@")[0]] = f"its reading failed: {type(error).__name__}: {error}"
             else:
-                self._reach(name, value)
+                self._raise_peak(name, value)
 
 
-class _AtEachCall:
-    """Listens to a tracer."""
+class _CallListener:
+    """A tracer listener that calls a function at each call and return."""
 
     def __init__(self, look: Callable[[FrameType, Any], None]) -> None:
         self._look = look
 
     def begin(self) -> None:
-        """Nothing is remembered."""
+        """Do nothing, since no state is kept between iterations."""
 
     def handler(self) -> Handler:
         look = self._look
 
         def on_event(event: Event, frame: FrameType, called: Any) -> None:
-            # What is only about to be called has changed nothing yet.
+            # A C function that is about to be called has changed nothing yet.
             if event != "c_call":
                 look(frame, called)
 
         return on_event
 
     def became_coarse(self) -> None:
-        """What comes and goes deep down is then seen only if it is still there further out."""
+        """Do nothing: peaks in deep calls are then seen only if they last until an outer call or return."""
 
 
-class _Entries:
-    """How many entries a folder has gained: listed only when something has changed.
+class _NewEntries:
+    """The number of entries that a folder has gained; it is listed only after a change.
 
-    What was there before does not count, so another process that removes its files hides none of the test's.
+    Earlier entries do not count, so another process that removes its own does not hide any of the test's.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._changes: Changes = follow([path])
         self._lock = threading.Lock()
-        self._before = frozenset(os.listdir(path))  # noqa: PTH208 - as below
+        self._before = frozenset(os.listdir(path))  # noqa: PTH208 - see `_count_new`
         self._count = 0
 
     def read(self) -> int:
-        # Threads look at their calls side by side: one of them is enough.
+        # Several threads may read at the same time; one listing is enough.
         if self._lock.acquire(blocking=False):
             try:
                 if self._changes.take():
-                    self._count = self._list()
+                    self._count = self._count_new()
             finally:
                 self._lock.release()
         return self._count
 
-    def _list(self) -> int:
-        # At every change: a Path would make an object for each.
+    def _count_new(self) -> int:
+        # Runs at every change, and a Path would allocate an object per entry.
         return sum(name not in self._before for name in os.listdir(self._path))  # noqa: PTH208
 
     def close(self) -> None:

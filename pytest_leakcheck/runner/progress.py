@@ -1,4 +1,4 @@
-"""How far a repetition is, for whoever follows it while it runs: told between iterations, and not too often."""
+"""Report the progress of a repetition between iterations, at a limited rate."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.samples import Rows
 
 State: TypeAlias = Literal["measuring", "naming"]
-# Seconds between two words, so that following costs next to nothing.
+# Seconds between two reports, so that following a repetition costs almost nothing.
 EVERY: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One word of it.
+    """One progress report.
 
     Attributes:
-        state: What the iterations are for: to measure, or to name what was found.
-        iteration: The last one that was read.
-        most: There will be no more than so many.
-        levels: What the counters stand at, by resource.
-        verdicts: What was decided so far, by resource.
+        state: The purpose of the iterations: to measure, or to name the cause of what was found.
+        iteration: The last iteration that was read.
+        most: The maximum number of iterations.
+        levels: The last reading of each counter, by resource.
+        verdicts: The outcomes decided so far, by resource.
     """
 
     state: State
@@ -39,21 +39,29 @@ _followers: Final[list[Follower]] = []
 
 
 def follow(follower: Follower) -> None:
-    """From now on each repetition that begins in this process tells this function how far it is."""
+    """Call this function with the progress of each repetition that begins in this process from now on."""
     _followers.append(follower)
 
 
 class Telling:
-    """What one repetition tells those who followed when it began."""
+    """The progress reports of one repetition, for the functions that followed when it began."""
 
     def __init__(self, most: int) -> None:
-        """Args: most: Iterations that it may take."""
+        """Take the current followers.
+
+        Args:
+            most: The maximum number of iterations.
+        """
         self._followers = tuple(_followers)
         self._most = most
         self._last = float("-inf")
 
     def tell(self, rows: Rows, verdicts: Mapping[str, Verdict], state: State = "measuring") -> bool:
-        """Tell it, where it is time to. Returns whether anything was told: what that took is the harness's own work."""
+        """Report the progress, if a report is due.
+
+        Returns:
+            Whether anything was reported; the caller must then subtract the harness's own work.
+        """
         now = time.perf_counter()
         if not self._followers or (now - self._last < EVERY and state == "measuring"):
             return False

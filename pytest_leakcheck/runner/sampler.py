@@ -1,4 +1,4 @@
-"""The instruments side by side: each `read` adds one row to preallocated columns, and grows nothing else."""
+"""Read all counters of one process: each `read` adds a row to preallocated columns."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from pytest_leakcheck.runner.settling import IN_VAIN, Settling
 
 
 class Panel(Settling):
-    """Reads all counters of one process, a row at a time.
+    """The counters of one process, read a row at a time.
 
     Attributes:
-        missing: Why a wanted resource cannot be read here.
-        watch: The collector.
-        folders: Shared memory and temporary files, by resource.
-        device: The accelerators, where they are read.
-        patient: Wait at each row for what is about to end by itself.
+        missing: Why a wanted resource cannot be read here, by resource.
+        watch: The watch on the garbage collector.
+        folders: The folders of shared memory and temporary files, by resource.
+        device: The accelerators; None if they are not read.
+        patient: Whether to wait after each row for what is about to end by itself.
     """
 
     def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]], capacity: int) -> None:
-        """
+        """Open the instruments.
+
         Args:
-            wanted: Resources to read.
-            gauges: Counters of the user's own by name; what is added before `start` is read too.
-            capacity: The largest number of rows.
+            wanted: The resources to read.
+            gauges: The user's own counters, by name; those added before `start` are read too.
+            capacity: The maximum number of rows.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -45,7 +46,7 @@ class Panel(Settling):
         self._tree.open()
         names = set(wanted)
         for name in TREE:
-            self._columns[name], self._released[name] = self._column(), self._column()
+            self._columns[name], self._released[name] = self._new_column(), self._new_column()
         self._fds, self._threads, self._processes = self._columns.values()
         self.folders: dict[str, Folder] = {}
         self._changes: Changes | None = None
@@ -54,7 +55,7 @@ class Panel(Settling):
         self.watch = CollectorWatch(self._tree.own, self.device.read if self.device is not None else None)
         try:
             self._open_folders(names)
-            self._lay_out()
+            self._make_columns()
             self.watch.open()
         except BaseException:
             self._close_instruments()
@@ -78,8 +79,9 @@ class Panel(Settling):
                 self.missing[name] = Unavailable(f"folders cannot be watched here ({error})")
             self.folders.clear()
 
-    def _lay_out(self) -> None:
-        # What the harness's own judging can move: exact counters of memory. Resident memory wanders by more than that.
+    def _make_columns(self) -> None:
+        # The part of each counter that the harness itself has allocated. Only for exact counters of memory: resident
+        # memory varies by more than that.
         self._own: dict[str, array[int]] = {}
         self._reads: dict[str, Callable[[], int]] = {}
         self._quick: list[tuple[Callable[[], int], array[int], array[int]]] = []
@@ -87,22 +89,22 @@ class Panel(Settling):
         for instrument in self._instruments:
             name, own = instrument.resource, array("q", (0,))
             resource = find_resource(name)
-            column = self._columns[name] = self._column()
+            column = self._columns[name] = self._new_column()
             self._reads[name] = instrument.read
             if resource.includes_harness:
                 self._own[name] = own
             if isinstance(instrument, Vram):
-                self._kinds[name], self._released[name] = instrument.kind, self._column()
+                self._kinds[name], self._released[name] = instrument.kind, self._new_column()
             if resource.paced:
                 self._paced.append(Pace(instrument.read, column, own, resource.tolerance))
             else:
                 self._quick.append((instrument.read, column, own))
         for name in self.folders:
-            self._columns[name] = self._column()
+            self._columns[name] = self._new_column()
         self._folder_columns = [(folder, self._columns[name]) for name, folder in self.folders.items()]
 
     def close(self) -> None:
-        """Give back what was opened; the rows stay."""
+        """Close the instruments; the rows stay."""
         self.watch.close()
         self._close_instruments()
 
@@ -116,26 +118,27 @@ class Panel(Settling):
             self._changes.close()
 
     def start(self) -> None:
-        """Read row 0, the start that levels are measured from; forgets earlier rows."""
+        """Read row 0, the start level, and discard earlier rows."""
         for name in self._gauges:
-            self._columns.setdefault(GAUGE_PREFIX + name, self._column())
+            self._columns.setdefault(GAUGE_PREFIX + name, self._new_column())
         for folder in self.folders.values():
             folder.restart()
         for released in self._released.values():
-            released[:] = self._column()
+            released[:] = self._new_column()
         self.n = self._joins_in_vain = 0
         if self.device is not None:
             self.device.mark()
-        # A collection also stops tracking tuples and dicts that hold only atoms, level by level: let that end first.
+        # A collection also untracks tuples and dicts that hold only atomic values, one nesting level at a time. This
+        # must be complete before the start level is read.
         for _ in range(ROUNDS):
             self.watch.collect()
-        self._begin_to_count_time()
+        self._start_clocks()
         self._read_into(0, True)
 
-    # Called without keywords, here and below: Python 3.10 makes an object of a method that is called with one, and it would
-    # be counted.
+    # `whole` is passed by position, here and to `_read_into`: Python 3.10 creates a bound method for a call with a
+    # keyword, and that object would be counted.
     def read(self, whole: bool = True) -> None:  # noqa: FBT002
-        """End an iteration: let the collector finish, and add a row; with ``whole``, of readings only (`Pace`)."""
+        """Collect garbage and add the row of an iteration; with ``whole``, read all counters, due or not (`Pace`)."""
         row = self.n + 1
         self._read_into(row, whole)
         self.n = row
@@ -143,20 +146,20 @@ class Panel(Settling):
             self.settle()
 
     def reasons(self) -> dict[str, str]:
-        """Why resources cannot be read, those left out that nothing here uses."""
+        """Return why resources cannot be read, except those that nothing in this process uses."""
         return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
 
     def device_for(self, resource: str) -> Vram | None:
-        """Return the accelerators, where it is their memory that the resource counts."""
+        """Return the accelerators if the resource counts their memory, else None."""
         return self.device if self.device is not None and self.device.resource == resource else None
 
     @property
     def children(self) -> int:
-        """How many child processes there were in the last row."""
+        """The number of child processes in the last row."""
         return self._processes[self.n]
 
     def counter(self, resource: str) -> Callable[[], int]:
-        """A reading of one counter that is cheap enough to be asked for at each call; other threads' too."""
+        """Return a function that reads one counter, cheap enough to be called at each traced call of any thread."""
         if resource in TREE:
             of_tree: tuple[Callable[[], int], ...] = (
                 self._tree.own_fds,
@@ -165,10 +168,11 @@ class Panel(Settling):
             )
             return of_tree[TREE.index(resource)]
         if resource in self.folders:
-            return self._ticks_of(self.folders[resource].path)
+            return self._change_counter(self.folders[resource].path)
         return self._reads.get(resource) or self._gauges[resource.removeprefix(GAUGE_PREFIX)]
 
-    def _ticks_of(self, path: str) -> Callable[[], int]:
+    def _change_counter(self, path: str) -> Callable[[], int]:
+        """Return a function that counts how often the folder was found changed."""
         changes, ticks = self._changes, 0
         assert changes is not None
 
@@ -180,17 +184,22 @@ class Panel(Settling):
         return count
 
     def thaw(self, resource: str) -> int:
-        """Unfreeze and collect. Returns how much of the resource was garbage that had been alive when it was frozen."""
+        """Unfreeze all objects and collect garbage.
+
+        Returns:
+            How much of the resource was held by garbage that had been alive when it was frozen.
+        """
         if not self.watch.enabled:
             return 0
         found = self.watch.thaw()
         if find_resource(resource).made_of == "objects":
-            # Unfrozen, they cannot be told from the program's own: what is garbage is counted as it goes.
+            # Once unfrozen, they cannot be distinguished from the program's other objects, so no level can be compared:
+            # the collected garbage is counted instead.
             return found
         return self.level(resource) - self._read_one(resource)
 
     def refreeze(self) -> None:
-        """Freeze again; what was garbage counts on in memory, as if it were still there, so that the series goes on."""
+        """Freeze again; collected garbage still counts as memory, as if it existed, so that the series continues."""
         self.watch.refreeze()
         tree = self._tree.read()
         for name, value in zip(TREE, tree, strict=True):
@@ -198,17 +207,17 @@ class Panel(Settling):
         self.subtract_own_work()
 
     def stay_thawed(self) -> None:
-        """The series must begin anew, and nothing is frozen in it."""
+        """Reset the harness's part, since nothing is frozen any more; the caller must restart the series."""
         for own in self._own.values():
             own[0] = 0
 
     def came_down(self, resource: str) -> int:
-        """How far a counter has fallen since the last row."""
+        """Return how far a counter has fallen since the last row."""
         return self._columns[resource][self.n] - self._read_collected(resource)
 
     def subtract_own_work(self) -> None:
-        """What happened since the last row was the harness's doing: take it off the rows to come."""
-        # Read as every row is read, into the row that comes next: another way of reading would differ by a temporary.
+        """Subtract from later rows all memory allocated since the last row: the harness has allocated it."""
+        # Read in the same way as a row, into the next row: another way of reading would differ by a temporary object.
         scratch = self.n + 1
         self._read_into(scratch, True)
         for name, own in self._own.items():
@@ -222,7 +231,7 @@ class Panel(Settling):
         self._note_changes()
         for folder, column in self._folder_columns:
             if folder.changed and folder.is_due(whole=whole):
-                self._list(folder, row)
+                self._list_folder(folder, row)
             column[row] = folder.count
         for read, column, own in self._quick:
             column[row] = read() - own[0]
@@ -232,7 +241,7 @@ class Panel(Settling):
             self._columns[GAUGE_PREFIX + name][row] = gauge()
 
     def _note_changes(self) -> None:
-        # In a frame of its own, as `_read_tree`: what it is told is an object, and only where something has changed.
+        # In a separate frame, as `_read_tree`: the set of changed folders is an object, and exists only after a change.
         if self._changes is not None and (changed := self._changes.take()):
             for folder in self.folders.values():
                 folder.changed |= folder.path in changed
@@ -245,24 +254,24 @@ class Panel(Settling):
             due = min(due, paced.due)
         self._due[0] = due
 
-    def _list(self, folder: Folder, row: int) -> None:
-        # What a folder remembers of a change is memory of the harness.
-        self._take_memory(-1)
+    def _list_folder(self, folder: Folder, row: int) -> None:
+        # Memory that a folder allocates to remember a change is the harness's own.
+        self._shift_own_part(-1)
         folder.relist(row)
-        self._take_memory(1)
+        self._shift_own_part(1)
 
-    def _take_memory(self, sign: int) -> None:
-        """Add what memory stands at to the harness's part, or take it off."""
+    def _shift_own_part(self, sign: int) -> None:
+        """Add the current readings of memory to the harness's part (`sign` is 1), or subtract them (-1)."""
         if self.watch.enabled:
-            # Empties the interpreter's lists of spare objects, and untracks tuples: alike before and after.
+            # A collection empties the interpreter's free lists and untracks tuples; so both readings are comparable.
             self.watch.collect()
         for name, own in self._own.items():
-            # Read first: a large number on the stack would be a block more.
+            # Read before the addition: a large int on the evaluation stack would be one more block.
             now = self._reads[name]()
             own[0] += sign * now
 
     def _read_tree(self, row: int) -> None:
-        # In a frame of its own: the tuples that it makes are objects too, and gone when the objects are counted.
+        # In a separate frame: its tuples are objects too, and are released before the objects are counted.
         before = self._tree.read()
         if row and before[1] > self._threads[row - 1] and self._joins_in_vain < IN_VAIN:
             before = self._await_joined(self._threads[row - 1])
@@ -287,7 +296,7 @@ class Panel(Settling):
             self._released[self.device.resource][row - 1] = of_device + max(0, on_device - self.device.read())
 
     def _read_collected(self, resource: str) -> int:
-        # A collection also empties the interpreter's own lists of spare objects, whose blocks count.
+        # A collection also empties the interpreter's free lists, whose blocks count.
         if self.watch.enabled:
             self.watch.collect()
         return self._read_one(resource)

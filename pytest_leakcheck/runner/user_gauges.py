@@ -1,7 +1,7 @@
-"""Counters of a test's own and phases inside it, while the test is repeated: told by the fixture, read by the runner.
+"""Keep a repeated test's own counters and phases: the fixture sets them, the runner reads them.
 
-What a test hands over refers to its objects, so it is let go of at the end of each iteration; what stays are numbers in
-place.
+The functions that read a test's counters refer to its objects, so they are released at the end of each iteration; only
+numbers in arrays stay.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX
 
 
 class Gauges:
-    """Followed in each iteration anew, read when its body has ended and all that it made is still there."""
+    """The gauges of a test, set again in each iteration and read at the end of its body.
+
+    They are read while all objects that the body has made still exist.
+    """
 
     def __init__(self, warmup: int) -> None:
-        """Args: warmup: How many iterations come before the start is read."""
+        """Start without gauges.
+
+        Args:
+            warmup: The number of iterations before the start level is read.
+        """
         self._warmup = warmup
         self._cells: dict[str, array[int]] = {}
         self._levels: dict[str, int | None] = {}
@@ -27,9 +34,15 @@ class Gauges:
         self._sealed = False
 
     def follow(self, name: str, read: Callable[[], int] | int, level: int | None) -> None:
-        """
+        """Follow a gauge in this iteration.
+
+        Args:
+            name: Its name.
+            read: Reads it; a number is the reading itself.
+            level: The allowed level above the start level; None bounds growth only.
+
         Raises:
-            RuntimeError: It was not followed in the first iteration, or that is judged already.
+            RuntimeError: It is new after the first iteration, or there is no warm-up iteration.
         """
         if name not in self._cells:
             if self._warmup == 0:
@@ -43,30 +56,34 @@ class Gauges:
         self._reads[name] = read
 
     def read(self) -> None:
-        """The body has ended."""
+        """Read all gauges at the end of the body, and release the test's objects."""
         for name, read in self._reads.items():
             if read is not None:
                 self._cells[name][0] = read() if callable(read) else read
-                # Of the same dict, so that it does not grow.
+                # The key stays, so that the dict does not change its size.
                 self._reads[name] = None
 
-    def _now(self, name: str) -> int:
-        """While a body runs, what it counts at this moment; after it, what it came to."""
+    def _read_now(self, name: str) -> int:
+        """Return the current count while a body runs, and the last reading after it."""
         read = self._reads[name]
         return read() if callable(read) else self._cells[name][0]
 
     def seal(self) -> tuple[Mapping[str, Callable[[], int]], tuple[Budget, ...]]:
-        """After the first iteration. Returns what reads the gauges, and what they are held to."""
+        """Accept no new gauges; call this after the first iteration.
+
+        Returns:
+            Functions that read the gauges, by name, and the budgets of the gauges.
+        """
         self._sealed = True
-        return {name: partial(self._now, name) for name in self._cells}, tuple(
+        return {name: partial(self._read_now, name) for name in self._cells}, tuple(
             Budget(GAUGE_PREFIX + name, level) for name, level in self._levels.items()
         )
 
 
 class Phases:
-    """What each part of the last iteration has added to the counters.
+    """The amounts that each phase of the last iteration has added to the counters.
 
-    Labels that come before it is opened are known from then on, so that a phase more is no memory more.
+    Labels seen before `open` have preallocated rows, so that a phase then allocates nothing.
     """
 
     def __init__(self) -> None:
@@ -75,27 +92,31 @@ class Phases:
         self._gained: dict[str, array[int]] = {}
 
     def open(self, counters: Mapping[str, Callable[[], int]]) -> None:
-        """Args: counters: Cheap ones, by resource."""
+        """Follow counters from now on.
+
+        Args:
+            counters: Cheap reading functions, by resource.
+        """
         self._counters = counters
-        self._before = self._row()
-        self._gained = {label: self._row() for label in self._gained}
+        self._before = self._new_row()
+        self._gained = {label: self._new_row() for label in self._gained}
 
     def begin(self) -> None:
-        """An iteration begins."""
+        """Begin an iteration."""
         if self._gained:
             self._read_before()
 
     def end(self, label: str) -> None:
-        """The phase of this label ends here, and the next one begins."""
+        """End the phase of this label, and begin the next one."""
         if label not in self._gained:
-            self._gained[label] = self._row()
+            self._gained[label] = self._new_row()
         gained = self._gained[label]
         for at, read in enumerate(self._counters.values()):
             gained[at] = read() - self._before[at]
         self._read_before()
 
     def take(self) -> tuple[Phase, ...]:
-        """In the order in which they first ended."""
+        """Return the phases, in the order in which they first ended."""
         return tuple(
             Phase(label, dict(zip(self._counters, gained, strict=True))) for label, gained in self._gained.items()
         )
@@ -104,5 +125,5 @@ class Phases:
         for at, read in enumerate(self._counters.values()):
             self._before[at] = read()
 
-    def _row(self) -> array[int]:
+    def _new_row(self) -> array[int]:
         return array("q", bytes(8 * len(self._counters)))

@@ -27,8 +27,8 @@ HURRIED: Final = """
     from pytest_leakcheck.runner import settling
 
     def pytest_configure():
-        assert settling._SETTLE > 0.3
-        settling._SETTLE = 0.3
+        assert settling._SETTLE_SECONDS > 0.3
+        settling._SETTLE_SECONDS = 0.3
 """
 REVERSED: Final = """
     def pytest_collection_modifyitems(items): items.reverse()

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="co
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "_SETTLE", 0.01)
+    monkeypatch.setattr(settling, "_SETTLE_SECONDS", 0.01)
 
 
 def test_a_leak_is_found_and_raised_by_check_with_the_report() -> None:

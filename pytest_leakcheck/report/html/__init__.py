@@ -1,1 +1,1 @@
-"""Render one self-contained HTML page from values. Needs the extra ``report``."""
+"""Render one self-contained HTML page from values; this needs the extra ``report``."""

@@ -1,4 +1,7 @@
-"""Lay out charts as SVG coordinates and texts; ``chart.svg.jinja`` draws them, and the page's style colours them."""
+"""Compute the SVG paths and labels of charts.
+
+``chart.svg.jinja`` draws them, and the CSS of the page colors them.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,19 @@ HEIGHT: Final = 190
 _TOP: Final = 18
 _BOTTOM: Final = HEIGHT - 34
 _RIGHT: Final = WIDTH - 8
-# Width of a letter at 10 units, on the generous side: no browser tells the template how wide its font is.
-_LETTER: Final = 6.2
+# Width of a letter at a font size of 10 units, overestimated: the font of the browser is not known here.
+_LETTER_WIDTH: Final = 6.2
 _LINE_HEIGHT: Final = 12
 # Series with at most this many points get a marker on each.
 _MAX_MARKERS: Final = 40
-# The limit is drawn if the highest point reaches this share of it; otherwise the curve would be a line at the bottom.
+# The limit is drawn only if the highest point reaches this fraction of it; otherwise the curve would be a flat line at
+# the bottom.
 _NEAR_LIMIT: Final = 0.2
 _MAX_INTERVALS: Final = 5
 _X_MARGIN: Final = 0.03
 # Leaves space above the highest curve for its name.
 _Y_MARGIN: Final = 0.14
-# A count that varies by less is shown as a level, and not as noise that fills the picture.
+# Counts that vary by less get a wider axis, so that noise does not fill the picture.
 _MIN_COUNT_SPAN: Final = 4
 _BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -38,7 +42,7 @@ Range: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A text at a place; `kind` is its CSS class."""
+    """A text at a position; `kind` is its CSS class."""
 
     kind: str
     x: float
@@ -51,7 +55,7 @@ class Line:
     """A curve as SVG paths.
 
     Attributes:
-        tone: CSS class that selects the colour.
+        tone: CSS class that selects the color.
         path: The polyline.
         markers: A round dot per point; empty for long series.
         fitted: The fitted line; empty without one.
@@ -76,7 +80,7 @@ class Picture:
 
 
 class _Scale:
-    """Map x and y of a chart to the view box."""
+    """The mapping from x and y of a chart to the view box."""
 
     def __init__(self, left: float, x: Range, y: Range) -> None:
         self.left = left
@@ -92,7 +96,7 @@ class _Scale:
         return round(self._y0 + value * self._per_y, 1)
 
     def path(self, points: Iterable[XY]) -> str:
-        """Return a polyline. Pages have hundreds of thousands of points, so this does its own arithmetic."""
+        """Return a polyline; the arithmetic is inlined since pages have hundreds of thousands of points."""
         x0, per_x, y0, per_y = self._x0, self._per_x, self._y0, self._per_y
         return "M" + "L".join([f"{x0 + x * per_x:.1f} {y0 + y * per_y:.1f}" for x, y in points])
 
@@ -107,7 +111,7 @@ def lay_out(chart: Chart) -> Picture:
     x_range = _x_range([*xs, *fitted, *(mark.x for mark in chart.marks)])
     y_range = _y_range(ys if limit is None else [*ys, limit], chart.unit)
     y_ticks = list(_byte_ticks(y_range) if chart.unit == "bytes" else _ticks(y_range, whole=True))
-    left = round(10 + _LETTER * max((len(text) for _y, text in y_ticks), default=0), 1)
+    left = round(10 + _LETTER_WIDTH * max((len(text) for _y, text in y_ticks), default=0), 1)
     scale = _Scale(left, x_range, y_range)
     rows = [(scale.y(value), text) for value, text in y_ticks]
     columns = [(scale.x(value), text) for value, text in _ticks(x_range, whole=all(x == int(x) for x in xs))]
@@ -124,51 +128,51 @@ def lay_out(chart: Chart) -> Picture:
         axes=f"M{left} {_TOP}V{_BOTTOM}H{_RIGHT}" + "".join(f"M{x} {_BOTTOM}v3" for x, _text in columns),
         limit=f"M{left} {scale.y(limit)}H{_RIGHT}" if limit else "",
         marks="".join(f"M{x} {_TOP}V{_BOTTOM}" for x in marks),
-        lines=tuple(_line(curve, scale) for curve in chart.curves),
-        labels=(*labels, *beside, *_names(chart.curves, scale, beside)),
+        lines=tuple(_draw_line(curve, scale) for curve in chart.curves),
+        labels=(*labels, *beside, *_name_labels(chart.curves, scale, beside)),
     )
 
 
 def fit(text: str, width: float) -> str:
-    """Replace what XML cannot hold, and shorten the text to a width in units of the view box."""
+    """Replace characters that XML cannot hold, and shorten the text to a width in units of the view box."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    if _width(shown) <= width:
+    if _text_width(shown) <= width:
         return shown
-    while shown and _width(shown) + _LETTER > width:
+    while shown and _text_width(shown) + _LETTER_WIDTH > width:
         shown = shown[:-1]
     return f"{shown}…"
 
 
-def _width(text: str) -> float:
+def _text_width(text: str) -> float:
     wide = 0 if text.isascii() else sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
-    return _LETTER * (len(text) + wide)
+    return _LETTER_WIDTH * (len(text) + wide)
 
 
-def _line(curve: Curve, scale: _Scale) -> Line:
-    path = scale.path(_thinned(curve.points))
-    # A line of no length with round ends is a dot.
+def _draw_line(curve: Curve, scale: _Scale) -> Line:
+    path = scale.path(_thin_points(curve.points))
+    # A line of length zero with round caps is drawn as a dot.
     markers = f"{path.replace('L', 'h0M')}h0" if len(curve.points) <= _MAX_MARKERS else ""
     return Line(curve.tone, path, markers, scale.path(curve.line) if curve.line else "")
 
 
-def _names(curves: Sequence[Curve], scale: _Scale, others: Sequence[Label]) -> Iterator[Label]:
-    """Place each curve's name at its end: no legend whose colours a reader would have to tell apart."""
+def _name_labels(curves: Sequence[Curve], scale: _Scale, others: Sequence[Label]) -> Iterator[Label]:
+    """Yield a label at the end of each curve; a legend would make readers compare colors."""
     taken = [label.y for label in others]
     for curve in curves:
         if not curve.name:
             continue
         name = fit(curve.name, _RIGHT - scale.left)
         x, y = curve.points[-1]
-        x, y = max(scale.x(x), scale.left + _width(name)), scale.y(y)
-        # Above the curve; if another label is there, below it.
+        x, y = max(scale.x(x), scale.left + _text_width(name)), scale.y(y)
+        # Above the end of the curve, or below it if another label is there.
         rows = (y - 6, *(y + _LINE_HEIGHT * (row + 0.1) for row in range(1, len(curves) + 1)))
         y = next(row for row in rows if all(abs(row - other) >= _LINE_HEIGHT for other in taken) or row == rows[-1])
         taken.append(y)
         yield Label(f"name {curve.tone}", round(x, 1), round(y, 1), name)
 
 
-def _thinned(points: Sequence[XY]) -> Sequence[XY]:
-    """Keep the lowest and the highest of many neighbouring points: the picture stays the same."""
+def _thin_points(points: Sequence[XY]) -> Sequence[XY]:
+    """Keep the lowest and the highest of many adjacent points; the picture stays the same."""
     each = len(points) // WIDTH
     if each < 4:
         return points
@@ -204,7 +208,7 @@ def _ticks(of: Range, *, whole: bool) -> Iterator[tuple[float, str]]:
 
 
 def _byte_ticks(of: Range) -> Iterator[tuple[float, str]]:
-    """Yield multiples of a round number of binary units: of the largest unit that needs at most two decimals."""
+    """Yield multiples of a round number of bytes, in the largest binary unit that needs at most two decimals."""
     widest, power = max(map(abs, of)), len(_BYTE_UNITS) - 1
     while power and 1024**power > widest:
         power -= 1

@@ -12,40 +12,40 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pytest_leakcheck.report.html.charts import HEIGHT, WIDTH, fit, lay_out
 from pytest_leakcheck.report.html.view_model import Chart, Page
 
-# Height of a title above a chart, in units of the view box.
-_TITLE: Final = 16
+# Height of the title above a chart, in units of the view box.
+_TITLE_HEIGHT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
-    """A line of a diff and its kind: ``added``, ``taken``, ``place``, or empty."""
+class _DiffLine:
+    """A line of a diff, and the CSS class of its kind: ``added``, ``taken``, ``place`` or empty."""
 
     text: str
     kind: str
 
 
 def render(page: Page) -> str:
-    """Render the HTML. Jinja escapes every text, also those in pictures."""
+    """Render the HTML of a page. Jinja escapes every text, also in pictures."""
     diff = _diff_lines(page.diff or "")
     return _render("page.html.jinja", page=page, lay_out=lay_out, width=WIDTH, height=HEIGHT, diff=diff)
 
 
 def render_svg(charts: Sequence[Chart]) -> str:
-    """Render charts below each other, with their titles, as one SVG file of its own."""
+    """Render charts below each other, with their titles, as one standalone SVG file."""
     pictures = [(fit(chart.title, WIDTH - 16), lay_out(chart)) for chart in charts]
-    height = len(charts) * (HEIGHT + _TITLE)
-    return _render("charts.svg.jinja", pictures=pictures, width=WIDTH, height=height, title_height=_TITLE)
+    height = len(charts) * (HEIGHT + _TITLE_HEIGHT)
+    return _render("charts.svg.jinja", pictures=pictures, width=WIDTH, height=height, title_height=_TITLE_HEIGHT)
 
 
 def write_page(page: Page, folder: Path, name: str) -> Path:
-    """Write NAME.html, and return its path.
+    """Write NAME.html and return its path.
 
     Raises:
-        OSError: The folder cannot be made or written.
+        OSError: The folder cannot be created or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     html = folder / f"{name}.html"
-    # A file's name may hold bytes that are not UTF-8.
+    # File names in the page may hold bytes that are not UTF-8.
     html.write_text(render(page), encoding="utf-8", errors="backslashreplace")
     return html
 
@@ -58,11 +58,11 @@ def _render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values)
 
 
-def _diff_lines(text: str) -> list[_Line]:
-    return [_Line(line, _kind(line)) for line in text.splitlines()]
+def _diff_lines(text: str) -> list[_DiffLine]:
+    return [_DiffLine(line, _kind_of_line(line)) for line in text.splitlines()]
 
 
-def _kind(line: str) -> str:
+def _kind_of_line(line: str) -> str:
     if line.startswith(("+++", "---", "@@")):
         return "place"
     return {"+": "added", "-": "taken"}.get(line[:1], "")

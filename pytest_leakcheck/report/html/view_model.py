@@ -1,4 +1,4 @@
-"""View model of the HTML page, independent of where the data comes from."""
+"""Define the view model of the HTML page, independent of the source of the data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from pytest_leakcheck.model.units import Unit
 
-# The result: as it should be, not as it should be, unknown, or neither right nor wrong.
+# A result: as it should be, not as it should be, unknown, or neither right nor wrong.
 Tone: TypeAlias = Literal["good", "bad", "unsure", "plain"]
 XY: TypeAlias = tuple[float, float]
 
@@ -18,10 +18,10 @@ class Curve:
     """One series of a chart.
 
     Attributes:
-        name: Written at its end; may be empty if it is the only curve.
+        name: Label at its end; may be empty if it is the only curve.
         points: x in the unit of the chart's axis, y in the unit of the chart; in the order of x.
-        tone: Its colour.
-        line: The ends of the fitted line; None without one.
+        tone: Selects its color.
+        line: Both ends of the fitted line; None without one.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Mark:
     """A point of interest: a numbered vertical line, explained below the picture.
 
     Attributes:
-        x: In the unit of the chart's axis.
+        x: Its position, in the unit of the chart's axis.
         label: What happened there.
     """
 
@@ -45,15 +45,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture: a counter over the course of the work.
+    """One picture: a counter over iterations, sizes, steps or time.
 
     Attributes:
         title: What is counted, such as ``fd: descriptors``.
-        unit: Of y.
-        axis: What x counts, such as ``iteration`` or ``seconds``.
+        unit: The unit of y.
+        axis: What x counts, such as ``iteration`` or ``second``.
         curves: At least one, each with at least one point.
-        words: Its message in a sentence: the text for screen readers, and printed below.
-        limit: Where the process dies, in the unit of y; drawn if a curve comes near it.
+        words: Its message in a sentence, for screen readers and as the caption.
+        limit: The value at which the process dies, in the unit of y; drawn only if a curve comes near it.
         marks: Points of interest, in the order of x.
     """
 
@@ -72,9 +72,9 @@ class Arm:
 
     Attributes:
         name: Its heading.
-        tone: How it came out.
-        verdicts: A line each.
-        culprit: The cause as in the terminal report, line breaks kept; empty without one.
+        tone: Its result.
+        verdicts: One line per verdict.
+        culprit: The cause as in the terminal report, with its line breaks; empty without one.
         charts: Its own pictures.
     """
 
@@ -91,11 +91,11 @@ class Page:
 
     Attributes:
         title: Its heading.
-        summary: Paragraphs below it.
-        arms: What was run, in order.
+        summary: Paragraphs below the heading.
+        arms: The runs, in order.
         charts: Pictures shared by several arms, shown above them.
         diff: A unified diff; None without one.
-        partial: It was interrupted, so something is missing; the page says so at the top.
+        partial: The run was interrupted, so data is missing; the page states this at the top.
     """
 
     title: str
@@ -107,10 +107,10 @@ class Page:
 
     @property
     def pictures(self) -> tuple[Chart, ...]:
-        """All charts in the order in which the page shows them."""
+        """All charts, in the order in which the page shows them."""
         return self.charts + tuple(chart for arm in self.arms for chart in arm.charts)
 
 
 def missing_for_page() -> str:
-    """Name the missing package and the command that installs it; return an empty text if nothing is missing."""
+    """Return the missing package and the command that installs it; empty if nothing is missing."""
     return "" if find_spec("jinja2") else "needs jinja2: pip install 'pytest-leakcheck[report]'"

@@ -1,4 +1,4 @@
-"""The peak memory of child processes, seen from a process that is not measured itself."""
+"""Sample the peak memory of a measured process's children from outside that process."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pytest_leakcheck.probes.memory import anonymous_of, peak_of
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.runner.processes.supervisor import Board
 
-# Seconds from one look to the next: a child's mark only rises, so what a look misses is its last moments.
-_EVERY: Final = 0.02
-# The steps of the board between which the test's own body runs.
-_BODY: Final = 2
+# Seconds between samples. A child's high-water mark only rises, so a sample misses at most its last moments.
+_SAMPLE_SECONDS: Final = 0.02
+# The value of `Board.iteration` while the test's own body runs.
+_BODY_STEP: Final = 2
 
 
 class ChildrenPeak:
-    """The sum of the marks of all children that lived at one time, at its highest.
+    """The highest sum of the high-water marks of all children alive at one time.
 
-    A child that was forked begins with its parent's pages, which are not its own: what its parent has of its own when it
-    is first seen is taken off, unless it has become another program since.
+    A forked child begins with its parent's pages, which are not its own memory. The anonymous memory of the measured
+    process when the child is first seen is therefore subtracted, unless the child has executed another program since.
 
     Attributes:
-        peak: Bytes.
+        peak: The highest sum so far, in bytes.
     """
 
     def __init__(self) -> None:
@@ -33,25 +33,25 @@ class ChildrenPeak:
         self._next = 0.0
 
     def look(self, pid: int, board: Board) -> None:
-        """At the children of this process, while the body of its test runs."""
+        """Sample the children of this process, if its test's body runs and the last sample is old enough."""
         now = time.monotonic()
-        if now < self._next or board.iteration != _BODY:
+        if now < self._next or board.iteration != _BODY_STEP:
             return
-        self._next = now + _EVERY
-        program, inherited = _program(pid), anonymous_of(pid)
+        self._next = now + _SAMPLE_SECONDS
+        program, inherited = _command_line(pid), anonymous_of(pid)
         total = 0
         for child in descendants(pid):
             mark = peak_of(child)
             if child not in self._first:
-                self._first[child] = min(mark, inherited) if _program(child) == program else 0
+                self._first[child] = min(mark, inherited) if _command_line(child) == program else 0
             elif mark < self._first[child]:
                 self._first[child] = 0
             total += max(0, mark - self._first[child])
         self.peak = max(self.peak, total)
 
 
-def _program(pid: int) -> bytes:
-    """The command line: what `exec` changes and a fork does not."""
+def _command_line(pid: int) -> bytes:
+    """Return the command line, which `exec` changes and a fork does not."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""End processes and all that they have started. Knows nothing of pytest."""
+"""End processes and all their descendants, independently of pytest."""
 
 from __future__ import annotations
 
@@ -12,38 +12,39 @@ from typing import Final
 
 import psutil
 
-_POLL: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 
 
 def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> None:
-    """Terminate children of this process, kill what is left of them and of their descendants after a grace, and reap them.
+    """Terminate child processes, kill them and their descendants after a grace period, and reap them.
 
-    `psutil.wait_procs` is of no use for that: it reaps a child, so that `subprocess` never learns its status, and before its
-    group is killed.
+    `psutil.wait_procs` cannot do this: it reaps a child before its group is killed, and `subprocess` then never learns
+    the exit status.
 
     Args:
-        processes: What `subprocess` has started.
+        processes: Child processes that `subprocess` has started.
         grace: Seconds between SIGTERM and SIGKILL; with 0 they are killed at once.
-        group: Each leads a process group, which gets both signals; it is killed also where the leader has already ended.
+        group: Each process leads a process group, which gets both signals. The group is killed even if its leader has
+            already ended.
     """
     group = group and sys.platform != "win32"
     alive = [process for process in processes if not has_ended(process)]
-    below = [one for process in alive for one in _descendants(process.pid)]
+    descendants = [one for process in alive for one in _descendants(process.pid)]
     try:
         if grace:
             for process in alive:
-                _signal(process, signal.SIGTERM, group=group)
-            until = time.monotonic() + grace
-            while time.monotonic() < until and not all(map(has_ended, alive)):
-                time.sleep(_POLL)
+                _send_signal(process, signal.SIGTERM, group=group)
+            deadline = time.monotonic() + grace
+            while time.monotonic() < deadline and not all(map(has_ended, alive)):
+                time.sleep(_POLL_SECONDS)
     finally:
-        # A second Ctrl-C cuts the grace short, no more.
+        # In `finally`: a second Ctrl-C shortens the grace period, but does not skip the kill.
         for process in processes:
             if group:
-                _signal(process, signal.SIGKILL, group=group)
+                _send_signal(process, signal.SIGKILL, group=group)
             else:
                 process.kill()
-        for one in below:
+        for one in descendants:
             with contextlib.suppress(psutil.Error):
                 one.kill()
         for process in processes:
@@ -51,7 +52,10 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended. It is not reaped: until its group is ended, no other process must get its number."""
+    """Return whether a process has ended.
+
+    It is not reaped, except where `os.waitid` is missing: its pid must not be reused before its group is killed.
+    """
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None
     try:
@@ -60,7 +64,7 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
         return True
 
 
-def _signal(process: subprocess.Popen[bytes], number: int, *, group: bool) -> None:
+def _send_signal(process: subprocess.Popen[bytes], number: int, *, group: bool) -> None:
     if not group:
         process.send_signal(number)
     elif sys.platform != "win32":

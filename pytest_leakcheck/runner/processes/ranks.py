@@ -1,4 +1,7 @@
-"""Starts the ranks of a world, one process each, and says which of them failed and how. Runs in a process of its own."""
+"""Start the ranks of a world, one process each, and record which failed and how.
+
+Runs in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,59 +16,61 @@ from typing import Final
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.end_tree import end_tree
 
-_POLL: Final = 0.02
-# Once a rank has failed, the others get so long to say something of their own, in seconds.
-_GRACE: Final = 2.0
-_TERMINATE: Final = 2.0
+_POLL_SECONDS: Final = 0.02
+# Seconds that the other ranks get to report something themselves after one has failed.
+_FAILURE_GRACE_SECONDS: Final = 2.0
+# Seconds between SIGTERM and SIGKILL.
+_TERMINATE_SECONDS: Final = 2.0
 
 
 def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
     """Run a command in each rank, with ``RANK`` and ``WORLD_SIZE`` in its environment, and wait for all.
 
     Args:
-        engine: ``process`` starts them itself; ``gloo`` leaves that to torch's own launcher.
-        ranks: How many.
+        engine: ``process`` starts the ranks here; ``gloo`` leaves that to torch's own launcher.
+        ranks: Number of ranks.
         command: Program and arguments.
-        folder: Where the launcher's logs go, and ``failures``: a line of JSON per rank that failed, its number and exit status.
-        parent: The process to die with; 0 for none.
+        folder: Gets the launcher's logs and the file ``failures``: a line of JSON per failed rank, with its number and
+            exit status.
+        parent: Pid of the process to die with; 0 for none.
 
     Returns:
-        0, or 1 where a rank failed.
+        0, or 1 if a rank failed.
     """
     supervisor.die_with(parent)
-    # What ends this process ends the ranks as well; they are given the time to say where they are. Not SIG_IGN, which they
-    # would inherit.
+    # SIGTERM ends the ranks as well, and this process must outlive them while they write their stacks. Not SIG_IGN,
+    # which the ranks would inherit.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-    failed = _by_torch(ranks, command, folder) if engine == "gloo" else _by_ourselves(ranks, command)
+    failed = _run_torch_launcher(ranks, command, folder) if engine == "gloo" else _run_processes(ranks, command)
     lines = [supervisor.to_line([rank, status]) + "\n" for rank, status in failed.items()]
     Path(folder, "failures").write_text("".join(lines), encoding="utf-8")
     return 1 if failed else 0
 
 
-def _by_ourselves(ranks: int, command: Sequence[str]) -> dict[int, int]:
-    numbers = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)} for rank in range(ranks)]
+def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
+    rank_variables = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)} for rank in range(ranks)]
     running = [
-        subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)  # noqa: S603 - our own command
-        for own in numbers
+        subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)  # noqa: S603 - a trusted command
+        for own in rank_variables
     ]
     failed: dict[int, int] = {}
     deadline = 0.0
-    # All of them are asked each time: one that is not has no status.
+    # A list, so that each process is polled every time: only `poll` sets `returncode`.
     while None in [process.poll() for process in running]:
         failed |= {
             rank: process.returncode
             for rank, process in enumerate(running)
             if process.returncode and rank not in failed
         }
-        deadline = deadline or (time.monotonic() + _GRACE if failed else 0.0)
+        deadline = deadline or (time.monotonic() + _FAILURE_GRACE_SECONDS if failed else 0.0)
         if deadline and time.monotonic() > deadline:
-            end_tree(*running, grace=_TERMINATE, group=False)
+            end_tree(*running, grace=_TERMINATE_SECONDS, group=False)
             return failed
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return failed | {rank: process.returncode for rank, process in enumerate(running) if process.returncode}
 
 
-def _by_torch(ranks: int, command: Sequence[str], folder: str) -> dict[int, int]:
+def _run_torch_launcher(ranks: int, command: Sequence[str], folder: str) -> dict[int, int]:
     from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -79,7 +84,7 @@ def _by_torch(ranks: int, command: Sequence[str], folder: str) -> dict[int, int]
         rdzv_endpoint="127.0.0.1:0",
         max_restarts=0,
         monitor_interval=0.1,
-        # Left to itself it makes a temporary folder for them, and leaves it behind.
+        # By default the launcher creates a temporary folder for its logs and leaves it behind.
         logs_specs=DefaultLogsSpecs(log_dir=folder),
     )
     try:

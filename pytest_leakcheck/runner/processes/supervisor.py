@@ -1,8 +1,8 @@
-"""A command in a process of its own, watched from here: it ends, or it is ended, and what became of it is a value.
+"""Run a command in a subprocess, supervise it, and return how it ended.
 
-Knows nothing of pytest. The two processes share a file: the child notes in it which iteration is under way (one store
-into mapped memory, so that the measured window sees neither an allocation nor a descriptor), and this side reads there
-how far a child came that can no longer say so.
+Independent of pytest. The two processes share a file. The child process writes into it which iteration is under way:
+one store into mapped memory, so that the measured window contains neither an allocation nor a descriptor. The parent
+process reads there how far a child got that can no longer report it.
 """
 
 from __future__ import annotations
@@ -21,35 +21,38 @@ from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
-# No thread's cache of freed blocks, which counts as in use and is the main noise of the heap; and a threshold that does
-# not move as blocks are freed, so that a block of one size always comes from the same place.
+# No per-thread cache of freed blocks: it counts as in use and is the main noise of the heap. A fixed threshold for
+# mmap: by default it moves as blocks are freed, and blocks of one size would come from different places.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
-_VARIABLE: Final = "GLIBC_TUNABLES"
-_POLL: Final = 0.01
-# What a child gets to end by itself once it has said all: threads and children that it leaked would keep it for ever.
-_LEAVE: Final = 2.0
-# Between SIGTERM and SIGKILL.
-_TERMINATE: Final = 2.0
-_TAIL: Final = 30
-# <sys/prctl.h>
+_TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
+_POLL_SECONDS: Final = 0.01
+# Seconds for a child to exit by itself after it has finished: threads and children that it leaked would keep it alive
+# forever.
+_EXIT_SECONDS: Final = 2.0
+# Seconds between SIGTERM and SIGKILL.
+_TERMINATE_SECONDS: Final = 2.0
+# Lines of output that `excerpt` keeps.
+_MAX_EXCERPT_LINES: Final = 30
+# From <sys/prctl.h>.
 _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
-_MACHINERY: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
+# Texts that mark a line of a fatal error's traceback as not the user's.
+_HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a child.
+    """How a child process ended.
 
     Attributes:
-        status: The exit status; below 0 the number of the signal that it died of, as in `subprocess`.
-        iteration: The iteration that was under way at the end; 0 before the first.
-        seconds: How long it lived.
-        finished: It said all that it had to say; what it did afterwards is its own affair.
-        hung: It was ended from here, because an iteration took too long.
-        said: The end of what it wrote to its standard streams.
-        error: Why it could not be started; empty where it was.
-        killed_for_memory: The kernel ended it, or a child of it, since its cgroup had no more.
+        status: The exit status; if negative, the number of the signal that killed it, as in `subprocess`.
+        iteration: The iteration under way at the end; 0 before the first.
+        seconds: Its lifetime.
+        finished: It has reported everything; how it ended after that does not matter.
+        hung: The parent process ended it because start-up or an iteration took too long.
+        said: The last lines that it wrote to its standard streams.
+        error: Why it could not be started; empty if it was.
+        killed_for_memory: The kernel killed it, or a child of it, because its cgroup was out of memory.
     """
 
     status: int
@@ -63,7 +66,7 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """Why there is no verdict, in at most 60 columns for the first thousand iterations."""
+        """The reason why there is no verdict, in at most 60 columns for the first thousand iterations."""
         if self.error:
             return f"could not be started: {self.error}"
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
@@ -76,26 +79,31 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a child may be silent, in seconds: until it begins, and from one step to the next."""
+    """Seconds without progress after which a child process is ended.
+
+    Attributes:
+        start_up: Until every rank has begun its first step.
+        step: From one step to the next.
+    """
 
     start_up: float
     step: float
 
 
 def describe_exit(status: int) -> str:
-    """An exit status in words; below 0 it is a signal, as in `subprocess`."""
+    """Describe an exit status; a negative one is a signal number, as in `subprocess`."""
     if status < 0:
         return f"died of {_signal_name(-status)} (signal {-status})"
     return f"exited with status {status}"
 
 
 class Board:
-    """Two numbers that both processes see: the iteration or the step under way, and whether all is said."""
+    """Shared memory of parent and child: per rank the iteration (or step) under way, and whether it has finished."""
 
     SIZE: Final = 16
 
     def __init__(self, path: Path, rank: int = 0) -> None:
-        """Map the file, which has `SIZE` bytes for each rank; this one's are read and written."""
+        """Map the file, which has `SIZE` bytes per rank, to read and write those of this rank."""
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._cells = memoryview(self._map).cast("q")
@@ -118,7 +126,7 @@ class Board:
 
     @property
     def steps(self) -> int:
-        """Of all ranks together: it changes as long as any of them goes on."""
+        """The sum over all ranks: it changes as long as any of them makes progress."""
         return sum(self._cells[::2])
 
     @property
@@ -131,28 +139,28 @@ class Board:
 
 
 def unsupported() -> str:
-    """Why no process can be started and ended as a group here, or nothing."""
+    """Return why no process can be started and ended as a group here; empty if it can."""
     return "" if hasattr(os, "killpg") else "a process of its own needs process groups, which this system has not"
 
 
 def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment with glibc's allocator set to be quiet; what the user has tuned stays as it is."""
-    tuned = [word for word in given.get(_VARIABLE, "").split(":") if word]
+    """Return the environment with tunables that make glibc's allocator quiet; the user's own tunables stay."""
+    tuned = [word for word in given.get(_TUNABLES_VARIABLE, "").split(":") if word]
     own = {word.partition("=")[0] for word in tuned}
     ours = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in own]
-    return {**given, _VARIABLE: ":".join([*ours, *tuned])}
+    return {**given, _TUNABLES_VARIABLE: ":".join([*ours, *tuned])}
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a child is started.
+    """How to start a child process.
 
     Attributes:
-        command: Program and arguments. It maps `board_of` the folder, if it wants to be known by its iterations.
-        cwd: Where it runs.
-        environment: All of its environment.
-        ranks: How many processes have a part of the board.
-        show: Let it write to this process's standard output rather than keep that for `Ended.said`.
+        command: Program and arguments. It must map `board_of` the folder to report its iterations.
+        cwd: Its working directory.
+        environment: Its complete environment.
+        ranks: Number of processes that have a part of the board.
+        show: Let it write to this process's standard output instead of keeping that for `Ended.said`.
     """
 
     command: Sequence[str]
@@ -162,18 +170,18 @@ class Start:
     ranks: int = 1
 
 
-# Called with the number of the process, now and then while it lives.
+# Called repeatedly while the child process lives, with its pid and the board.
 Watch: TypeAlias = Callable[[int, Board], None]
 
 
 def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = None) -> Ended:
-    """Run a command to its end, or put an end to it; nothing of its process group is left.
+    """Run a command until it ends or is out of patience; nothing of its process group is left.
 
     Args:
         start: What to run.
-        folder: For the files that the two share; those that are called otherwise are the caller's.
-        patience: How long it may take from its start to the first iteration, and from one to the next.
-        watch: Looks at it from outside.
+        folder: For the files that both processes share; all other names in it are free for the caller.
+        patience: How long it may make no progress.
+        watch: Called repeatedly to observe the process from outside.
     """
     path = board_of(folder)
     path.write_bytes(bytes(Board.SIZE * start.ranks))
@@ -181,8 +189,8 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
     began = time.monotonic()
     try:
         with Path(folder, "said").open("w+b") as said:
-            # A session of its own is a process group of its own, and no Ctrl-C of the terminal's reaches it.
-            process = subprocess.Popen(  # noqa: S603  # the command is this package's own
+            # A new session is a new process group, which the terminal's Ctrl-C does not reach.
+            process = subprocess.Popen(  # noqa: S603 - the command is this package's own
                 start.command,
                 cwd=start.cwd,
                 env=dict(start.environment),
@@ -194,7 +202,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
             try:
                 hung = not _wait(process, board, patience, watch)
             finally:
-                end_tree(process, grace=_TERMINATE, group=True)
+                end_tree(process, grace=_TERMINATE_SECONDS, group=True)
             return Ended(
                 process.returncode,
                 board.iteration,
@@ -210,37 +218,45 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
 
 
 def board_of(folder: Path) -> Path:
-    """Where the board of a run is."""
+    """Return the path of the board of a run."""
     return folder / "board"
 
 
 def reports_of(folder: Path, rank: int) -> Path:
-    """Where a process writes what it has to say."""
+    """Return the path of the file that a rank writes its reports to."""
     return folder / f"reports-{rank}"
 
 
 def stack_of(folder: Path, rank: int) -> Path:
-    """Where a process that is ended from outside writes where it is."""
+    """Return the path of the file that a rank writes its stack to when it is ended from outside."""
     return folder / f"stack-{rank}"
 
 
 def excerpt(text: str) -> str:
-    """The last lines, without those frames of a fatal error's traceback that are not the user's."""
-    return "\n".join([line for line in text.splitlines() if not any(word in line for word in _MACHINERY)][-_TAIL:])
+    """Return the last lines, without the traceback frames of a fatal error that are not the user's."""
+    return "\n".join(
+        [line for line in text.splitlines() if not any(word in line for word in _HARNESS_FRAMES)][-_MAX_EXCERPT_LINES:]
+    )
 
 
 def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, watch: Watch | None) -> bool:
-    """Wait for the end. Returns False if it must be ended from here, with something still to say."""
+    """Wait until the process has ended or patience has run out.
+
+    Returns:
+        False if the process must be ended before it has finished.
+    """
     seen, since = (0, False), time.monotonic()
     while not has_ended(process):
         now, found = time.monotonic(), (board.steps, board.finished)
         if found != seen:
             seen, since = found, now
-        elif now - since > (_LEAVE if board.finished else patience.step if board.all_begun else patience.start_up):
+        elif now - since > (
+            _EXIT_SECONDS if board.finished else patience.step if board.all_begun else patience.start_up
+        ):
             return board.finished
         if watch is not None:
             watch(process.pid, board)
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return True
 
 
@@ -252,29 +268,30 @@ def _signal_name(number: int) -> str:
 
 
 def to_line(value: Any) -> str:
-    """A value as one line of JSON that `from_line` gives back: tuples stay tuples, what JSON has no word for is text."""
-    return json.dumps(_packed(value))
+    """Encode a value as one line of JSON for `from_line`: tuples stay tuples, types unknown to JSON become text."""
+    return json.dumps(_to_json_types(value))
 
 
 def from_line(line: str) -> Any:
-    """
+    """Decode a line of `to_line`.
+
     Raises:
-        ValueError: The line is not whole.
+        ValueError: The line is incomplete.
     """
     return json.loads(line, object_hook=lambda one: tuple(one["$tuple"]) if one.keys() == {"$tuple"} else one)
 
 
-def _packed(value: Any) -> Any:
+def _to_json_types(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _packed(one) for key, one in value.items()}
+        return {str(key): _to_json_types(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [_packed(one) for one in value]
+        items = [_to_json_types(one) for one in value]
         return {"$tuple": items} if isinstance(value, tuple) else items
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
 def die_with(parent: int) -> None:
-    """Linux: be killed when the process that waits for this one is, so that nobody is left to run for ever."""
+    """Make the kernel kill this process when its parent process dies, so that it does not run forever (Linux only)."""
     if not parent or not sys.platform.startswith("linux"):
         return
     import ctypes

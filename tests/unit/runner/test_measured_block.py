@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="co
 def test_a_block_that_keeps_something_is_over_budget_and_one_that_does_not_is_ok(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(settling, "_SETTLE", 0.01)
+    monkeypatch.setattr(settling, "_SETTLE_SECONDS", 0.01)
     with measure_block("t", (Budget("fd", 0), Budget("thread", 0)), {}) as finished:
         descriptor = os.open("/dev/null", os.O_RDONLY)
     result = finished()

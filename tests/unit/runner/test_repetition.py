@@ -214,7 +214,7 @@ def outcome(window):
         window.append(Owner())
     return repetition.end().verdicts[0].outcome
 
-settling._SETTLE = settling._SETTLE_ALONE = 0.002
+settling._SETTLE_SECONDS = settling._SETTLE_ALONE_SECONDS = 0.002
 print(outcome(deque((Owner() for _ in range(30)), maxlen=30)), outcome([Owner() for _ in range(30)]))
 """
 
