@@ -5,14 +5,21 @@ None of it is a leak of the test.
 Measured per iteration of one item: a function fixture over a module fixture leaves 6 gc objects and 10 blocks (a
 finalizer on the higher-scoped fixture), ``tmp_path`` leaves the same and a directory, a warning 2 objects, ``print`` 2
 blocks, ``record_property`` 1 block, ``add_marker`` 1 object and 3 blocks. A test class retains its instance.
+
+Two dicts only change their size: pytest adds a key and removes it in each phase of a test. The stash of the item is 576
+bytes of malloc smaller in 2 of 10 iterations, and the environment once 2.4 KiB larger, about 40 iterations after the start,
+depending on the number of variables. Without either, the detection floor of ``heap`` in an isolated test is 12 bytes per
+iteration after 58 iterations; with them it was 52 to 136 bytes after 147 to 229.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import shutil
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -22,6 +29,8 @@ except (
     ImportError
 ):  # pragma: no cover  # a later pytest may move it; then failed subtests are seen by their reports only
     failed_subtests_key = None  # type: ignore[assignment]
+
+_PLACEHOLDER: Final = "PYTEST_LEAKCHECK"
 
 
 class Residue:
@@ -41,6 +50,7 @@ class Residue:
         terminal = item.config.pluginmanager.getplugin("terminalreporter")
         self._stats: dict[str, list[Any]] = terminal.stats if terminal is not None else {}
         self._report_counts = {category: len(reports) for category, reports in self._stats.items()}
+        _settle_environment()
 
     def before_teardown(self) -> None:
         """Record which fixtures outlive this iteration, and its ``tmp_path``."""
@@ -72,6 +82,7 @@ class Residue:
             shutil.rmtree(self._tmp_path, ignore_errors=True)
             _release_number(item.config, self._tmp_path.name.lower())
             self._tmp_path = None
+        _rebuild(item.stash)
         # Subtests report in every iteration; only those of the logged run should count.
         for category, reports in self._stats.items():
             del reports[self._report_counts.get(category, 0) :]
@@ -90,6 +101,32 @@ class Residue:
             return []
         failed: Any = self._item.config.stash.get(failed_subtests_key, None)
         return [(key, count) for key, count in (failed or {}).items() if str(key) == self._item.nodeid]
+
+
+def _settle_environment() -> None:
+    """Bring the dict behind ``os.environ`` to the size that it keeps.
+
+    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase. The dict fills up with removed entries until it is rebuilt,
+    the first time in another size.
+    """
+    data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+    key, size = os.environ.encodekey(_PLACEHOLDER), sys.getsizeof(data)
+    # More often than a dict of this size has free entries.
+    for _ in range(3 * len(data) + 64):
+        data[key] = key
+        del data[key]
+        if sys.getsizeof(data) != size:
+            return
+
+
+def _rebuild(stash: pytest.Stash) -> None:
+    """Rebuild the dict of a stash, so that it has one size whatever was added and removed before."""
+    storage: dict[Any, Any] = stash._storage
+    entries = list(storage.items())
+    storage.clear()
+    # One by one, because `update` would take over the size of the dict that it copies.
+    for key, value in entries:
+        storage[key] = value  # noqa: PERF403 - the same dict, so that nothing of it is replaced
 
 
 def _release_number(config: pytest.Config, folder: str) -> None:
