@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.model.finding import Finding
     from pytest_leakcheck.model.recording import Recording, Series
     from pytest_leakcheck.model.verdict import Verdict
+    from pytest_leakcheck.model.wrong_use import LeakcheckError
     from pytest_leakcheck.plugin.errors import LeakError
     from pytest_leakcheck.plugin.inert_fixture import Leakcheck
     from pytest_leakcheck.probes.custom_probe import Probe
@@ -25,6 +26,7 @@ __all__ = [
     "Finding",
     "LeakError",
     "Leakcheck",
+    "LeakcheckError",
     "Measurement",
     "Probe",
     "Recording",
@@ -41,6 +43,7 @@ _DEFINING_MODULES = {
     "Finding": "model.finding",
     "LeakError": "plugin.errors",
     "Leakcheck": "plugin.inert_fixture",
+    "LeakcheckError": "model.wrong_use",
     "Measurement": "measurement",
     "Probe": "probes.custom_probe",
     "Recording": "model.recording",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from projects import Project
-from pytest_leakcheck.runner import settling
+from pytest_leakcheck.runner.settling import Settling
 
 if TYPE_CHECKING:
     # At run time these would be loaded before pytest has prepared their asserts.
@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, descriptors that are kept on purpose need not be waited for; the waiting is tested with threads."""
-    monkeypatch.setattr(settling, "_SETTLE_ALONE_SECONDS", 0.002)
+    monkeypatch.setattr(Settling, "seconds_alone", 0.002)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def frozen() -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held for good is waited for in vain: a shorter time says the same."""
-    monkeypatch.setattr(settling, "_SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(Settling, "seconds", 0.01)
 
 
 @pytest.fixture

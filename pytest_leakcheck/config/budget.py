@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, format_rate, parse_amount, parse_rate
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
 
@@ -16,7 +17,7 @@ KEYWORDS: Final = ("per_iteration", "peak", "over", "unclosed", "reason")
 Level = int | str | None
 
 
-class BudgetError(ValueError):
+class BudgetError(LeakcheckError, ValueError):
     """An invalid budget.
 
     The message gives the value and the valid forms, but not where the budget was written.

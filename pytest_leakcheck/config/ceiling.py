@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, parse_amount
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 Means: TypeAlias = Literal["rlimit", "cgroup"]
 
@@ -22,7 +23,7 @@ _EXAMPLE_LIMITS: Final = 'fd=256, rss="1 GiB", vram="2 GiB"'
 _MIN_DESCRIPTORS: Final = 32
 
 
-class CeilingError(ValueError):
+class CeilingError(LeakcheckError, ValueError):
     """Invalid ceilings; the message gives the value and the valid forms."""
 
 

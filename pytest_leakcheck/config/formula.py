@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 # The maximum length of a bound, in characters.
 LONGEST: Final = 200
@@ -30,7 +31,7 @@ _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
 _FUNCTIONS: Final[dict[str, Callable[[Iterable[float]], float]]] = {"max": max, "min": min}
 
 
-class BoundError(ValueError):
+class BoundError(LeakcheckError, ValueError):
     """An invalid bound; the message gives the value, what is wrong with it, and the valid forms."""
 
 

@@ -14,6 +14,7 @@ from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling,
 from pytest_leakcheck.config.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 # The mark of a test that is run over an axis; `config.scaling_marker` parses it.
 SCALING: Final = "scaling_budget"
@@ -25,7 +26,7 @@ _NUMERIC_KEYWORDS: Final = ("iterations", "warmup", "max_time")
 _LEAKCHECK_KEYWORDS: Final = (*_NUMERIC_KEYWORDS, "isolate", "resources")
 
 
-class MarkError(ValueError):
+class MarkError(LeakcheckError, ValueError):
     """An invalid mark; the message is ``mark(arguments): problem. Valid: form``."""
 
 

@@ -12,6 +12,7 @@ from pytest_leakcheck.config.formula import BoundError
 from pytest_leakcheck.config.markers import SCALING, Mark, MarkError, did_you_mean, is_budget, spelled
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
 _FIGURE_NAMES: Final = ("total", "per_rank", "at_least")
@@ -153,7 +154,7 @@ def _find_measurable(name: str, *, gauges: bool) -> str:
     raise BoundError(f"no such resource.{near} Valid are {', '.join(measurable)}; {counter}")
 
 
-class AxisError(ValueError):
+class AxisError(LeakcheckError, ValueError):
     """An invalid axis or engine; the message gives the value and the valid forms."""
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from pytest_leakcheck.model.wrong_use import LeakcheckError
+
 Kind: TypeAlias = Literal["bool", "int", "float", "string"]
 
 
-class SettingError(ValueError):
+class SettingError(LeakcheckError, ValueError):
     """An option that cannot be used: ``name = value (source): what is wrong; what is valid``."""
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pytest_leakcheck.judge.growth import growth
+from pytest_leakcheck.judge.not_judged import stopped_early
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Colour, Finding, Seen
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.resources import RESOURCES, find_resource
+from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.scaling_points import Law, Scaled
 from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
 
@@ -28,10 +30,8 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     """
     verdicts = result.verdicts
     if not verdicts:
-        names = [budget.resource for budget in result.plan.budgets] or [*RESOURCES]
-        missed = "a verdict" if result.recording.series else "the first reading"
-        reason = f"stopped after {result.recording.seconds:.1f} s, before {missed}"
-        verdicts = (Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time"),)
+        recording = result.recording
+        verdicts = (stopped_early(result.plan, recording.seconds, start_read=bool(recording.series)),)
     colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
     culprit, third_party = result.culprit, ""
     if blame and not _is_suspect(culprit, blame):
@@ -95,6 +95,18 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
         scaled=scaled,
         laws=tuple(law for _verdict, law in judged),
     )
+
+
+def conclude_ended(interim: Finding, reason: str) -> Finding:
+    """Judge a test whose process ended after it had sent an interim finding: the leak, and the end that it led to.
+
+    Args:
+        interim: The finding that the process sent before it went on.
+        reason: How the process ended.
+    """
+    worst = interim.verdict.adding(f"then {reason}")
+    verdicts = tuple(worst if verdict == interim.verdict else verdict for verdict in interim.verdicts)
+    return replace(interim, verdict=worst, verdicts=verdicts)
 
 
 def _worst(colours: Mapping[Verdict, Colour]) -> Verdict:

@@ -1,44 +1,92 @@
-"""Two witnesses to growth on a device: the allocator that counts, and the driver that it takes its memory from.
+"""Compare two sources on the memory of a device: the allocator that counts, and the driver that it takes memory from.
 
-An allocator takes memory in segments and gives it out in pieces, so the driver sees growth late: not before what was
-reserved and free at the start is used up. From then on each byte more must be reserved, and the driver must have seen it.
+An allocator takes memory in segments and hands it out in pieces, so the driver sees growth late: not before the memory that
+was reserved and free at the start is used up. From then on each further byte must be reserved, and the driver must see it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.device_state import State
 from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.model.verdict import Verdict
 
 Testimony: TypeAlias = Literal["alone", "confirmed", "denied", "unseen"]
 
+# Bytes. Drivers round to pages of up to 64 KiB, and count a few pages of their own.
+_DRIVER_ROUNDING: Final = 1 << 17
+# Bytes that the allocator's free reserve must have grown by to be mentioned: its largest pieces are 20 MiB.
+_MIN_RESERVE_GROWTH: Final = 1 << 20
+# Share of the growth that live tensors made since the start must account for.
+_MIN_TENSOR_SHARE: Final = 0.5
 
-# Drivers round to pages of up to 64 KiB, and count a few of their own.
-_ROUNDING: Final = 1 << 17
+
+@dataclass(frozen=True, slots=True)
+class DeviceEvidence:
+    """What is known of the devices in addition to the allocator's count.
+
+    Attributes:
+        states: Each device at the start and now, both after free memory was returned to the driver.
+        live_tensors: Bytes of live tensors that were made since the start; None if they were not counted.
+    """
+
+    states: Sequence[tuple[State, State]]
+    live_tensors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What is known of growth beside the allocator's own count.
+    """What the driver says of growth that the allocator counted.
 
     Attributes:
-        says: ``alone``: nobody else was asked. ``confirmed``: the driver's count rose with it. ``denied``: it did not, though it
-            must have. ``unseen``: it still fits into what was reserved, so the driver cannot tell.
-        text: The same as a part of a sentence; empty where there is nothing to say.
+        says: ``alone``: the driver was not asked. ``confirmed``: the driver's count rose as well. ``denied``: it did not,
+            although it must have. ``unseen``: the growth still fits into what was reserved, so the driver cannot see it.
+        text: The same as part of a sentence; empty if there is nothing to add.
     """
 
     says: Testimony
     text: str
 
 
-def hear(states: Sequence[tuple[State, State]]) -> Witness:
-    """Hear the driver.
+def hear_driver(verdict: Verdict, evidence: DeviceEvidence, *, final: bool) -> Verdict | None:
+    """Confirm a VRAM verdict by the driver, or by live tensors if the driver cannot see the growth yet.
 
     Args:
-        states: Each device at the start and now, both after what was free was given back.
+        verdict: On the memory of the devices, by the allocator's own count.
+        evidence: What else is known of the devices.
+        final: No further iteration will follow.
+
+    Returns:
+        The verdict; growth that the driver denies is ``inconclusive``. None if more iterations would decide.
+    """
+    if verdict.outcome == "ok":
+        return verdict.adding(kept_in_reserve(evidence.states, _MIN_RESERVE_GROWTH))
+    if verdict.outcome not in ("leak", "over_budget"):
+        return verdict
+    witness = hear(evidence.states)
+    said = verdict.adding(witness.text)
+    if witness.says == "denied":
+        return replace(said, outcome="inconclusive", advice="")
+    return _confirm_by_tensors(said, evidence.live_tensors or 0, final=final) if witness.says == "unseen" else said
+
+
+def _confirm_by_tensors(verdict: Verdict, alive: int, *, final: bool) -> Verdict | None:
+    """Confirm growth that the driver cannot see yet by the bytes of new tensors that are alive."""
+    if alive >= _MIN_TENSOR_SHARE * verdict.level:
+        return verdict.adding(f"{format_amount(alive, 'bytes')} of new tensors are alive on it")
+    if final:
+        return replace(verdict, outcome="inconclusive", advice="more iterations would tell: --leakcheck-iterations")
+    return None
+
+
+def hear(states: Sequence[tuple[State, State]]) -> Witness:
+    """Compare the driver's count with the allocator's.
+
+    Args:
+        states: Each device at the start and now, both after free memory was returned to the driver.
     """
     grown = [(before, now) for before, now in states if now.allocated > before.allocated]
     where = _where(grown) if len(states) > 1 else ""
@@ -46,20 +94,20 @@ def hear(states: Sequence[tuple[State, State]]) -> Witness:
     if not grown or len(heard) < len(grown):
         return Witness("alone", where)
     risen = sum((now.driver or 0) - (before.driver or 0) for before, now in heard)
-    # What was free at the start could be given out without a word to the driver.
+    # Memory that was free at the start could be handed out without asking the driver for more.
     due = sum(_growth(*pair) - _free(pair[0]) for pair in heard if _growth(*pair) > _free(pair[0]))
     if due <= 0:
         free = sum(_free(before) for before, _now in heard)
         text = f"the driver cannot see it yet: it fits into the {_bytes(free)} that were reserved and free"
         return Witness("unseen", _join(where, text))
-    if risen + _ROUNDING >= due:
+    if risen + _DRIVER_ROUNDING >= due:
         return Witness("confirmed", _join(where, f"the driver confirms it, +{_bytes(risen)}"))
     text = f"the driver does not confirm it: it counts {risen:+,} B, where {_bytes(due)} more must have been reserved"
     return Witness("denied", _join(where, text))
 
 
 def kept_in_reserve(states: Sequence[tuple[State, State]], least: int) -> str:
-    """What the allocator holds beside what it has given out, where that grew by so many bytes; as a part of a sentence."""
+    """Describe the growth of the allocator's free reserve, as part of a sentence; empty below ``least`` bytes."""
     more = sum(_free(now) - _free(before) for before, now in states)
     if more < least:
         return ""

@@ -16,7 +16,7 @@ from typing import Final
 from pytest_leakcheck.config.bounds import Bound, FormulaBound, OrderBound, SlopeBound, singular
 from pytest_leakcheck.config.scaling_marker import FEWEST_SIZES, mean_ratio
 from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, fit_law, standstill, trend
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import Kind, find_resource
 from pytest_leakcheck.model.scaling_points import Law
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.model.verdict import Outcome, Verdict
@@ -45,6 +45,7 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
     *,
     lower: bool = False,
     exact: bool = False,
+    kind: Kind = "measured",
 ) -> tuple[Verdict, Law]:
     """Judge the peaks of one resource.
 
@@ -55,7 +56,8 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
         peaks: The peak at each size, in the unit of the resource.
         bound: What is allowed.
         lower: A formula says how much there must be at least.
-        exact: The peaks are known to a few pages, and not as the kernel's marks are.
+        exact: The peaks are known to a few pages, more exactly than the kernel's high-water marks.
+        kind: How the peaks were measured.
 
     Returns:
         The verdict and the law. The verdict's slope and floor are per unit of the axis, its level is the largest
@@ -68,7 +70,7 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
     unit = find_resource(resource).unit
     noise = min(NOISE[unit], EXACT) if exact else NOISE[unit]
     law = fit_law(sizes, peaks, resolution=RESOLUTION[unit], noise=noise)
-    case = _Case(resource, singular(axis), axis, unit, noise, tuple(sizes), tuple(peaks), law)
+    case = _Case(resource, singular(axis), axis, unit, noise, tuple(sizes), tuple(peaks), law, kind)
     if isinstance(bound, FormulaBound):
         verdict = _beyond(case, bound, lower=lower)
     elif isinstance(bound, SlopeBound):
@@ -90,6 +92,7 @@ class _Case:
     sizes: tuple[int, ...]
     peaks: tuple[int, ...]
     law: Law
+    kind: Kind
 
     @property
     def resolution(self) -> int:
@@ -101,7 +104,7 @@ class _Case:
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", floor: float | None = None) -> Verdict:
         slope, level = self.law.slope, max(self.peaks)
-        return Verdict(self.resource, outcome, slope, level, len(self.sizes), floor, reason, advice)
+        return Verdict(self.resource, outcome, slope, level, len(self.sizes), floor, reason, advice, kind=self.kind)
 
     def unsure(self, reason: str) -> Verdict:
         ratio, last = mean_ratio(self.sizes), self.sizes[-1]

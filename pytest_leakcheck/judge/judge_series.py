@@ -1,13 +1,17 @@
-"""A series and its budget in, a `Verdict` out. Pure: every case below is tested with literal numbers.
+"""Judge one series: readings, a budget and evidence in, a final `Verdict` out. Reads no counter and no clock.
 
-The order of questions, and why:
+The questions, in this order:
 
-0. Do other processes rise, and fall now and then? Their garbage collectors are not watched, so nothing else can be said.
-1. Does it grow? (`judge.growth`) A statistical crossing is a suspicion; a bounded owner that is still filling explains it.
-   Scarce exact counters need no horizon. For memory and gc objects the growth must hold for a horizon of iterations,
-   since caches fill, unless it would reach the limit of the process within a run: then it is called at once.
-2. Is the level exceeded? That needs no horizon, only that the counter has settled.
-3. Was it given back by the collector alone? The same rule, on the running sum of what the collector released.
+0. Do other processes rise, and fall now and then? Their garbage collectors are not watched, so nothing else can be decided.
+1. Does it grow (`judge.growth`)? Statistical growth is only a suspicion, because a bounded cache that is still filling
+   explains it. Countable resources (descriptors, threads, ...) need no horizon. Memory and gc objects must grow for a
+   horizon of iterations, because caches fill, unless the growth would reach the limit of the process within a
+   production run: then it is a leak at once.
+2. Is the level exceeded? That needs no horizon, only a counter that has settled.
+3. Did the garbage collector alone release it? The same rule as 1, on the running sum of what the collector released.
+
+A second source may then confirm or overrule the answer: who made the entries of a shared folder (`judge.entry_makers`),
+and what the driver of a device counts (`judge.device_witness`).
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.detection_floor import detection_floor
+from pytest_leakcheck.judge.device_witness import DeviceEvidence, hear_driver
+from pytest_leakcheck.judge.entry_makers import EntryMakers, account_for_makers
 from pytest_leakcheck.judge.growth import Growth, decays, growth, is_steady, let_go
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import Resource, find_resource
@@ -27,13 +33,13 @@ from pytest_leakcheck.model.verdict import Outcome, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How long a kind of counter is looked at.
+    """How many iterations a kind of counter is observed for.
 
     Attributes:
-        clean: The least number of iterations behind an ``ok``. Thirteen quiet ones exclude a leak at every 3rd
-            iteration at 99 %; memory's fifty exclude one at every 11th.
-        leak: Growth may be called at the first look (`growth.looks`) at or after so many iterations.
-        horizon: Growth is called a leak only after so many iterations (caches of up to about this size may fill).
+        clean: The minimum number of iterations behind an ``ok``. Thirteen quiet iterations exclude a leak in every 3rd
+            iteration with 99 % confidence; the fifty that memory needs exclude one in every 11th.
+        leak: Growth may be called at the first look (`growth.looks`) at or after this many iterations.
+        horizon: Growth is a leak only after this many iterations, because caches of up to about this size may fill.
     """
 
     clean: int
@@ -43,45 +49,38 @@ class Profile:
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
 RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
-# Scarce things that fall in other processes: whether nobody closed them shows later (`_let_go`).
-_LET_GO: Final = Profile(clean=50, leak=50, horizon=0)
-# A heap without threads' caches of freed blocks wanders by less, so steady growth is told after half the horizon.
+# Countable resources that fall in other processes: it takes longer to see whether anything closed them (`_let_go`).
+_RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
+# A heap without per-thread caches of freed blocks varies less, so steady growth is decided after half the horizon.
 _QUIET_TOLERANCE: Final = 8.0
 _QUIET_HORIZON: Final = 100
-# What is evicted may stay for another iteration, and an entry may have parts that do not show: of the 4 objects of a text
-# file the collector is shown 3.
-_WITH_UNSEEN: Final = 1.5
+# Growth that a cache explains is tolerated with this factor: an evicted entry may live for another iteration, and an entry
+# may have parts that its cache does not show (of the 4 objects of a text file the collector is shown 3).
+_EXPLAINED_MARGIN: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the verdict on one resource depends on beside its own series.
+    """The facts about the run that a verdict depends on, in addition to the series itself.
 
     Attributes:
         final: No further iteration will follow, so a verdict must be given.
-        run_length: Iterations of the run that the test stands for (``leakcheck_run``).
-        headroom: How far the resource can still grow before the process dies, in its unit; None when unknown.
+        run_length: Iterations of the production run that the test represents (``leakcheck_run``).
+        headroom: How far the resource can still grow before the process dies, in its unit; None if unknown.
         horizon: The most iterations that this test will be given; a shorter effort shortens the horizon with it.
-        explained: An innocent explanation of the growth, as a text for the report: an owner with a readable bound that
-            filled up meanwhile, say.
-        explained_rate: So much growth per iteration is explained, in the unit of the resource; the rest is judged.
-        carried: The level that the resource had reached when the series began again, over its first start.
-        background: What it gained while the test rested, as a text: something else makes it grow.
+        carried: The level above its first start that the resource had reached when the series was started again.
         exact_flat: For resident memory: the exact memory counters did not grow.
-        elsewhere: Other processes have a part in it, whose collectors are not watched.
+        elsewhere: Other processes hold a part of it, and their collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
-        slack: A level that is exceeded by no more than this, in its unit, is not held against the test, beside what is the
-            resource's own (`Resource.slack`): other threads, which were there at the start, hold more or less by turns.
+        slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`: threads that
+            were there at the start hold more or less of it from one moment to the next.
     """
 
     final: bool = False
     run_length: int = 10_000
     headroom: int | None = None
     horizon: int = RETAINED.horizon
-    explained: str = ""
-    explained_rate: float = 0.0
     carried: int = 0
-    background: str = ""
     exact_flat: bool = False
     elsewhere: bool = False
     quiet_heap: bool = False
@@ -89,8 +88,31 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """One series under judgement: the numbers that the questions share."""
+class Evidence:
+    """What the process showed when it was asked about a suspicion. It is gathered only where the numbers raise one.
+
+    Attributes:
+        explained: An innocent explanation of the growth, as text for the report: for example a cache with a readable
+            bound that is still filling.
+        explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
+        background: What the resource gained while the test rested, as text: something else makes it grow.
+        makers: For a shared folder: who made its entries.
+        device: For memory of a device: what its driver and its live tensors say.
+    """
+
+    explained: str = ""
+    explained_rate: float = 0.0
+    background: str = ""
+    makers: EntryMakers | None = None
+    device: DeviceEvidence | None = None
+
+
+NO_EVIDENCE: Final = Evidence()
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One series with its growth, computed once: gives a verdict for any evidence. Made by `examine`."""
 
     series: Series
     budget: Budget
@@ -102,15 +124,16 @@ class _Case:
     collected: Growth
     level: int
     wander: int
+    evidence: Evidence = NO_EVIDENCE
 
     @property
     def noise(self) -> int:
-        """Levels closer than this cannot be told apart in this run."""
+        """Levels closer than this cannot be distinguished in this run."""
         return max(self.resource.resolution, self.wander)
 
     @property
     def slack(self) -> int:
-        """What a level may be exceeded by."""
+        """How far a level may be exceeded."""
         return self.resource.slack + self.context.slack
 
     @property
@@ -121,7 +144,34 @@ class _Case:
     def horizon(self) -> int:
         return min(self.profile.horizon, self.context.horizon)
 
+    def verdict(self, evidence: Evidence = NO_EVIDENCE) -> Verdict | None:
+        """Judge the series in the light of the evidence.
+
+        Returns:
+            A verdict, or None if more iterations are needed. With ``context.final`` never None.
+        """
+        case = self._with(evidence)
+        found = (
+            _let_go(case) or _growing(case) or _standing(case) or _unclosed(case) or _settled(case) or _undecided(case)
+        )
+        if found is not None and evidence.makers is not None:
+            return account_for_makers(found, self.budget, evidence.makers, final=self.context.final)
+        if found is not None and evidence.device is not None:
+            return hear_driver(found, evidence.device, final=self.context.final)
+        return found
+
+    def _with(self, evidence: Evidence) -> Examination:
+        """Add evidence. Growth that is explained in part is tolerated, and the growth of the rest is computed."""
+        if not evidence.explained_rate:
+            return replace(self, evidence=evidence)
+        tolerance = self.tolerance + evidence.explained_rate * _EXPLAINED_MARGIN
+        grown = growth(self.series.readings, tolerance, self.profile.leak, exact=self.resource.scarce)
+        if grown.state == "growing":
+            grown = replace(grown, slope=grown.slope - evidence.explained_rate)
+        return replace(self, evidence=evidence, tolerance=tolerance, grown=grown)
+
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
+        """Make the verdict. ``changes`` replace the figures that this examination gives it."""
         values = {
             "slope": self.grown.slope,
             "level": self.level,
@@ -139,58 +189,73 @@ class _Case:
         return format_rate(value, self.resource.unit)
 
 
-def judge(series: Series, budget: Budget, context: Context | None = None) -> Verdict | None:
+def judge(
+    series: Series, budget: Budget, context: Context | None = None, evidence: Evidence = NO_EVIDENCE
+) -> Verdict | None:
     """Judge one resource.
 
     Args:
         series: At least two readings.
         budget: What is allowed.
-        context: What else is known; by default a run that may go on.
+        context: The facts about the run; by default one that may go on.
+        evidence: What the process showed; by default nothing.
 
     Returns:
-        A verdict, or None when more iterations are needed. With ``context.final`` never None.
+        A verdict, or None if more iterations are needed. With ``context.final`` never None.
     """
-    case = _examine(series, budget, context or Context())
-    return _let_go(case) or _growing(case) or _standing(case) or _unclosed(case) or _settled(case) or _undecided(case)
+    return examine(series, budget, context or Context()).verdict(evidence)
 
 
-def judge_once(series: Series, budget: Budget) -> Verdict:
-    """Judge a block that ran once, by the difference of its two readings and the level of the budget."""
-    case = _examine(series, budget, Context(final=True))
-    level, allowed, released = series.readings[-1] - series.readings[0], budget.level or 0, sum(series.released)
+def judge_once(series: Series, budget: Budget, makers: EntryMakers | None = None) -> Verdict:
+    """Judge a block that ran once, by the difference of its two readings and the level of the budget.
+
+    Args:
+        series: Two readings.
+        budget: With a level.
+        makers: For a shared folder: who made its entries.
+    """
+    verdict = _judge_difference(examine(series, budget, Context(final=True)))
+    return verdict if makers is None else account_for_makers(verdict, budget, makers, final=True) or verdict
+
+
+def _judge_difference(case: Examination) -> Verdict:
+    readings = case.series.readings
+    level, allowed, released = readings[-1] - readings[0], case.budget.level or 0, sum(case.series.released)
     if level > allowed + case.slack:
         noisy = not case.resource.scarce and level - allowed <= case.noise
         reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
         return case.say("inconclusive" if noisy else "over_budget", reason, level=level, slope=0.0)
-    if released and budget.unclosed != "allow":
+    if released and case.budget.unclosed != "allow":
         much = f"{released} {case.resource.plural}" if case.resource.unit == "count" else case.amount(released)
         reason = f"{much} given back by the garbage collector alone"
         return case.say("unclosed", reason, slope=float(released), level=level)
     return case.say("ok", "", level=level, slope=0.0)
 
 
-def _examine(series: Series, budget: Budget, context: Context) -> _Case:
+def examine(series: Series, budget: Budget, context: Context) -> Examination:
+    """Compute what the questions share: the growth of the readings and of what was released, the level and the noise."""
     resource = find_resource(series.resource)
     quiet = context.quiet_heap and resource.thread_caches
     x = series.readings
     late = x[len(x) // 2 :]
     wander = max(top - value for top, value in zip(accumulate(late, max), late, strict=True))
-    profile = (_LET_GO if context.elsewhere and wander else SCARCE) if resource.scarce else RETAINED
+    profile = (_RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE) if resource.scarce else RETAINED
     tolerance = (_QUIET_TOLERANCE if quiet else resource.tolerance) + budget.per_iteration
-    tolerance += context.explained_rate * _WITH_UNSEEN
     grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
-    if context.explained_rate and grown.state == "growing":
-        grown = replace(grown, slope=grown.slope - context.explained_rate)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
-    # Settled: the least of the later half of the second half, so that a spike or a falling tail is not held against it.
+    # The minimum of the last quarter, so that neither a spike nor a falling tail counts.
     level = min(late[len(late) // 2 :]) - x[0] + context.carried
-    return _Case(series, budget, context, resource, profile, tolerance, grown, collected, level, wander)
+    return Examination(series, budget, context, resource, profile, tolerance, grown, collected, level, wander)
 
 
-def _let_go(case: _Case) -> Verdict | None:
+def _let_go(case: Examination) -> Verdict | None:
     """Other processes rise steadily, and fall now and then: no level of theirs means anything, and nobody saw why they fell."""
     teeth = let_go(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
-    if teeth is None or case.budget.unclosed == "allow" or not (case.n >= _LET_GO.clean or case.context.final):
+    if (
+        teeth is None
+        or case.budget.unclosed == "allow"
+        or not (case.n >= _RELEASED_ELSEWHERE.clean or case.context.final)
+    ):
         return None
     rise, fall = teeth
     highest = max(case.series.readings) - case.series.readings[0]
@@ -202,12 +267,12 @@ def _let_go(case: _Case) -> Verdict | None:
     return case.say("inconclusive", reason, advice, slope=float(rise))
 
 
-def _growing(case: _Case) -> Verdict | None:
+def _growing(case: Examination) -> Verdict | None:
     """Question 1: growth that is proved, that nothing bounded explains, and that has held for long enough."""
-    if case.grown.state != "growing" or case.context.explained or _kept_by_allocator(case):
+    if case.grown.state != "growing" or case.evidence.explained or _kept_by_allocator(case):
         return None
-    if case.context.background:
-        reason = f"grows also while the test rests, {case.context.background}: something that was started before it does that"
+    if case.evidence.background:
+        reason = f"grows also while the test rests, {case.evidence.background}: something that was started before it does that"
         return case.say(
             "inconclusive", reason, "end what other tests start, or run this one alone: --leakcheck-isolate"
         )
@@ -223,7 +288,7 @@ def _growing(case: _Case) -> Verdict | None:
     return case.say("leak", reason)
 
 
-def _has_held(case: _Case) -> bool:
+def _has_held(case: Examination) -> bool:
     quiet = case.context.quiet_heap and case.resource.thread_caches
     steady = quiet and is_steady(case.series.readings)
     if case.n < case.horizon:
@@ -231,11 +296,11 @@ def _has_held(case: _Case) -> bool:
     return steady or not (quiet and decays(case.grown))
 
 
-def _kept_by_allocator(case: _Case) -> bool:
+def _kept_by_allocator(case: Examination) -> bool:
     return bool(case.resource.exact_counter) and case.context.exact_flat
 
 
-def _extrapolated(case: _Case, over: int, level: int) -> Verdict:
+def _extrapolated(case: Examination, over: int, level: int) -> Verdict:
     there = case.level + case.grown.slope * max(0, over - case.n)
     reason = f"{case.amount(there)} over {over:,} iterations at {case.rate(case.grown.slope)}"
     if there <= level:
@@ -244,12 +309,12 @@ def _extrapolated(case: _Case, over: int, level: int) -> Verdict:
     return case.say("over_budget", f"{reason}, {case.amount(level)} allowed", kind="predicted")
 
 
-def _standing(case: _Case) -> Verdict | None:
+def _standing(case: Examination) -> Verdict | None:
     """Question 2: a level that is exceeded and has settled."""
     allowed = case.budget.level
     if allowed is None or case.level <= allowed + case.slack:
         return None
-    enough = (_LET_GO if case.profile is _LET_GO else SCARCE).clean
+    enough = (_RELEASED_ELSEWHERE if case.profile is _RELEASED_ELSEWHERE else SCARCE).clean
     settled = case.grown.state == "flat" and case.n >= min(enough, case.context.horizon)
     if not settled and not case.context.final:
         return None
@@ -264,11 +329,11 @@ def _standing(case: _Case) -> Verdict | None:
     return case.say("over_budget", f"{_shape(case)}, {case.amount(allowed)} allowed", advice)
 
 
-def _literal(case: _Case) -> str:
+def _literal(case: Examination) -> str:
     return str(case.level) if case.resource.unit == "count" else f'"{case.amount(case.level)}"'
 
 
-def _shape(case: _Case) -> str:
+def _shape(case: Examination) -> str:
     x = case.series.readings
     rises = [i for i in range(1, len(x)) if x[i] > x[i - 1]]
     if case.resource.scarce and len(rises) == 1 and x[-1] == max(x):
@@ -276,7 +341,7 @@ def _shape(case: _Case) -> str:
     return f"{'settles' if case.grown.state == 'flat' else 'stands, still rising,'} at +{case.amount(case.level)}"
 
 
-def _unclosed(case: _Case) -> Verdict | None:
+def _unclosed(case: Examination) -> Verdict | None:
     """Question 3: given back, but by the collector alone."""
     if case.collected.state != "growing" or case.budget.unclosed == "allow":
         return None
@@ -287,7 +352,7 @@ def _unclosed(case: _Case) -> Verdict | None:
     return case.say("unclosed", reason, advice, slope=slope)
 
 
-def _settled(case: _Case) -> Verdict | None:
+def _settled(case: Examination) -> Verdict | None:
     if case.n < min(case.profile.clean, case.context.horizon):
         return None
     if case.grown.state != "flat" and not (case.context.final and _below_resolution(case)):
@@ -301,13 +366,13 @@ def _settled(case: _Case) -> Verdict | None:
     return case.say("ok", note, floor=_floor(case))
 
 
-def _below_resolution(case: _Case) -> bool:
+def _below_resolution(case: Examination) -> bool:
     """A step or two that the counter cannot tell from none, and no proof of growth."""
     x = case.series.readings
     return case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
 
 
-def _undecided(case: _Case) -> Verdict | None:
+def _undecided(case: Examination) -> Verdict | None:
     """No further iteration will follow: say what is missing."""
     grown, n = case.grown, case.n
     if _kept_by_allocator(case) and grown.state == "growing" and (case.context.final or n >= case.horizon):
@@ -315,8 +380,8 @@ def _undecided(case: _Case) -> Verdict | None:
         return case.say("inconclusive", f"kept by the allocator: {reason}")
     if not case.context.final:
         return None
-    if case.context.explained:
-        reason = case.context.explained
+    if case.evidence.explained:
+        reason = case.evidence.explained
     elif grown.state == "growing":
         reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
     elif n < case.profile.clean:
@@ -330,5 +395,5 @@ def _undecided(case: _Case) -> Verdict | None:
     return case.say("inconclusive", reason, "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time")
 
 
-def _floor(case: _Case) -> float | None:
+def _floor(case: Examination) -> float | None:
     return detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, case.grown.quiet)

@@ -1,4 +1,4 @@
-"""What a repetition found, as a value: the plan, the readings, the verdicts and what is known of the cause."""
+"""Hold what a repetition found: the plan, the readings, the verdicts and what is known of the cause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.probes.base import Unavailable
 
 if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Culprit, Held
@@ -34,29 +33,3 @@ class Result:
     verdicts: tuple[Verdict, ...]
     held: Mapping[str, tuple[Held, ...]]
     culprit: Culprit | None = None
-
-
-def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Verdict, ...]:
-    """``unavailable`` for each budget of the user's whose resource cannot be read here."""
-    return tuple(
-        Verdict(budget.resource, "unavailable", reason=str(missing[budget.resource]))
-        for budget in plan.budgets
-        if budget.resource in missing and budget.explicit
-    )
-
-
-def nothing_judged(plan: Plan, *, restarted: bool) -> tuple[Verdict, ...]:
-    """No time was left for an iteration after the start.
-
-    Args:
-        plan: What was asked.
-        restarted: The series had begun anew.
-    """
-    reason = "no time was left after warm-up"
-    if restarted:
-        reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
-    advice = "more time would tell: --leakcheck-max-time"
-    return tuple(
-        Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
-        for budget in plan.budgets
-    )

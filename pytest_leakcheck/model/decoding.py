@@ -10,12 +10,14 @@ from itertools import repeat
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from pytest_leakcheck.model.wrong_use import LeakcheckError
+
 T = TypeVar("T")
 # Stands for a missing key; its `repr` appears in the error message.
 _MISSING: Any = type("_Nothing", (), {"__repr__": lambda _self: "nothing"})()
 
 
-class DecodeError(ValueError):
+class DecodeError(LeakcheckError, ValueError):
     """An unexpected JSON value; the message gives its path, expected and actual value."""
 
 
@@ -36,7 +38,7 @@ def decode(kind: type[T], data: object, path: str = "") -> T:
     """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type.
 
     Args:
-        kind: A dataclass or any type allowed in its annotations: scalars, literals, mappings, tuples and optionals.
+        kind: A dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings, tuples and optionals.
         data: The encoded value.
         path: The path of the value within the whole document, for error messages.
 
@@ -48,6 +50,8 @@ def decode(kind: type[T], data: object, path: str = "") -> T:
 
 
 def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return per kind of type
+    if kind is Any:
+        return data
     shape, args, scalars = _classify(kind)
     if shape is object:
         return _decode_object(kind, _check_type(dict, data, path, "object"), path)

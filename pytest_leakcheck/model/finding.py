@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pytest_leakcheck.model.culprit import Culprit, Held, fingerprint
@@ -85,9 +85,3 @@ class Finding:
         return "; ".join(
             f"{one.resource}: {one.reason}" for one in self.verdicts if one.outcome == "unavailable" and one.explicit
         )
-
-    def ended_by(self, reason: str) -> Finding:
-        """Return a copy whose worst verdict also says how the process ended afterwards."""
-        worst = self.verdict.adding(f"then {reason}")
-        verdicts = tuple(worst if verdict == self.verdict else verdict for verdict in self.verdicts)
-        return replace(self, verdict=worst, verdicts=verdicts)

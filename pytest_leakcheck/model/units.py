@@ -6,6 +6,8 @@ import math
 import re
 from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.model.wrong_use import LeakcheckError
+
 Unit: TypeAlias = Literal["count", "bytes"]
 
 _BYTES_PER_UNIT: Final = {
@@ -27,7 +29,7 @@ _DISPLAY_UNITS: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), (
 LARGEST: Final = 2**63 - 1
 
 
-class AmountError(ValueError):
+class AmountError(LeakcheckError, ValueError):
     """An invalid amount.
 
     The message gives the value and the valid forms. The caller prepends where the amount was written.

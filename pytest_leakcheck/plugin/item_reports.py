@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
+
+if TYPE_CHECKING:
+    # Loaded only where tests run in subprocesses.
+    from pytest_leakcheck.plugin.isolation.messages import Warned
 
 
 def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
@@ -28,26 +32,25 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     return report
 
 
-def warn(item: pytest.Item, fields: dict[str, Any]) -> None:
+def warn(item: pytest.Item, warning: Warned) -> None:
     """Log a warning from a child process.
 
     Args:
         item: The test that warned.
-        fields: The warning as the child process sent it. A category that is not imported in this process becomes
+        warning: As the child process sent it. A category that is not imported in this process becomes
             `Warning`.
     """
-    module, name = fields["category"]
+    module, name = warning.category
     category = getattr(sys.modules.get(module), name, None)
     if not (isinstance(category, type) and issubclass(category, Warning)):
         category = Warning
-    # The child process sends only the text: the arguments of a warning may be of any type.
-    message = warnings.WarningMessage(fields["text"], category, fields["filename"], fields["lineno"])
+    message = warnings.WarningMessage(warning.text, category, warning.filename, warning.lineno)
     item.ihook.pytest_warning_recorded.call_historic(
         kwargs={
             "warning_message": message,
             "when": "runtest",
-            "nodeid": fields["nodeid"],
-            "location": fields["location"],
+            "nodeid": warning.nodeid,
+            "location": warning.location,
         }
     )
 

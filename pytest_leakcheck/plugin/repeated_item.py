@@ -18,9 +18,8 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.not_judged import does_not_repeat
 from pytest_leakcheck.judge.result import RED, Result
-from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
@@ -214,14 +213,18 @@ class _InterimSender:
         )
         self._repetition, self._settings = repetition, settings
         if self._child is not None and repetition.group is not None:
-            self._child.write("group", str(repetition.group))
+            from pytest_leakcheck.plugin.isolation.messages import GroupMade
+
+            self._child.write(GroupMade(str(repetition.group)))
 
     def so_far(self) -> None:
         """Send the finding once it is known; later calls do nothing."""
         if self._child is None or (result := self._repetition.so_far()) is None:
             return
+        from pytest_leakcheck.plugin.isolation.messages import Interim
+
         finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
-        self._child.write("so far", encode(finding))
+        self._child.write(Interim(finding))
         self._child = None
 
 
@@ -238,13 +241,4 @@ def _inconclusive_result(result: Result, count: int, error: BaseException | None
     Its first iteration passed and a later one failed, but not because a resource that it leaks ran out.
     """
     what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
-    first = result.plan.budgets[0]
-    verdict = Verdict(
-        first.resource,
-        "inconclusive",
-        iterations=count - 1,
-        reason=f"does not repeat: iteration {count} ended with {what}",
-        advice="a test is judged by repetition: let it leave the state that it found",
-        explicit=first.explicit,
-    )
-    return Result(result.plan, result.recording, (verdict,), result.held)
+    return Result(result.plan, result.recording, (does_not_repeat(result.plan, count, what),), result.held)

@@ -12,13 +12,14 @@ from typing import Final
 
 from pytest_leakcheck.model.resources import RESOURCES, MadeOf, Resource
 from pytest_leakcheck.model.units import Unit
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.catalog import CATALOG
 from pytest_leakcheck.probes.device import Device, Vram
 
 
-class ProbeError(ValueError):
+class ProbeError(LeakcheckError, ValueError):
     """A probe that cannot be added.
 
     The message quotes the invalid value and says what is valid.

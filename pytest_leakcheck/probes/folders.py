@@ -12,23 +12,19 @@ A folder does not record who created an entry, and other processes use it too. A
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import tempfile
 import time
 from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import exp, lgamma, log
 from typing import Final
 
-from pytest_leakcheck.probes.audit_events import MadeHere
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.fanotify import Children, Makers, is_here, is_stranger
+from pytest_leakcheck.probes.entry_provenance import Provenance
 from pytest_leakcheck.probes.folder_users import used_by_others, used_here
-from pytest_leakcheck.probes.processes import thread_ids
 
 # In nanoseconds. A folder of 30,000 entries takes this long to list. Slower listings take at most half of the time, if
 # other processes keep changing the folder and no entry is added that counts.
@@ -74,6 +70,7 @@ class Folder:
         others: Name patterns of other processes' entries, each with an example.
         count: The number of entries that counted at the last listing.
         changed: Whether an entry has appeared or disappeared since then.
+        provenance: Who created the entries.
     """
 
     def __init__(self, resource: str, path: str) -> None:
@@ -85,20 +82,11 @@ class Folder:
         # Dicts in place of sets: up to Python 3.13 the garbage collector does not track a dict of strings and ints.
         self._known: dict[str, None] = {}
         self._arrived: dict[str, int] = {}
-        # Entries that Python created in this process, including removed ones.
-        self._own: dict[str, None] = {}
         # Entries attributed to other processes by their name: the row in which they arrived, -1 for during a rest.
         self._aside: dict[str, int] = {}
-        # Entries of threads that ran before the test, and the name patterns of those that arrived during a rest.
-        self._by_earlier_thread: dict[str, None] = {}
+        # Name patterns of entries that threads which ran before the test created during a rest.
         self._background_patterns: dict[str, None] = {}
-        self._made: MadeHere | None = None
-        # From fanotify: creators of entries that are not listed yet, and entries created in this process tree outside
-        # Python.
-        self._makers: Makers | None = None
-        self._children = Children()
-        self._pending: dict[str, int] = {}
-        self._native: dict[str, None] = {}
+        self.provenance = Provenance(path)
         # Removed entries that counted: name, row of arrival, row of removal.
         self._gone: list[tuple[str, int, int]] = []
         self._resting_arrivals: Counter[str] = Counter()
@@ -118,32 +106,20 @@ class Folder:
             raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
 
     def follow_makers(self) -> None:
-        """Start recording which entries this process creates.
-
-        Entries of other processes are recorded too, where the kernel allows it.
-        """
-        self._made = MadeHere()
-        self._made.start(map(int, thread_ids()))
-        with contextlib.suppress(OSError):
-            self._makers = Makers(self.path)
+        """Start recording who creates entries."""
+        self.provenance.follow()
 
     def close(self) -> None:
         """Stop recording creators."""
-        if self._made is not None:
-            self._made.stop()
-            self._made = None
+        self.provenance.close()
 
     def restart(self) -> None:
         """Take the current entries as the start state and forget everything else."""
         self._known = dict.fromkeys(os.listdir(self.path))
         self._arrived.clear()
-        self._own.clear()
         self._aside.clear()
-        self._by_earlier_thread.clear()
         self._background_patterns.clear()
-        self._pending.clear()
-        self._native.clear()
-        self._children = Children()
+        self.provenance.restart()
         self._gone.clear()
         self._resting_arrivals.clear()
         self.count = 0
@@ -165,12 +141,12 @@ class Folder:
     @property
     def own(self) -> int:
         """The number of counted entries that Python in this process has created."""
-        return sum(1 for name in self._arrived if name in self._own)
+        return sum(1 for name in self._arrived if name in self.provenance.own)
 
     @property
     def made_here(self) -> int:
         """The number of counted entries known to come from this process tree."""
-        return sum(1 for name in self._arrived if name in self._own or name in self._native)
+        return sum(1 for name in self._arrived if name in self.provenance.own or name in self.provenance.native)
 
     @property
     def set_aside(self) -> SetAside:
@@ -189,24 +165,18 @@ class Folder:
         for name in [name for name in self._aside if name not in now]:
             del self._aside[name]
         new = now.keys() - self._known.keys()
-        makers = self._take_makers(new)
+        makers = self.provenance.take_makers(new)
         for name in new:
-            self._native.pop(name, None)
-            if self._made is not None and self._made.by_earlier_thread(name):
-                self._by_earlier_thread[name] = None
-            if self._made is not None and name in self._made:
-                self._own[name] = None
-                self._arrived[name] = row
-            elif self._belongs_to_other_user(name) or self._is_by_other_process(name, makers):
+            origin = self.provenance.attribute(name, makers)
+            if origin == "elsewhere":
                 continue
-            elif self._resembles_others(name):
+            if origin == "unknown" and self._resembles_others(name):
                 self._aside[name] = -1 if resting else row
-            else:
-                self._own.pop(name, None)
-                self._arrived[name] = row
-        if self._made is not None:
-            self._made.listed()
-        self._pending = {name: process for name, process in makers.items() if name not in now}
+                continue
+            if origin == "unknown":
+                self.provenance.own.pop(name, None)
+            self._arrived[name] = row
+        self.provenance.listed(now, makers)
         # An entry that is removed and created again counts as new.
         self._known = now
         risen, self.count = len(self._arrived) > self.count, len(self._arrived)
@@ -229,13 +199,13 @@ class Folder:
         """
         known = dict(self._arrived)
         self.relist(row, resting=True)
-        arrived = [name for name in self._arrived if name not in known and name not in self._own]
+        arrived = [name for name in self._arrived if name not in known and name not in self.provenance.own]
         self._resting_arrivals.update(kind for name in arrived for kind in _name_patterns(name))
         self._background_patterns |= dict.fromkeys(
-            kind for name in arrived if name in self._by_earlier_thread for kind in _name_patterns(name)
+            kind for name in arrived if name in self.provenance.by_earlier_thread for kind in _name_patterns(name)
         )
         before = (*known, *(gone[0] for gone in self._gone))
-        working = Counter(kind for name in before if name not in self._own for kind in _name_patterns(name))
+        working = Counter(kind for name in before if name not in self.provenance.own for kind in _name_patterns(name))
         share = worked / (worked + seconds)
         found = {
             kind: name
@@ -250,10 +220,14 @@ class Folder:
             del self._arrived[name]
             self._aside[name] = -1
         if found:
-            theirs = [name for name in self._arrived if name not in self._own and self._resembles_others(name)]
+            theirs = [
+                name for name in self._arrived if name not in self.provenance.own and self._resembles_others(name)
+            ]
             for name in theirs:
                 self._aside[name] = self._arrived.pop(name)
-            self._gone = [gone for gone in self._gone if gone[0] in self._own or not self._resembles_others(gone[0])]
+            self._gone = [
+                gone for gone in self._gone if gone[0] in self.provenance.own or not self._resembles_others(gone[0])
+            ]
         self.count = len(self._arrived)
         return bool(found)
 
@@ -263,7 +237,9 @@ class Folder:
         Returns:
             Whether there were any. If so, the counts of all rows change (`recount`).
         """
-        unknown = [name for name in self._arrived if name not in self._own and name not in self._native]
+        unknown = [
+            name for name in self._arrived if name not in self.provenance.own and name not in self.provenance.native
+        ]
         asked = [*unknown, *(name for name, row in self._aside.items() if row >= 0)]
         if not asked:
             return False
@@ -273,7 +249,7 @@ class Folder:
             self._arrived.pop(name, None)
             self._aside.pop(name, None)
         for name in ours:
-            self._own[name] = None
+            self.provenance.own[name] = None
             if name in self._aside:
                 self._arrived[name] = self._aside.pop(name)
         self.count = len(self._arrived)
@@ -297,43 +273,14 @@ class Folder:
             whole or not self._next_listing_ns[0] or time.monotonic_ns() >= self._next_listing_ns[0]
         )
 
-    def _take_makers(self, new: Collection[str]) -> dict[str, int]:
-        """Return the creator of each entry by name, as far as the kernel has reported it."""
-        if self._makers is None:
-            return {}
-        made = self._pending | self._makers.take()
-        # The kernel's report follows the entry, so ask again if one is missing.
-        return made if all(name in made for name in new) else made | self._makers.take()
-
-    def _is_by_other_process(self, name: str, makers: Mapping[str, int]) -> bool:
-        """Return whether a process outside this process tree certainly created the entry.
-
-        An entry that this process tree created is recorded in `_native`.
-        """
-        if name not in makers:
-            return False
-        if is_stranger(makers[name], self._children):
-            return True
-        if is_here(makers[name]):
-            self._native[name] = None
-        return False
-
-    def _belongs_to_other_user(self, name: str) -> bool:
-        """Return whether the entry belongs to another user."""
-        if not hasattr(os, "geteuid"):
-            return False
-        try:
-            return os.lstat(f"{self.path}/{name}").st_uid != os.geteuid()
-        except OSError:
-            # The entry is gone; the next listing shows it.
-            return False
-
     def _is_from_background(self, name: str) -> bool:
         """Return whether a background thread has created the entry.
 
         Such a thread ran before the test, and creates entries of this kind at rest too.
         """
-        return name in self._by_earlier_thread and not self._background_patterns.keys().isdisjoint(_name_patterns(name))
+        return name in self.provenance.by_earlier_thread and not self._background_patterns.keys().isdisjoint(
+            _name_patterns(name)
+        )
 
     def _resembles_others(self, name: str) -> bool:
         return bool(self.others) and not self.others.keys().isdisjoint(_name_patterns(name))

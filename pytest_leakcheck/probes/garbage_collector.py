@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
 # A finalizer may drop the last reference to another cycle. Three rounds are enough for all but deliberately long
@@ -29,7 +30,7 @@ FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 _DELETED_SUFFIX: Final = " (deleted)"
 
 
-class BusyError(RuntimeError):
+class BusyError(LeakcheckError, RuntimeError):
     """Two measurements at once in one process would affect each other."""
 
 

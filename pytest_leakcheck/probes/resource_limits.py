@@ -9,11 +9,14 @@ from pytest_leakcheck.probes.cgroups import groups_of
 from pytest_leakcheck.probes.memory import PAGE
 
 
-def read_limits() -> dict[str, int]:
+def read_limits(machine_memory: int | None = None) -> dict[str, int]:
     """Return the limits of ``fd``, ``heap`` and ``rss``.
 
     The limit of ``fd`` is the soft RLIMIT_NOFILE; that of ``heap`` and ``rss`` is the smallest of the cgroup limits and
     the machine's memory. A resource whose limit is unknown or infinite is left out.
+
+    Args:
+        machine_memory: Bytes of the machine's memory; by default they are read.
     """
     limits: dict[str, int] = {}
     with contextlib.suppress(ImportError, OSError):
@@ -22,7 +25,8 @@ def read_limits() -> dict[str, int]:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
             limits["fd"] = soft
-    memory = [size for size in (_machine_memory(), *(group.limit for group in groups_of())) if size]
+    of_machine = _machine_memory() if machine_memory is None else machine_memory
+    memory = [size for size in (of_machine, *(group.limit for group in groups_of())) if size]
     if memory:
         limits["heap"] = limits["rss"] = min(memory)
     return limits

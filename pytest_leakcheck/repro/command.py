@@ -15,6 +15,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pytest_leakcheck.exit_codes import CANNOT, INTERRUPTED, WRONG_USE
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.report.html.view_model import missing_for_page
 from pytest_leakcheck.repro.check_expectations import ArmResult, check_arm, is_red
 from pytest_leakcheck.repro.fix_diff import difference
@@ -31,7 +32,7 @@ AS_IT_MUST: Final = 0
 NOT_AS_IT_MUST: Final = 1
 
 
-class WrongUse(ValueError):
+class WrongUse(LeakcheckError, ValueError):
     """Invalid arguments; the message gives the option, its value and what is valid."""
 
 

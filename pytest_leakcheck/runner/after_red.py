@@ -1,113 +1,137 @@
-"""What follows a red verdict: a few iterations that name the culprit, and under a ceiling those that lead to the failure."""
+"""Run the phases after a red verdict: iterations that find the cause, and under a ceiling those that lead to the failure."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from pytest_leakcheck.attribution.live_handles import Identities, describe_target, group, survivors, take_identities
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.runner.ceiling_run import Headroom
-from pytest_leakcheck.runner.diagnosis import Investigation
-from pytest_leakcheck.runner.sampler import Panel
+from pytest_leakcheck.runner.diagnosis import CauseSearch
+from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
+from pytest_leakcheck.runner.sampler import Sampler
 
 
-@dataclass(frozen=True, slots=True)
-class Until:
-    """When no further iteration may begin, by ``time.perf_counter``."""
-
-    named: float
-    failed: float
-
-
-class Sequel:
-    """Made with the verdict; `begin`, then `iteration_done` after each iteration as long as it wants another, then `end`.
+class Diagnosis:
+    """Find the cause of a red verdict, in a few iterations. `UntilFailure` may follow.
 
     Attributes:
-        culprit: What is known of the cause; None until that is settled.
+        culprit: What is known of the cause; None until the search has ended.
+        red: The verdict.
     """
 
-    def __init__(  # noqa: PLR0913 - what is known, one by one
-        self,
-        panel: Panel,
-        red: Verdict,
-        start: Identities,
-        headroom: Headroom,
-        until: Until,
-        *,
-        bounded: frozenset[int] = frozenset(),
-    ) -> None:
+    def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
         """
         Args:
-            panel: The instruments.
-            red: What was said.
-            start: Which descriptors, threads, children and tasks there were.
-            headroom: Lifted while causes are sought.
-            until: The time that is left.
-            bounded: Identities of caches with a bound, which do not explain the verdict.
+            run: What the phases share. Its ceiling is lifted during the search.
+            sampler: The instruments.
+            red: The verdict.
+            start: The descriptors, threads, children and tasks that existed at the start.
+            deadline: When no further iteration of the search may begin, by ``time.perf_counter``.
         """
-        self._panel, self._red, self._start, self._headroom, self._until = panel, red, start, headroom, until
+        self._run, self._sampler, self.red, self._start = run, sampler, red, start
         self.culprit: Culprit | None = None
+        self.wants_more = True
         if red.outcome == "unclosed" and find_resource(red.resource).handles == "fds":
-            # What the collector gives back is gone by then: only in the next iterations can be seen what it is.
-            panel.watch.name_released(True)
-        headroom.suspend()
+            # The collector has closed them by now: only in the next iterations can be seen what they are.
+            sampler.instruments.watch.name_released(True)
+        run.ceiling.suspend()
         self._at_red = take_identities()
-        self._investigation = Investigation(panel, red, panel.seconds_per_iteration(), until.named, bounded)
+        bounded = run.explanations.bounded_owners()
+        self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, bounded)
 
-    def begin(self) -> bool:
-        """Whether an iteration is wanted at all."""
-        if self.culprit is None:
-            if self._investigation.iteration_done():
-                return True
-            self.end()
-            self._headroom.resume()
-        return self.drives_on and time.perf_counter() < self._until.failed
+    def begin(self) -> Phase:
+        """Prepare the first iteration of the search. Returns the phase that it belongs to."""
+        if self._search.iteration_done():
+            return self
+        self.end()
+        self._run.ceiling.resume()
+        return UntilFailure(self._run, self)
 
-    def iteration_done(self) -> bool:
-        """Whether another iteration is wanted."""
-        more = self.begin()
-        # What one iteration had the collector release is enough to be named.
-        self._panel.watch.name_released(False)
-        return more
+    def iteration_done(self) -> Phase:
+        following = self.begin()
+        # One iteration is enough to name what the collector releases.
+        self._sampler.instruments.watch.name_released(False)
+        return following
 
-    @property
-    def drives_on(self) -> bool:
-        """Whether the cause is known, and the failure that it leads to is still to come."""
-        return self.culprit is not None and self._headroom.drives_on(self._red)
+    def failed(self, _error: BaseException) -> Phase:
+        if self._run.ceiling.may_go_on:
+            return self.iteration_done()
+        self.wants_more = False
+        return self
 
     def end(self) -> None:
-        """No more iterations for the cause: say what was found."""
+        """End the search, and keep what it found."""
         if self.culprit is None:
-            self.culprit = self._investigation.end(self.held().get(self._red.resource, ()))
+            self.culprit = self._search.end(self.held().get(self.red.resource, ()))
 
-    def held(self) -> dict[str, tuple[Held, ...]]:
-        """What had come by the time of the verdict, by resource; of memory and objects, what came since and is still there."""
-        held = survivors_of(self._panel, self._red, self._start, self._at_red)
-        if self._investigation.kinds:
-            held[self._red.resource] = self._investigation.kinds
+    def held(self) -> Mapping[str, tuple[Held, ...]]:
+        """List what was new at the verdict, by resource; for memory and objects, what came since then and is still there."""
+        held = survivors_of(self._sampler, self.red, self._start, self._at_red)
+        if self._search.kinds:
+            held[self.red.resource] = self._search.kinds
         return held
 
 
-def survivors_of(panel: Panel, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
-    """What is new, by resource.
+class UntilFailure:
+    """Repeat the test under its ceiling until what it leaks runs out. Without a ceiling this phase ends at once.
+
+    Attributes:
+        culprit: What the diagnosis found.
+    """
+
+    def __init__(self, run: MeasurementRun, diagnosis: Diagnosis) -> None:
+        """
+        Args:
+            run: What the phases share.
+            diagnosis: The phase before.
+        """
+        self._run, self._diagnosis = run, diagnosis
+        self.culprit = diagnosis.culprit
+
+    @property
+    def drives_on(self) -> bool:
+        """The failure that the leak leads to is still to come."""
+        return self._run.ceiling.drives_on(self._diagnosis.red)
+
+    @property
+    def wants_more(self) -> bool:
+        return self.drives_on and time.perf_counter() < self._run.clock.deadline
+
+    def iteration_done(self) -> Phase:
+        return self
+
+    def failed(self, _error: BaseException) -> Phase:
+        return self
+
+    def held(self) -> Mapping[str, tuple[Held, ...]]:
+        return self._diagnosis.held()
+
+    def end(self) -> None:
+        """Nothing to stop."""
+
+
+def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
+    """List the handles that are new, by resource.
 
     Args:
-        panel: Knows the entries of folders, and what the collector has given back.
-        red: What it is asked for.
-        start: What there was at first.
-        now: What there is.
+        sampler: Knows the entries of folders, and what the collector has released.
+        red: The verdict.
+        start: The handles that existed at the start.
+        now: The handles that exist now.
     """
-    # Libraries map memory too, and entries of a folder are others' as well: named only where they are the finding.
+    # Libraries map memory too, and other processes make entries of folders: listed only if the verdict is about them.
     held = {
         name: kinds
         for name, kinds in survivors(start, now).items()
         if name == red.resource or not find_resource(name).is_memory
     }
-    if red.resource in panel.folders:
-        held[red.resource] = group(panel.folders[red.resource].kinds())
-    if panel.watch.released_names:
-        held[red.resource] = group(describe_target(name) for name in panel.watch.released_names.elements())
+    if red.resource in sampler.instruments.folders:
+        held[red.resource] = group(sampler.instruments.folders[red.resource].kinds())
+    if sampler.instruments.watch.released_names:
+        held[red.resource] = group(
+            describe_target(name) for name in sampler.instruments.watch.released_names.elements()
+        )
     return held

@@ -43,7 +43,7 @@ from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.runner.sampler import Panel
+from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that the line which keeps it takes to find.
 _TO_WATCH: Final = 6
@@ -53,7 +53,7 @@ _OURS: Final = "pytest_leakcheck"
 _ONCE: Final = "it came once, and was not seen to come again"
 
 
-class Investigation:
+class CauseSearch:
     """Runs inside the repetition: `iteration_done` after each iteration, as long as it wants another.
 
     Attributes:
@@ -62,7 +62,7 @@ class Investigation:
 
     def __init__(
         self,
-        panel: Panel,
+        sampler: Sampler,
         verdict: Verdict,
         plain_seconds: float,
         deadline: float,
@@ -70,13 +70,13 @@ class Investigation:
     ) -> None:
         """
         Args:
-            panel: The instruments.
+            sampler: The instruments.
             verdict: A red one.
             plain_seconds: What an iteration takes.
             deadline: When no further iteration may begin, by ``time.perf_counter``.
             bounded: Identities of caches with a bound. They grow as well, and were found not to explain the verdict.
         """
-        self._panel = panel
+        self._sampler = sampler
         self._bounded = bounded
         self._verdict = verdict
         self._resource = find_resource(verdict.resource)
@@ -129,8 +129,8 @@ class Investigation:
 
     def _collect(self) -> None:
         # As each iteration is ended: what the program leaves to a collector that it has switched off stays.
-        if self._panel.watch.enabled:
-            self._panel.watch.collect()
+        if self._sampler.instruments.watch.enabled:
+            self._sampler.instruments.watch.collect()
 
     def _investigate(self) -> Generator[None, None, None]:
         slope = self._verdict.slope
@@ -159,15 +159,17 @@ class Investigation:
         return not made.path and self._resource.in_python_bytes
 
     def _find_site(self) -> Generator[None, None, Made]:
-        panel, name, slope = self._panel, self._verdict.resource, self._verdict.slope
-        read = panel.counter(name)
-        things = things_of(name, read, panel.folders[name].path if name in panel.folders else "")
-        device = panel.device_for(name)
+        sampler, name, slope = self._sampler, self._verdict.resource, self._verdict.slope
+        read = sampler.instruments.counter(name)
+        things = things_of(
+            name, read, sampler.instruments.folders[name].path if name in sampler.instruments.folders else ""
+        )
+        device = sampler.instruments.device_for(name)
         if device is not None:
             things = pieces_of(device)
         if things is not None:
             made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
-            count = (lambda: len(things.list_now())) if name in panel.folders else things.count
+            count = (lambda: len(things.list_now())) if name in sampler.instruments.folders else things.count
             return (yield from find_line(made, count, slope, self._schedule))
         made, of_heap = Made(), self._resource.in_python_bytes
         if self._resource.in_python:
@@ -229,7 +231,7 @@ class Investigation:
         if not self._resource.in_python and self._resource.exhausts != "device":
             # It does not come in pieces of some size, or is counted in them.
             return slope
-        readings = self._panel.series(self._verdict.resource).readings
+        readings = self._sampler.samples.series(self._verdict.resource).readings
         rises = [after - before for before, after in pairwise(readings) if after > before]
         return min(1.0, slope / middle(rises)) if rises else 1.0
 

@@ -35,7 +35,7 @@ class _Limit:
             self.lifts.pop()()
 
 
-class Imposed:
+class ImposedCeiling:
     """The limits in force. `impose` before the test's first line, `lift` in any case.
 
     Attributes:

@@ -11,13 +11,14 @@ from pytest_leakcheck.attribution.live_handles import group, survivors, take_ide
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.judge_series import judge_once
-from pytest_leakcheck.judge.result import Result, missing_verdicts
+from pytest_leakcheck.judge.not_judged import missing_verdicts
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.environment import describe_environment
-from pytest_leakcheck.runner.sampler import Panel
-from pytest_leakcheck.runner.shared_folder_check import account_for_makers
+from pytest_leakcheck.runner.sampler import Sampler
+from pytest_leakcheck.runner.second_source import entry_makers
 
 # Seconds of rest in which entries that other processes add to a shared folder are seen.
 _REST_SECONDS: Final = 0.1
@@ -39,38 +40,44 @@ def measure_block(
     """
     plan = Plan(name, budgets, Effort(iterations=1, warmup=0))
     results: list[Result] = []
-    panel = Panel((budget.resource for budget in budgets), gauges, capacity=3)
+    sampler = Sampler((budget.resource for budget in budgets), gauges, capacity=3)
     try:
         # Everything that this function allocates must exist before the start level is read.
         before = take_identities()
         finished = partial(results.__getitem__, 0)
-        panel.start()
+        sampler.start()
         yield finished
-        panel.read()
-        readable = [budget for budget in budgets if panel.has(budget.resource)]
-        over = [budget.resource for budget in readable if panel.above_start(budget.resource) > (budget.level or 0)]
+        sampler.read()
+        readable = [budget for budget in budgets if sampler.samples.has(budget.resource)]
+        over = [
+            budget.resource for budget in readable if sampler.samples.above_start(budget.resource) > (budget.level or 0)
+        ]
         if over:
-            panel.settle()
-        for shared in panel.folders.keys() & set(over):
+            sampler.settling.settle()
+        for shared in sampler.instruments.folders.keys() & set(over):
             # Entries that arrive during the rest are not the block's.
-            panel.rest(_REST_SECONDS, shared)
-        verdicts = tuple(_judge(panel, budget) for budget in readable)
+            sampler.settling.rest(_REST_SECONDS, shared)
+        verdicts = tuple(_judge(sampler, budget) for budget in readable)
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
-        held |= {shared: group(panel.folders[shared].kinds()) for shared in panel.folders if red}
+        held |= {
+            shared: group(sampler.instruments.folders[shared].kinds()) for shared in sampler.instruments.folders if red
+        }
         recording = Recording(
             test=name,
-            series=panel.all_series(),
-            collector="on" if panel.watch.enabled else "off",
+            series=sampler.samples.all_series(),
+            collector="on" if sampler.instruments.watch.enabled else "off",
             limits=read_limits(),
-            unavailable=panel.reasons(),
+            unavailable=sampler.instruments.reasons(),
             environment=describe_environment(),
         )
-        results.append(Result(plan, recording, (*verdicts, *missing_verdicts(plan, panel.missing)), held))
+        results.append(Result(plan, recording, (*verdicts, *missing_verdicts(plan, sampler.instruments.missing)), held))
     finally:
-        panel.close()
+        sampler.close()
 
 
-def _judge(panel: Panel, budget: Budget) -> Verdict:
-    verdict, folder = judge_once(panel.series(budget.resource), budget), panel.folders.get(budget.resource)
-    return verdict if folder is None else account_for_makers(verdict, budget, folder, final=True) or verdict
+def _judge(sampler: Sampler, budget: Budget) -> Verdict:
+    folder = sampler.instruments.folders.get(budget.resource)
+    return judge_once(
+        sampler.samples.series(budget.resource), budget, entry_makers(folder) if folder is not None else None
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.runner.samples import Rows
+from pytest_leakcheck.runner.samples import Samples
 
 State: TypeAlias = Literal["measuring", "naming"]
 # Seconds between two reports, so that following a repetition costs almost nothing.
@@ -35,12 +35,13 @@ class Progress:
 
 
 Follower: TypeAlias = Callable[[Progress], None]
-_followers: Final[list[Follower]] = []
+# Functions that each repetition reports to; `follow` adds one.
+FOLLOWERS: Final[list[Follower]] = []
 
 
 def follow(follower: Follower) -> None:
     """Call this function with the progress of each repetition that begins in this process from now on."""
-    _followers.append(follower)
+    FOLLOWERS.append(follower)
 
 
 class Telling:
@@ -52,11 +53,11 @@ class Telling:
         Args:
             most: The maximum number of iterations.
         """
-        self._followers = tuple(_followers)
+        self._followers = tuple(FOLLOWERS)
         self._most = most
         self._last = float("-inf")
 
-    def tell(self, rows: Rows, verdicts: Mapping[str, Verdict], state: State = "measuring") -> bool:
+    def tell(self, samples: Samples, verdicts: Mapping[str, Verdict], state: State = "measuring") -> bool:
         """Report the progress, if a report is due.
 
         Returns:
@@ -67,7 +68,7 @@ class Telling:
             return False
         self._last = now
         outcomes = {name: verdict.outcome for name, verdict in verdicts.items()}
-        progress = Progress(state, rows.n, self._most, rows.levels(), outcomes)
+        progress = Progress(state, samples.n, self._most, samples.levels(), outcomes)
         for follower in self._followers:
             follower(progress)
         return True

@@ -3,61 +3,60 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.probes.processes import TREE, Tree
-from pytest_leakcheck.runner.samples import Rows
+from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.runner.instruments import Instruments
+from pytest_leakcheck.runner.samples import Samples
 
-# Seconds to wait for threads, processes and tasks that end by themselves a little later (executors and resolvers take
-# up to 2 s); only when a counter is above its start level. Descriptors or files alone are rarely released later, so
-# they get less time. In a process of one thread, without children, nothing could release a descriptor: no wait then.
-_SETTLE_SECONDS: Final = 2.0
-_SETTLE_ALONE_SECONDS: Final = 0.25
 # `Thread.join` returns before the kernel has released the thread. So the count of threads is read up to this many times
-# more, this many seconds apart, and no longer once that was in vain in `IN_VAIN` rows.
+# more, this many seconds apart, and no longer once that was in vain in `MAX_JOINS_IN_VAIN` rows.
 _MAX_JOIN_CHECKS: Final = 20
 _JOIN_CHECK_SECONDS: Final = 0.00005
-IN_VAIN: Final = 3
+MAX_JOINS_IN_VAIN: Final = 3
 
 
-class Settling(Rows):
-    """Rows of a process that can wait or rest between iterations.
+class Settling:
+    """Waits and rests between the iterations of one process.
 
     Attributes:
-        folders: The folders of shared memory and temporary files, by resource.
+        seconds: Seconds to wait for threads, processes and tasks that end by themselves a little later: executors and
+            resolvers take up to 2 s. Only waited while a counter is above its start level.
+        seconds_alone: Seconds to wait for descriptors or files alone, which are rarely released later. In a process of
+            one thread, without children, nothing could release a descriptor: no wait then.
+        joins_in_vain: In how many rows a thread was still counted after its ``join``, whatever the wait.
     """
 
-    folders: dict[str, Folder]
-    _tree: Tree
-    _folder_columns: list[tuple[Folder, array[int]]]
-    _reads: dict[str, Callable[[], int]]
+    seconds: ClassVar[float] = 2.0
+    seconds_alone: ClassVar[float] = 0.25
 
-    def __init__(self, capacity: int) -> None:
-        """Start without columns.
-
-        Args:
-            capacity: The maximum number of rows.
+    def __init__(
+        self,
+        samples: Samples,
+        instruments: Instruments,
+        read_one: Callable[[str], int],
+        read_collected: Callable[[str], int],
+    ) -> None:
         """
-        super().__init__(capacity)
+        Args:
+            samples: The readings, of which the last row may be corrected.
+            instruments: What reads them.
+            read_one: Returns the current reading of one counter.
+            read_collected: Returns it after a garbage collection.
+        """
+        self._samples, self._instruments = samples, instruments
+        self._read_one, self._read_collected = read_one, read_collected
+        self._folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
         self._waited_in_vain = False
-        self._joins_in_vain = 0
+        self.joins_in_vain = 0
 
-    def _start_clocks(self) -> None:
+    def start_clocks(self) -> None:
+        """Begin to measure the time of the iterations."""
         self._began = time.perf_counter()
         self._worked = time.process_time(), time.thread_time()
         self._rested = 0.0
-
-    def _read_one(self, resource: str) -> int:
-        """Return the current reading of one counter."""
-        raise NotImplementedError
-
-    def _read_collected(self, resource: str) -> int:
-        """Return the current reading of one counter after a garbage collection."""
-        raise NotImplementedError
 
     def settle(self) -> bool:
         """Wait while a countable (exactly counted) resource is above its start level, and correct the last row.
@@ -66,41 +65,43 @@ class Settling(Rows):
             Whether any counter fell.
         """
         pause, waited, fell = 0.001, 0.0, False
-        scarce = [*TREE, *self.folders, *(name for name in self._reads if find_resource(name).ends_by_itself)]
+        samples, tree_now = self._samples, self._instruments.tree.read
+        late = (name for name in self._instruments.reads if find_resource(name).ends_by_itself)
+        scarce = [*TREE, *self._instruments.folders, *late]
         while not self._waited_in_vain:
-            standing = [find_resource(name) for name in scarce if self.above_start(name) > 0]
+            standing = [find_resource(name) for name in scarce if samples.above_start(name) > 0]
             may_end = any(one.ends_by_itself for one in standing)
-            patience = _SETTLE_SECONDS if fell or may_end else _SETTLE_ALONE_SECONDS
+            patience = self.seconds if fell or may_end else self.seconds_alone
             own = not may_end and all(one.of_tree for one in standing)
             if not standing or waited >= patience or (own and self._is_alone()):
                 break
             self._sleep(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
-            tree = self._tree.read()
+            tree = tree_now()
             for name in scarce:
                 value = tree[TREE.index(name)] if name in TREE else self._read_one(name)
-                if value < self._columns[name][self.n]:
-                    self._columns[name][self.n], fell = value, True
+                if value < samples.columns[name][samples.n]:
+                    samples.columns[name][samples.n], fell = value, True
         self._waited_in_vain |= not fell and waited > 0
         return fell
 
-    def _await_joined(self, threads: int) -> tuple[int, int, int]:
+    def await_joined(self, threads: int) -> tuple[int, int, int]:
         """Read the tree until it has at most this many threads, or about a millisecond has passed."""
-        self._joins_in_vain += 1
-        tree = self._tree.read()
+        self.joins_in_vain += 1
+        tree = self._instruments.tree.read()
         for _ in range(_MAX_JOIN_CHECKS):
             _fds, running, _processes = tree
             if running <= threads:
-                self._joins_in_vain = 0
+                self.joins_in_vain = 0
                 break
             time.sleep(_JOIN_CHECK_SECONDS)
             self._rested += _JOIN_CHECK_SECONDS
-            tree = self._tree.read()
+            tree = self._instruments.tree.read()
         return tree
 
     def _is_alone(self) -> bool:
         """Return whether no other thread or child process exists that could close a descriptor."""
-        _fds, threads, processes = self._tree.read()
+        _fds, threads, processes = self._instruments.tree.read()
         return threads == 1 and processes == 0
 
     def rest(self, seconds: float, resource: str) -> int:
@@ -108,9 +109,9 @@ class Settling(Rows):
 
         Entries that arrive in a shared folder during the rest are not the test's and do not count.
         """
-        if resource in self.folders:
+        if resource in self._instruments.folders:
             self._sleep(seconds)
-            return self._read_one(resource) - self.level(resource)
+            return self._read_one(resource) - self._samples.level(resource)
         # Read in the same way before and after: objects made to examine the suspicion are part of both readings.
         before = self._read_collected(resource)
         time.sleep(seconds)
@@ -121,7 +122,7 @@ class Settling(Rows):
         """Remove entries that other processes have in use from all rows of a shared folder."""
         for folder, column in self._folder_columns:
             if folder.resource == resource and folder.set_aside_used():
-                folder.recount(column, self.n)
+                folder.recount(column, self._samples.n)
 
     def _sleep(self, seconds: float) -> None:
         """Sleep; remove entries that arrive in shared folders from all rows, and others with names of the same kind."""
@@ -129,12 +130,12 @@ class Settling(Rows):
         self._rested += seconds
         worked = time.perf_counter() - self._began - self._rested
         for folder, column in self._folder_columns:
-            if folder.rested(self.n + 1, self._rested, worked):
-                folder.recount(column, self.n)
+            if folder.rested(self._samples.n + 1, self._rested, worked):
+                folder.recount(column, self._samples.n)
 
     def seconds_per_iteration(self) -> float:
         """Return the mean time of an iteration, without waits and rests."""
-        return (time.perf_counter() - self._began - self._rested) / max(1, self.n)
+        return (time.perf_counter() - self._began - self._rested) / max(1, self._samples.n)
 
     def share_of_other_threads(self) -> float:
         """Return the share of other threads in the CPU time since the start, 0 to 1; ended threads count too."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 # Version of the ledger format; `from_json` rejects a watch that was written in another version.
 SCHEMA: Final = 1
 
 
-class EventError(ValueError):
+class EventError(LeakcheckError, ValueError):
     """A JSON value that is not an event of this schema."""
 
 

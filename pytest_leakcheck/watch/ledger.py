@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sample, from_json, to_json
 
 # A process is not written again for a smaller change of its memory, in bytes, since memory changes in every sample.
@@ -20,7 +21,7 @@ _MIN_RSS_CHANGE_BYTES: Final = 1 << 20
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 
 
-class LedgerError(ValueError):
+class LedgerError(LeakcheckError, ValueError):
     """A file that is not a ledger."""
 
 

@@ -19,6 +19,7 @@ from typing import Final
 
 import psutil
 
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
@@ -37,7 +38,7 @@ _DEGRADED_NOTE: Final = (
 )
 
 
-class WatchError(Exception):
+class WatchError(LeakcheckError):
     """A process that cannot be watched; the message says why."""
 
 

@@ -301,15 +301,15 @@ def test_the_timer_does_not_run_while_the_plugin_works(project: Project) -> None
         "conftest.py",
         """
         import time
-        from pytest_leakcheck.runner.repetition import Repetition
+        from pytest_leakcheck.runner.evidence import EvidenceJudge
 
-        look = Repetition._look
+        decide = EvidenceJudge.decide
 
-        def slow(self, panel, *, final):
+        def slow(self, budget, *, final):
             time.sleep(0.5)
-            return look(self, panel, final=final)
+            return decide(self, budget, final=final)
 
-        Repetition._look = slow
+        EvidenceJudge.decide = slow
         """,
     )
     project.write(

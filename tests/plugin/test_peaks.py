@@ -9,7 +9,7 @@ import pytest
 
 from projects import Project
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.plugin.scaling.peak_budget import compare
+from pytest_leakcheck.judge.judge_peak import compare_peak
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 MIB = 1 << 20
@@ -107,7 +107,7 @@ def test_a_process_that_dies_leaves_the_peak_open(project: Project) -> None:
     ],
 )
 def test_a_peak_and_what_is_allowed(budget: Budget, peak: int, outcome: str) -> None:
-    verdict = compare(budget, peak)
+    verdict = compare_peak(budget, peak)
     assert (verdict.outcome, verdict.level, verdict.peak) == (outcome, peak, True)
 
 

@@ -7,6 +7,7 @@ the collector or not.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -151,13 +152,9 @@ def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, p
         def test_it(): pass
         """,
     )
-    outcome = project.run(
-        *("-p", "pytest_leakcheck.plugin"),
-        python=python,
-        PYTHONPATH=str(ROOT),
-        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
-        **{f"VARIABLE_{number}": "x" for number in range(variables)},
-    )
+    environment: dict[str, Any] = {f"VARIABLE_{number}": "x" for number in range(variables)}
+    environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    outcome = project.run(*("-p", "pytest_leakcheck.plugin"), python=python, **environment)
     series = next(one for one in outcome.recordings[0]["series"] if one["resource"] == "heap")
     assert len(series["readings"]) == 151
     assert set(series["readings"]) == {series["readings"][0]}

@@ -28,9 +28,9 @@ HEAD = """
 _INI = "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio"
 # A conftest for verdicts alone: no culprit is looked for, which takes longer than the verdict.
 UNNAMED = """
-    from pytest_leakcheck.runner.repetition import Repetition
+    from pytest_leakcheck.runner.measuring import Measuring
 
-    Repetition._look_into = lambda self, panel: False
+    Measuring.diagnoses = False
 """
 
 

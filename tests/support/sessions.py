@@ -24,11 +24,11 @@ ARMS_SESSION: Final = """
 """
 # What is held for good is waited for in vain: a shorter time says the same.
 HURRIED: Final = """
-    from pytest_leakcheck.runner import settling
+    from pytest_leakcheck.runner.settling import Settling
 
     def pytest_configure():
-        assert settling._SETTLE_SECONDS > 0.3
-        settling._SETTLE_SECONDS = 0.3
+        assert Settling.seconds > 0.3
+        Settling.seconds = 0.3
 """
 REVERSED: Final = """
     def pytest_collection_modifyitems(items): items.reverse()

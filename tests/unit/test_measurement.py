@@ -10,14 +10,14 @@ from pytest_leakcheck.config.budget import BudgetError
 from pytest_leakcheck.measurement import measure
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.runner import settling
+from pytest_leakcheck.runner.settling import Settling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "_SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(Settling, "seconds", 0.01)
 
 
 def test_a_leak_is_found_and_raised_by_check_with_the_report() -> None:

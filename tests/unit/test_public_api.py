@@ -20,6 +20,7 @@ NAMES = [
     "Finding",
     "LeakError",
     "Leakcheck",
+    "LeakcheckError",
     "Measurement",
     "Probe",
     "Recording",
@@ -114,6 +115,21 @@ def test_the_entry_points_are_these() -> None:
         ("pytest11", "leakcheck", "pytest_leakcheck.plugin"),
         ("console_scripts", "pytest-leakcheck", "pytest_leakcheck.cli:main"),
     }
+
+
+def test_all_errors_of_wrong_use_share_a_base_and_a_leak_is_none_of_them() -> None:
+    package = Path(pytest_leakcheck.__file__).parent
+    found = []
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Error", "WrongUse")):
+                bases = [ast.unparse(base) for base in node.bases]
+                found.append((node.name, bases[0]))
+    odd = {name for name, base in found if base != "LeakcheckError"}
+    assert odd == {"LeakcheckError", "LeakError"}
+    assert len(found) > 12
+    assert not issubclass(pytest_leakcheck.LeakError, Exception)
+    assert issubclass(pytest_leakcheck.LeakcheckError, Exception)
 
 
 # What documentation tells people to import or to pass to ``-p``, beside the names of the package itself.

@@ -20,7 +20,16 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.model.scaling_points import Sizing
-from pytest_leakcheck.plugin.isolation.messages import Task
+from pytest_leakcheck.plugin.isolation.messages import (
+    Done,
+    Message,
+    NotCollected,
+    NotFound,
+    Reported,
+    Task,
+    Warned,
+    to_line,
+)
 from pytest_leakcheck.plugin.stash import ARGUMENTS, ENCODING, PLAN, PROCESS, SIZE
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -50,7 +59,7 @@ _BLOCKED_PLUGINS: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that names the file of the task."""
-    parser.addoption("--leakcheck-task", metavar="PATH", help="Internal: what an isolated test is told.")
+    parser.addoption("--leakcheck-task", metavar="PATH", help="Internal: the task of an isolated test.")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -131,7 +140,7 @@ class Child:
             elif PLAN in item.stash:
                 item.stash[PLAN] = replace(item.stash[PLAN], test=self._task.test, process=config.stash[PROCESS])
         if not items:
-            self.write("missing", self._task.test)
+            self.write(NotFound(self._task.test))
         return result
 
     def _is_requested(self, item: pytest.Item) -> bool:
@@ -149,11 +158,11 @@ class Child:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not getattr(report, "leakcheck_silent", False):
             hook = self._config.hook
-            self.write("report", hook.pytest_report_to_serializable(config=self._config, report=report))
+            self.write(Reported(hook.pytest_report_to_serializable(config=self._config, report=report)))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.write("not collected", report.longreprtext)
+            self.write(NotCollected(report.longreprtext))
 
     def pytest_warning_recorded(
         self,
@@ -165,31 +174,23 @@ class Child:
         # The session itself shows the warnings of collection and configuration.
         if when == "runtest":
             category = warning_message.category
-            self.write(
-                "warning",
-                {
-                    "text": str(warning_message.message),
-                    "category": [category.__module__, category.__qualname__],
-                    "filename": warning_message.filename,
-                    "lineno": warning_message.lineno,
-                    "nodeid": nodeid,
-                    "location": location,
-                },
-            )
+            name = category.__module__, category.__qualname__
+            text, file, line = str(warning_message.message), warning_message.filename, warning_message.lineno
+            self.write(Warned(text, name, file, line, nodeid, location))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        self.write("done", None)
+        self.write(Done())
         # A rank does not know when all have finished; the end of their launcher shows it.
         if self._task.sizing is None or self._task.sizing["engine"] not in ("process", "gloo"):
             self.board.finish()
 
-    def write(self, kind: str, value: Any) -> None:
+    def write(self, message: Message) -> None:
         """Send a message to the parent process; a process that the test forked exits here."""
         self._origin.leave_elsewhere()
         # Opened for each message: the test might close a descriptor that stays open, and then its number may be reused.
         with room_for_descriptors(), self._reports.open("a", encoding="utf-8") as file:
-            file.write(supervisor.to_line([kind, value]) + "\n")
+            file.write(to_line(message) + "\n")
 
 
 def _describe_allocator() -> str:

@@ -14,12 +14,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
+from pytest_leakcheck.model.decoding import DecodeError
 from pytest_leakcheck.model.scaling_points import Sizing
-from pytest_leakcheck.plugin.isolation.messages import Answer, Task
+from pytest_leakcheck.plugin.isolation.messages import Answer, Message, Task, from_line
 from pytest_leakcheck.plugin.session_report import encoding_of
 from pytest_leakcheck.plugin.stash import ARGUMENTS
 from pytest_leakcheck.plugin.xdist import shared_folder_of
@@ -36,13 +37,13 @@ import sys
 sys.path[:] = [path for path in sys.path if path]
 import json, os
 with open(sys.argv[1], encoding="utf-8") as file:
-    told = json.load(file)
-sys.path[:], sys.argv[:] = told["path"], told["argv"]
-if told["world"] and "RANK" not in os.environ:
+    start = json.load(file)
+sys.path[:], sys.argv[:] = start["path"], start["argv"]
+if start["world"] and "RANK" not in os.environ:
     from pytest_leakcheck.runner.processes.ranks import launch
-    sys.exit(launch(**told["world"]))
+    sys.exit(launch(**start["world"]))
 import pytest
-sys.exit(pytest.main(told["arguments"]))
+sys.exit(pytest.main(start["arguments"]))
 """
 
 
@@ -78,10 +79,10 @@ def send(
             ranks=ranks,
         )
         ended = supervisor.run(start, folder, patience, watch)
-        told = tuple(tuple(_read_pairs(supervisor.reports_of(folder, rank))) for rank in range(ranks))
+        messages = tuple(tuple(_read_messages(supervisor.reports_of(folder, rank))) for rank in range(ranks))
         stacks = tuple(_read_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
-        failures = dict(_read_pairs(folder / "failures"))
-        return Answer(ended, told, stacks, failures)
+        failures = dict(_read_failures(folder / "failures"))
+        return Answer(ended, messages, stacks, failures)
 
 
 def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str]:
@@ -180,14 +181,23 @@ def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
-def _read_pairs(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield the pairs in a file, one JSON line each, up to an incomplete line.
-
-    A line is incomplete if its process ended while it wrote.
-    """
+def _read_messages(path: Path) -> Iterator[Message]:
+    """Yield the messages in a file, one per line, up to an incomplete line: its process ended while it wrote."""
     for line in _read_text(path).splitlines():
         try:
-            kind, value = supervisor.from_line(line)
+            message = from_line(line)
+        except DecodeError:
+            raise
         except ValueError:
             return
-        yield kind, value
+        yield message
+
+
+def _read_failures(path: Path) -> Iterator[tuple[int, int]]:
+    """Yield the rank and the exit status of each rank that failed, as their launcher wrote them."""
+    for line in _read_text(path).splitlines():
+        try:
+            rank, status = supervisor.from_line(line)
+        except ValueError:
+            return
+        yield rank, status

@@ -10,21 +10,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.conclude_finding import conclude, conclude_ended
+from pytest_leakcheck.judge.not_judged import process_lost, unavailable
 from pytest_leakcheck.judge.result import Result
-from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
+from pytest_leakcheck.plugin.isolation.messages import (
+    Done,
+    GroupMade,
+    Interim,
+    Message,
+    NotCollected,
+    NotFound,
+    Reported,
+    Warned,
+    select,
+)
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
@@ -49,7 +58,7 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
 
 
 def _skip(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings, why_not: str) -> None:
-    verdicts = tuple(Verdict(budget.resource, "unavailable", reason=why_not) for budget in plan.budgets)
+    verdicts = tuple(unavailable(budget.resource, why_not) for budget in plan.budgets)
     recording = Recording(plan.test, (), environment=describe_environment())
     item.stash[PLAN] = plan
     item.stash[FINDINGS] = [conclude(Result(plan, recording, verdicts, {}), settings.fail_on, settings.missing)]
@@ -59,18 +68,18 @@ def _skip(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings:
 def _run(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> None:
     step = 2 * plan.effort.max_time + START_UP
     answer = send(item, supervisor.Patience(step, step))
-    ended, (messages,) = answer.ended, answer.told
-    killed = _remove_groups(value for kind, value in messages if kind == "group")
-    reports = [report_of(item, value) for kind, value in messages if kind == "report"]
-    for value in (value for kind, value in messages if kind == "warning"):
-        warn(item, value)
+    ended, (messages,) = answer.ended, answer.messages
+    killed = _remove_groups(one.path for one in select(messages, GroupMade))
+    reports = [report_of(item, one.report) for one in select(messages, Reported)]
+    for warning in select(messages, Warned):
+        warn(item, warning)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
     if "teardown" not in phases:
-        rest = [one for one in messages if one[0] not in ("report", "warning", "done", "group")]
+        rest = [one for one in messages if not isinstance(one, (Reported, Warned, Done, GroupMade))]
         finding = _conclude_lost(plan, replace(ended, killed_for_memory=killed), rest, settings)
-        collected = [value for kind, value in rest if kind == "not collected"]
+        collected = [one.text for one in select(rest, NotCollected)]
         _log_lost(item, finding, "\n".join(collected) or ("" if rest else ended.said).strip(), phases)
     tear_down(item, nextitem, log="teardown" not in phases)
 
@@ -110,9 +119,7 @@ def _describe_ceiling(plan: Plan) -> str:
     return f", under a ceiling of {plan.ceiling}" if plan.ceiling.sizes else ""
 
 
-def _conclude_lost(
-    plan: Plan, ended: supervisor.Ended, messages: Sequence[tuple[str, Any]], settings: Settings
-) -> Finding:
+def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Message], settings: Settings) -> Finding:
     """Return the finding on a test whose process ended before it sent all reports.
 
     If it sent an interim finding, that is returned with the end of the process added. Otherwise the finding is red.
@@ -123,18 +130,17 @@ def _conclude_lost(
         messages: The messages other than reports, warnings and the path of the cgroup.
         settings: The settings of the session.
     """
-    interim = next((decode(Finding, value) for kind, value in messages if kind == "so far"), None)
+    interim = next((one.finding for one in select(messages, Interim)), None)
     if interim is not None:
-        return interim.ended_by(f"{ended.reason}{_describe_ceiling(plan)}")
-    kinds = {kind for kind, _value in messages}
+        return conclude_ended(interim, f"{ended.reason}{_describe_ceiling(plan)}")
     advice = "what the process wrote last is below; run the test by itself to see more"
     if ended.hung:
         advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * plan.effort.max_time:g}"
     reason = f"{ended.reason}{_describe_ceiling(plan)}"
-    if "not collected" in kinds:
+    if any(select(messages, NotCollected)):
         reason = "could not be collected in a process of its own"
         advice = "its file must be importable in a fresh process: what that said is below"
-    elif "missing" in kinds:
+    elif any(select(messages, NotFound)):
         reason = "not found again by a process of its own"
         advice = (
             "the test file makes an id that differs from one collection to the next (of a time, an address, a random "
@@ -142,7 +148,7 @@ def _conclude_lost(
         )
     first = plan.budgets[0].resource
     count = max(0, ended.iteration - 1)
-    verdict = Verdict(first, "inconclusive", iterations=count, reason=reason, advice=advice)
+    verdict = process_lost(first, count, reason, advice)
     recording = Recording(
         plan.test,
         (),

@@ -1,13 +1,14 @@
-"""Define what a session and its subprocess exchange: the task and the answer."""
+"""Define what a session and its subprocess exchange: the task, the messages and the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.runner.processes import supervisor
 
@@ -42,32 +43,162 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class Reported:
+    """A report of the test.
+
+    Attributes:
+        report: As pytest serializes it.
+    """
+
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A warning that the test raised.
+
+    Attributes:
+        text: The message; the arguments of a warning may be of any type, so only their text is sent.
+        category: The module and the qualified name of the class.
+        filename: The file that raised it.
+        lineno: The line in that file.
+        nodeid: The test.
+        location: The file, the line and the function that pytest names; None if it names none.
+    """
+
+    text: str
+    category: tuple[str, str]
+    filename: str
+    lineno: int
+    nodeid: str
+    location: tuple[str, int, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMade:
+    """A cgroup that was made for the test, which the session removes.
+
+    Attributes:
+        path: Its folder.
+    """
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interim:
+    """What is known of a test that goes on into its ceiling, which it may not survive."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The readings and peaks of a test that runs once."""
+
+    recording: Recording
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritFound:
+    """What is known of the cause of one peak."""
+
+    culprit: Culprit
+
+
+@dataclass(frozen=True, slots=True)
+class NotCollected:
+    """A file could not be collected.
+
+    Attributes:
+        text: What pytest reports of it.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """The test is not among those that were collected.
+
+    Attributes:
+        test: The node id that was asked for.
+    """
+
+    test: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last message of a process that reached its end."""
+
+
+Message: TypeAlias = Reported | Warned | GroupMade | Interim | Measured | CulpritFound | NotCollected | NotFound | Done
+
+_KINDS: Final[Mapping[str, type[Message]]] = {
+    "report": Reported,
+    "warning": Warned,
+    "group": GroupMade,
+    "interim": Interim,
+    "recording": Measured,
+    "culprit": CulpritFound,
+    "not collected": NotCollected,
+    "not found": NotFound,
+    "done": Done,
+}
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+M = TypeVar("M", Reported, Warned, GroupMade, Interim, Measured, CulpritFound, NotCollected, NotFound, Done)
+
+
+def to_line(message: Message) -> str:
+    """Encode a message as one line of text."""
+    # pytest tells the reports of skipped tests by their tuples, which `encode` would turn into lists.
+    value = {"report": message.report} if isinstance(message, Reported) else encode(message)
+    return supervisor.to_line([_NAMES[type(message)], value])
+
+
+def from_line(line: str) -> Message:
+    """Decode a line of `to_line`.
+
+    Raises:
+        ValueError: The line is incomplete.
+        DecodeError: It is not a message of this version.
+    """
+    kind, value = supervisor.from_line(line)
+    if kind not in _KINDS:
+        raise DecodeError(f"a message of the kind {kind!r} is none of {', '.join(_KINDS)}")
+    return decode(_KINDS[kind], value)
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The result of running an item in one or more child processes.
 
     Attributes:
         ended: How the process that this one started ended.
-        told: By rank, the messages of each process: pairs of a kind and a value.
+        messages: By rank, the messages of each process.
         stacks: By rank, the stacks of a process that had to be ended; empty for the others.
         failures: The exit status of each rank that failed, as its launcher saw it.
     """
 
     ended: supervisor.Ended
-    told: tuple[tuple[tuple[str, Any], ...], ...]
+    messages: tuple[tuple[Message, ...], ...]
     stacks: tuple[str, ...] = ()
     failures: Mapping[int, int] = field(default_factory=dict)
 
 
+def select(messages: Iterable[Message], kind: type[M]) -> Iterator[M]:
+    """Yield the messages of one kind."""
+    return (one for one in messages if isinstance(one, kind))
+
+
 def culprits_of(answer: Answer) -> list[Culprit]:
     """Return the culprits of the first rank that sent any; all run the same body."""
-    found = ([decode(Culprit, value) for kind, value in told if kind == "culprit"] for told in answer.told)
+    found = ([one.culprit for one in select(messages, CulpritFound)] for messages in answer.messages)
     return next(filter(None, found), [])
 
 
-def recording_of(told: Sequence[tuple[str, Any]]) -> Recording | None:
-    """Return the first recording that a process sent; None if it sent none.
-
-    Args:
-        told: The messages of one process.
-    """
-    return next((decode(Recording, value) for kind, value in told if kind == "recording"), None)
+def recording_of(messages: Iterable[Message]) -> Recording | None:
+    """Return the first recording that a process sent; None if it sent none."""
+    return next((one.recording for one in select(messages, Measured)), None)

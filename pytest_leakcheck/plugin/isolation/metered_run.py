@@ -10,15 +10,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
 from pytest_leakcheck.plugin.gloo_alone import _join_process_group
 from pytest_leakcheck.plugin.inert_fixture import Inert
+from pytest_leakcheck.plugin.isolation.messages import CulpritFound, Measured, Message
 from pytest_leakcheck.plugin.stash import METER
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
@@ -29,13 +29,13 @@ from pytest_leakcheck.runner.processes.supervisor import Board
 class SizedProtocol:
     """The hooks in a process that was started to run a test once for its peaks."""
 
-    def __init__(self, sizing: Sizing, board: Board, write: Callable[[str, Any], None]) -> None:
+    def __init__(self, sizing: Sizing, board: Board, write: Callable[[Message], None]) -> None:
         """Store what the hooks need.
 
         Args:
             sizing: The size, the engine and the resources to measure.
             board: Its step is incremented when the body begins and when it ends.
-            write: Sends a message, a kind and a value, to the parent process.
+            write: Sends a message to the parent process.
         """
         self._sizing = sizing
         self._board = board
@@ -71,9 +71,9 @@ class SizedProtocol:
             peaks=peaks,
             phases=phases,
         )
-        self._write("recording", encode(recording))
+        self._write(Measured(recording))
         for culprit in meter.culprits():
-            self._write("culprit", encode(culprit))
+            self._write(CulpritFound(culprit))
         return result
 
 

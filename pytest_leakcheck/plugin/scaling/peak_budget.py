@@ -9,17 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.judge_scaling import RESOLUTION
+from pytest_leakcheck.judge.judge_peak import judge_peak
+from pytest_leakcheck.judge.not_judged import unavailable
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.resources import RESIDENT, find_resource
+from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.scaling_points import Point, Sizing
-from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
-from pytest_leakcheck.plugin.isolation.messages import Answer, culprits_of, recording_of
+from pytest_leakcheck.plugin.isolation.messages import culprits_of, recording_of
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
@@ -41,15 +39,15 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
     budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
     why_not = supervisor.unsupported()
     if why_not:
-        missing = tuple(Verdict(budget.resource, "unavailable", reason=why_not, peak=True) for budget in budgets)
+        missing = tuple(unavailable(budget.resource, why_not, peak=True) for budget in budgets)
         return replace(result, verdicts=(*result.verdicts, *missing))
     patience = supervisor.Patience(START_UP, settings.max_time)
     resources = tuple(budget.resource for budget in budgets)
     children = ChildrenPeak()
     answer = send(item, patience, Sizing("", 0, resources), children.look)
-    recording = recording_of(answer.told[0])
+    recording = recording_of(answer.messages[0])
     point = Point(0, (recording,), children.peak) if recording is not None else None
-    verdicts = [_judge_peak(budget, answer, point) for budget in budgets]
+    verdicts = [judge_peak(budget, point, answer.ended.reason) for budget in budgets]
     red = next((one for one in verdicts if one.outcome in RED), None)
     culprit: Culprit | None = None
     if red is not None and point is not None:
@@ -57,34 +55,3 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
             answer = send(item, patience, Sizing("", 0, resources, naming=point.near_peak))
         culprit = next((one for one in culprits_of(answer) if one.resource == red.resource), None)
     return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)
-
-
-def _judge_peak(budget: Budget, answer: Answer, point: Point | None) -> Verdict:
-    if point is None:
-        reason = f"no peak: the process that took it {answer.ended.reason}"
-        return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
-    missing = point.why_not(budget.resource)
-    if missing:
-        return Verdict(budget.resource, "unavailable", reason=missing, peak=True)
-    return replace(compare(budget, point.peak(budget.resource, "total")), kind=point.kind(budget.resource))
-
-
-def compare(budget: Budget, peak: int) -> Verdict:
-    """Compare a peak with the one that the budget allows.
-
-    Args:
-        budget: A budget with a peak.
-        peak: The measured peak above the start level, in the unit of the resource.
-    """
-    unit, allowed = find_resource(budget.resource).unit, budget.peak or 0
-    reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
-    excess = peak - allowed
-    if excess <= 0:
-        return Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True)
-    if unit == "bytes" and excess <= RESOLUTION[unit]:
-        advice = "give the peak more room than that"
-        reason += f"; peaks of memory are known to {format_amount(RESOLUTION[unit], unit)}"
-        return Verdict(
-            budget.resource, "inconclusive", level=peak, iterations=1, reason=reason, advice=advice, peak=True
-        )
-    return Verdict(budget.resource, "over_budget", level=peak, iterations=1, reason=reason, peak=True)

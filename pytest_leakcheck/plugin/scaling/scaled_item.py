@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -24,6 +23,7 @@ from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
+from pytest_leakcheck.judge.not_judged import process_lost, unavailable
 from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding
@@ -33,7 +33,19 @@ from pytest_leakcheck.model.scaling_points import NOT_READ, Law, Point, Scaled, 
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
-from pytest_leakcheck.plugin.isolation.messages import Answer, culprits_of, recording_of
+from pytest_leakcheck.plugin.isolation.messages import (
+    Answer,
+    Done,
+    Measured,
+    Message,
+    NotCollected,
+    NotFound,
+    Reported,
+    Warned,
+    culprits_of,
+    recording_of,
+    select,
+)
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import SWEEP
@@ -99,22 +111,22 @@ class _ScaledRun:
         """Run the test at each size, and return the reports to log."""
         why_not = supervisor.unsupported() or _explain_missing_engine(self._sweep)
         if why_not:
-            missing = [Verdict(aim.resource, "unavailable", reason=why_not) for aim in self._sweep.aims]
+            missing = [unavailable(aim.resource, why_not) for aim in self._sweep.aims]
             return [_make_report(self._item, self._conclude([(verdict, None) for verdict in missing]))]
         last: list[pytest.TestReport] = []
         for size in self._sweep.sizes:
             answer, children = self._run_size(size)
-            for value in (value for messages in answer.told for kind, value in messages if kind == "warning"):
-                warn(self._item, value)
+            for warning in (one for messages in answer.messages for one in select(messages, Warned)):
+                warn(self._item, warning)
             own = _find_own_failure(self._item, f"{self._sweep.axis}={size}", answer)
             if own:
                 return own
-            recordings = [found for messages in answer.told if (found := recording_of(messages)) is not None]
-            if _is_lost(answer) or len(recordings) < len(answer.told):
+            recordings = [found for messages in answer.messages if (found := recording_of(messages)) is not None]
+            if _is_lost(answer) or len(recordings) < len(answer.messages):
                 return [self._report_lost(size, answer)]
             self._points.append(Point(size, tuple(recordings), children, round(answer.ended.seconds, 3)))
             self._culprits = culprits_of(answer)
-            last = [report_of(self._item, value) for kind, value in answer.told[0] if kind == "report"]
+            last = [report_of(self._item, one.report) for one in select(answer.messages[0], Reported)]
         judged = [_judge_aim(self._scaled(), aim) for aim in self._sweep.aims]
         finding = self._conclude(judged)
         if finding.verdict.resource == RESIDENT and finding.verdict.outcome in RED:
@@ -158,9 +170,7 @@ class _ScaledRun:
         at, limit = f"{self._sweep.axis}={size}", self._settings.max_time
         reason = _explain_loss(answer, at, limit)
         advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * limit:g}"
-        verdict = Verdict(
-            self._sweep.aims[0].resource, "inconclusive", reason=reason, advice=advice if answer.ended.hung else ""
-        )
+        verdict = process_lost(self._sweep.aims[0].resource, 0, reason, advice if answer.ended.hung else "")
         return _make_report(self._item, self._conclude([(verdict, None)], lost=True), _output_sections(answer))
 
     def _scaled(self) -> Scaled:
@@ -209,11 +219,11 @@ def _judge_aim(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
     if missing:
         if missing == NOT_READ:
             missing = f"the test never called leakcheck.gauge({aim.resource.removeprefix(GAUGE_PREFIX)!r}, ...)"
-        return Verdict(aim.resource, "unavailable", reason=missing), None
+        return unavailable(aim.resource, missing), None
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
-    verdict, law = judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact)
-    return replace(verdict, kind=scaled.points[0].kind(aim.resource)), law
+    kind = scaled.points[0].kind(aim.resource)
+    return judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact, kind=kind)
 
 
 def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:
@@ -228,8 +238,8 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
         answer: The result of the run.
     """
     found: list[tuple[float, int, list[pytest.TestReport]]] = []
-    for rank, messages in enumerate(answer.told):
-        reports = [report_of(item, value) for kind, value in messages if kind == "report"]
+    for rank, messages in enumerate(answer.messages):
+        reports = [report_of(item, one.report) for one in select(messages, Reported)]
         odd = [report.stop for report in reports if not report.passed or hasattr(report, "wasxfail")]
         if odd:
             found.append((odd[0], rank, reports))
@@ -238,7 +248,7 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
         return []
     # The first failure may have caused those of the other ranks.
     _stop, rank, reports = min(found, key=lambda one: one[:2])
-    where = at + (f", rank {rank} of {len(answer.told)}" if len(answer.told) > 1 else "")
+    where = at + (f", rank {rank} of {len(answer.messages)}" if len(answer.messages) > 1 else "")
     for report in reports:
         if report.failed:
             report.sections.insert(0, ("leakcheck", f"failed in a process of its own at {where}"))
@@ -249,8 +259,8 @@ def _silent_ranks(answer: Answer) -> list[int]:
     """List the ranks that ended by themselves without the message ``done``."""
     return [
         rank
-        for rank, messages in enumerate(answer.told)
-        if not answer.stacks[rank] and "done" not in [kind for kind, _value in messages]
+        for rank, messages in enumerate(answer.messages)
+        if not answer.stacks[rank] and not any(select(messages, Done))
     ]
 
 
@@ -267,7 +277,7 @@ def _explain_loss(answer: Answer, at: str, limit: float) -> str:
         at: The axis and the size, as text.
         limit: How long each step may take, in seconds.
     """
-    ended, ranks = answer.ended, len(answer.told)
+    ended, ranks = answer.ended, len(answer.messages)
     if ended.error:
         return ended.reason
     if ended.hung:
@@ -289,9 +299,9 @@ def _stuck_ranks(answer: Answer) -> list[int]:
     These are the ranks without a recording, or all ranks if each has one. If some of them wait in a collective
     operation and others do not, only the others are listed.
     """
-    stuck = [
-        rank for rank, messages in enumerate(answer.told) if "recording" not in [kind for kind, _value in messages]
-    ] or list(range(len(answer.told)))
+    stuck = [rank for rank, messages in enumerate(answer.messages) if not any(select(messages, Measured))] or list(
+        range(len(answer.messages))
+    )
     return [rank for rank in stuck if _COLLECTIVES_FILE not in answer.stacks[rank]] or stuck
 
 
@@ -301,8 +311,8 @@ def _output_sections(answer: Answer) -> list[tuple[str, str]]:
     Only a process that was ended from outside has a stack.
     """
     sections = []
-    failed = [value for messages in answer.told for kind, value in messages if kind in ("not collected", "missing")]
-    said = "\n".join(failed) or answer.ended.said.strip()
+    failed = [_describe_collection(one) for messages in answer.messages for one in messages]
+    said = "\n".join(filter(None, failed)) or answer.ended.said.strip()
     if said:
         sections.append(("Captured stderr of its processes", said))
     for rank, stack in enumerate(answer.stacks):
@@ -311,6 +321,13 @@ def _output_sections(answer: Answer) -> list[tuple[str, str]]:
                 (f"where rank {rank} was" if len(answer.stacks) > 1 else "where it was", supervisor.excerpt(stack))
             )
     return sections
+
+
+def _describe_collection(message: Message) -> str:
+    """Return why the test was not collected, or the test that was not found; empty for other messages."""
+    if isinstance(message, NotCollected):
+        return message.text
+    return message.test if isinstance(message, NotFound) else ""
 
 
 def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, str]] = ()) -> pytest.TestReport:

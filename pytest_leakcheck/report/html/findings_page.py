@@ -12,6 +12,7 @@ from pytest_leakcheck.model.decoding import DecodeError, decode
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
+from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.report.culprit_text import rows
 from pytest_leakcheck.report.glyphs import UNICODE
 from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
@@ -27,7 +28,7 @@ BY_COLLECTOR: Final = ", given back by the collector alone"
 _MAX_GREEN_CHARTS: Final = 2
 
 
-class ReportError(ValueError):
+class ReportError(LeakcheckError, ValueError):
     """The file is not a report of findings; the message states what is wrong with it."""
 
 

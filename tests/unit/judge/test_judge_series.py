@@ -13,7 +13,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import ADAPTIVE
 from pytest_leakcheck.judge.exhaustion import ran_out
 from pytest_leakcheck.judge.growth import growth, looks
-from pytest_leakcheck.judge.judge_series import Context, judge, judge_once
+from pytest_leakcheck.judge.judge_series import Context, Evidence, judge, judge_once
 from pytest_leakcheck.model.recording import Series
 from walks import budget, walk
 
@@ -125,15 +125,16 @@ def test_a_cache_that_grows_with_the_logarithm_is_never_a_leak() -> None:
 
 
 def test_a_bounded_owner_explains_growth_and_is_named_only_at_the_end() -> None:
-    context = Context(explained="bounded cache still filling: lru_cache of load: 128 of 256", horizon=ADAPTIVE)
+    context = Context(horizon=ADAPTIVE)
+    evidence = Evidence(explained="bounded cache still filling: lru_cache of load: 128 of 256")
     series = Series("heap", tuple(1000 * i for i in range(ADAPTIVE + 1)))
-    assert judge(series, budget("heap"), context) is None
-    verdict = judge(series, budget("heap"), replace(context, final=True))
+    assert judge(series, budget("heap"), context, evidence) is None
+    verdict = judge(series, budget("heap"), replace(context, final=True), evidence)
     assert verdict is not None
     assert verdict.outcome == "inconclusive"
     assert verdict.reason == "bounded cache still filling: lru_cache of load: 128 of 256"
     assert verdict.advice == MORE
-    alone = judge(series, budget("heap"), replace(context, final=True, explained=""))
+    alone = judge(series, budget("heap"), replace(context, final=True))
     assert alone is not None
     assert alone.outcome == "leak"
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.judge.judge_series import Context, judge
+from pytest_leakcheck.judge.judge_series import Context, Evidence, judge
 from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.verdict import Verdict
@@ -86,8 +86,9 @@ def test_the_last_look_always_gives_a_verdict(
     exact_flat: bool,
 ) -> None:
     series = Series(resource, tuple(readings), tuple(released[: len(readings) - 1]))
-    context = Context(final=True, horizon=horizon, explained=explained, exact_flat=exact_flat)
-    verdict = judge(series, Budget(resource, level, unclosed=unclosed), context)
+    context = Context(final=True, horizon=horizon, exact_flat=exact_flat)
+    evidence = Evidence(explained=explained)
+    verdict = judge(series, Budget(resource, level, unclosed=unclosed), context, evidence)
     assert verdict is not None
     assert verdict.iterations == series.iterations
 

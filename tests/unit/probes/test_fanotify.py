@@ -66,14 +66,14 @@ def test_what_a_stranger_made_does_not_count_where_there_was_no_child(
     folder: Folder, process: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without privileges it has no number; and it may have ended."""
-    makers = folder._makers
+    makers = folder.provenance.makers
     assert makers
     real = makers.take
     monkeypatch.setattr(makers, "take", lambda: dict.fromkeys(real(), process))
     os.mkfifo(Path(folder.path, "theirs"))
     folder.relist(1)
     assert folder.count == 0
-    assert not is_stranger(os.getpid(), folder._children)
+    assert not is_stranger(os.getpid(), folder.provenance.children)
 
 
 @pytest.mark.usefixtures("nobody_alive")

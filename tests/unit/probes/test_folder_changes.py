@@ -14,7 +14,7 @@ import pytest
 from pytest_leakcheck.probes import folder_changes
 from pytest_leakcheck.probes.folder_changes import Changes, Notices, Stamps, follow
 from pytest_leakcheck.probes.garbage_collector import open_targets
-from pytest_leakcheck.runner.sampler import Panel
+from pytest_leakcheck.runner.sampler import Sampler
 
 
 @pytest.fixture
@@ -197,16 +197,16 @@ def test_a_change_in_a_shared_folder_is_not_taken_for_the_harness_own_work(
 ) -> None:
     """What a row is told of it is an object while it is read, and no such thing comes between rows."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    panel = Panel(("disk", "object"), {}, 100)
+    sampler = Sampler(("disk", "object"), {}, 100)
     file = tmp_path / "file"
     try:
-        panel.start()
+        sampler.start()
         for _ in range(40):
             file.touch()
             file.unlink()
-            panel.read()
-            panel.subtract_own_work()
-        readings = panel.series("object").readings
+            sampler.read()
+            sampler.subtract_own_work()
+        readings = sampler.samples.series("object").readings
     finally:
-        panel.close()
+        sampler.close()
     assert readings[-1] == readings[5]

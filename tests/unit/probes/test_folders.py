@@ -148,7 +148,7 @@ def test_shared_memory_and_the_temporary_folder_are_watched(monkeypatch: pytest.
 def followed(folder: Folder) -> Iterator[Folder]:
     folder.follow_makers()
     # Only what Python reports, as where the kernel may not be asked.
-    folder._makers = None
+    folder.provenance.makers = None
     yield folder
     folder.close()
 

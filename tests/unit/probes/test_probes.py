@@ -207,12 +207,10 @@ def test_limits_are_those_of_the_process_and_the_machine() -> None:
 def test_the_tighter_of_machine_and_cgroup_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_limits, "groups_of", lambda: [SimpleNamespace(limit=MIB)])
     assert read_limits()["rss"] == MIB
-    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: MIB // 2)
-    assert read_limits()["rss"] == MIB // 2
+    assert read_limits(machine_memory=MIB // 2)["rss"] == MIB // 2
 
 
 def test_what_is_unlimited_or_unknown_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource_limits, "groups_of", list)
-    monkeypatch.setattr(resource_limits, "_machine_memory", lambda: 0)
-    assert read_limits() == {}
+    assert read_limits(machine_memory=0) == {}

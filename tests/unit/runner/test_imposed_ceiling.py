@@ -17,7 +17,7 @@ from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
-from pytest_leakcheck.runner.imposed_ceiling import Imposed
+from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def test_only_keywords_are_taken() -> None:
 def test_descriptors_run_out_and_are_there_again_when_it_is_lifted() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = Path("/proc/self/fd").stat().st_size
-    imposed = Imposed(Ceiling({"fd": held + 16}))
+    imposed = ImposedCeiling(Ceiling({"fd": held + 16}))
     kept: list[int] = []
     imposed.impose()
     try:
@@ -82,8 +82,8 @@ def test_descriptors_run_out_and_are_there_again_when_it_is_lifted() -> None:
 MEMORY = """
 import sys
 from pytest_leakcheck.config.ceiling import Ceiling
-from pytest_leakcheck.runner.imposed_ceiling import Imposed
-imposed = Imposed(Ceiling({"rss": int(sys.argv[1])}))
+from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
+imposed = ImposedCeiling(Ceiling({"rss": int(sys.argv[1])}))
 imposed.impose()
 print(imposed.missing)
 kept = []
@@ -120,7 +120,7 @@ def test_a_device_is_limited_by_its_allocator() -> None:
     device = SimulatedDevice(100 * MIB)
     vram = Vram(lambda: [device])
     vram.open()
-    imposed = Imposed(Ceiling({"vram": 10 * MIB}))
+    imposed = ImposedCeiling(Ceiling({"vram": 10 * MIB}))
     imposed.impose()
     imposed.impose_on(vram)
     with pytest.raises(DeviceOutOfMemory):
@@ -132,7 +132,7 @@ def test_a_device_is_limited_by_its_allocator() -> None:
     with pytest.raises(DeviceOutOfMemory):
         device.allocate(50 * MIB)
     imposed.lift()
-    without = Imposed(Ceiling({"vram": MIB}))
+    without = ImposedCeiling(Ceiling({"vram": MIB}))
     without.impose_on(None)
     assert without.missing == {"vram": "there is no device to set a ceiling for"}
 
@@ -169,7 +169,7 @@ def test_where_no_cgroup_can_be_made_the_reason_is_said(monkeypatch: pytest.Monk
     monkeypatch.setattr("pytest_leakcheck.probes.cgroups._find_parent_group", lambda: tmp_path / "gone")
     with pytest.raises(Unavailable, match=r"a memory cgroup cannot be made here \(No such file or directory"):
         MemoryGroup.make(MIB)
-    imposed = Imposed(Ceiling({"rss": MIB}, "cgroup"))
+    imposed = ImposedCeiling(Ceiling({"rss": MIB}, "cgroup"))
     imposed.impose()
     assert imposed.missing["rss"].startswith("its ceiling cannot be set: a memory cgroup cannot be made here")
     assert imposed.group is None

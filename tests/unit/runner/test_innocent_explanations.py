@@ -66,7 +66,7 @@ def test_files_that_are_left_are_a_leak_after_a_rest_and_named_by_their_kind(tem
 
 def test_segments_that_are_left_are_a_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A folder of this test's own: what the whole machine does in /dev/shm moves the series.
-    monkeypatch.setattr("pytest_leakcheck.runner.sampler.watched_folders", lambda: (Folder("shm", str(tmp_path)),))
+    monkeypatch.setattr("pytest_leakcheck.runner.instruments.watched_folders", lambda: (Folder("shm", str(tmp_path)),))
     numbers = iter(range(10_000))
 
     def make() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.runner import settling
 from pytest_leakcheck.runner.measured_block import measure_block
+from pytest_leakcheck.runner.settling import Settling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="co
 def test_a_block_that_keeps_something_is_over_budget_and_one_that_does_not_is_ok(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(settling, "_SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr(Settling, "seconds", 0.01)
     with measure_block("t", (Budget("fd", 0), Budget("thread", 0)), {}) as finished:
         descriptor = os.open("/dev/null", os.O_RDONLY)
     result = finished()

@@ -17,7 +17,7 @@ TOLD: list[Progress] = []
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Progress]]:
-    monkeypatch.setattr(progress, "_followers", [])
+    monkeypatch.setattr(progress, "FOLLOWERS", [])
     monkeypatch.setattr(progress, "EVERY", 0.0)
     follow(TOLD.append)
     yield TOLD

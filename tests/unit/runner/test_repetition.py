@@ -194,7 +194,7 @@ def test_where_the_program_has_switched_the_collector_off_garbage_is_retained() 
 WINDOW = """
 import os
 from collections import deque
-from pytest_leakcheck.runner import settling
+from pytest_leakcheck.runner.settling import Settling
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.runner.repetition import Repetition
@@ -214,7 +214,7 @@ def outcome(window):
         window.append(Owner())
     return repetition.end().verdicts[0].outcome
 
-settling._SETTLE_SECONDS = settling._SETTLE_ALONE_SECONDS = 0.002
+Settling.seconds = Settling.seconds_alone = 0.002
 print(outcome(deque((Owner() for _ in range(30)), maxlen=30)), outcome([Owner() for _ in range(30)]))
 """
 

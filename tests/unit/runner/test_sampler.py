@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_leakcheck.runner.sampler import Panel
+from pytest_leakcheck.runner.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 ROWS = 2000
@@ -20,70 +20,70 @@ WARM_UP = 1100
 # Opening and closing one walks every object of the whole suite, so it is shared; each test reads a start of its own, in
 # its body, since pytest makes objects of its own between a fixture and the test.
 @pytest.fixture(scope="module")
-def panel() -> Iterator[Panel]:
-    panel = Panel(["object", "heap"], {}, WARM_UP + ROWS + 10)
-    assert panel.all_series() == ()
-    yield panel
-    panel.close()
+def sampler() -> Iterator[Sampler]:
+    sampler = Sampler(["object", "heap"], {}, WARM_UP + ROWS + 10)
+    assert sampler.samples.all_series() == ()
+    yield sampler
+    sampler.close()
 
 
-def test_two_thousand_rows_retain_no_object_no_heap_and_no_block(panel: Panel) -> None:
-    panel.start()
+def test_two_thousand_rows_retain_no_object_no_heap_and_no_block(sampler: Sampler) -> None:
+    sampler.start()
     for _ in range(WARM_UP):
-        panel.read()
-    # Small blocks of the interpreter are in no counter of the panel: a number kept per row would show here alone.
+        sampler.read()
+    # Small blocks of the interpreter are in no counter of the sampler: a number kept per row would show here alone.
     before = sys.getallocatedblocks()
     for _ in range(ROWS):
-        panel.read()
+        sampler.read()
     # The number of the last row, and the like: a few, whatever the number of rows.
     assert sys.getallocatedblocks() - before <= ROWS // 10
     for resource in ("fd", "thread", "process", "object", "heap"):
-        assert set(panel.series(resource).readings[WARM_UP:]) == {panel.level(resource)}, resource
-    assert panel.n == WARM_UP + ROWS
+        assert set(sampler.samples.series(resource).readings[WARM_UP:]) == {sampler.samples.level(resource)}, resource
+    assert sampler.samples.n == WARM_UP + ROWS
 
 
-def test_a_block_per_row_would_have_been_seen(panel: Panel) -> None:
-    panel.start()
+def test_a_block_per_row_would_have_been_seen(sampler: Sampler) -> None:
+    sampler.start()
     kept = []
     before = sys.getallocatedblocks()
     for row in range(100):
-        panel.read()
+        sampler.read()
         kept.append(float(row))
     assert sys.getallocatedblocks() - before >= 100
 
 
-def test_rows_are_read_after_the_start_and_a_new_start_forgets_them(panel: Panel) -> None:
-    panel.start()
+def test_rows_are_read_after_the_start_and_a_new_start_forgets_them(sampler: Sampler) -> None:
+    sampler.start()
     descriptor = os.open("/dev/null", os.O_RDONLY)
-    panel.read()
-    assert (panel.n, panel.above_start("fd")) == (1, 1)
-    panel.start()
-    assert (panel.n, panel.above_start("fd")) == (0, 0)
+    sampler.read()
+    assert (sampler.samples.n, sampler.samples.above_start("fd")) == (1, 1)
+    sampler.start()
+    assert (sampler.samples.n, sampler.samples.above_start("fd")) == (0, 0)
     os.close(descriptor)
-    panel.read()
-    assert panel.above_start("fd") == -1
+    sampler.read()
+    assert sampler.samples.above_start("fd") == -1
 
 
-def test_what_the_harness_makes_between_rows_can_be_taken_off(panel: Panel) -> None:
-    panel.start()
-    panel.read()
+def test_what_the_harness_makes_between_rows_can_be_taken_off(sampler: Sampler) -> None:
+    sampler.start()
+    sampler.read()
     work = [[] for _ in range(50)]  # type: ignore[var-annotated]
-    panel.subtract_own_work()
-    panel.read()
-    assert panel.above_start("object") == 0
+    sampler.subtract_own_work()
+    sampler.read()
+    assert sampler.samples.above_start("object") == 0
     # What comes after it counts as ever.
     more = [[] for _ in range(50)]  # type: ignore[var-annotated]
-    panel.read()
-    assert panel.above_start("object") == 51
+    sampler.read()
+    assert sampler.samples.above_start("object") == 51
     assert len(work) == len(more)
 
 
-def test_it_knows_what_it_reads(panel: Panel) -> None:
-    assert panel.has("fd")
-    assert panel.has("heap")
-    assert not panel.has("rss")
-    assert not panel.has("gauge:frames")
-    assert panel.missing == {}
+def test_it_knows_what_it_reads(sampler: Sampler) -> None:
+    assert sampler.samples.has("fd")
+    assert sampler.samples.has("heap")
+    assert not sampler.samples.has("rss")
+    assert not sampler.samples.has("gauge:frames")
+    assert sampler.instruments.missing == {}
 
 
 class Owner:
@@ -97,61 +97,61 @@ class Owner:
         os.close(self.descriptor)
 
 
-def test_the_collectors_share_is_followed_row_by_row(panel: Panel) -> None:
-    panel.start()
-    panel.read()
+def test_the_collectors_share_is_followed_row_by_row(sampler: Sampler) -> None:
+    sampler.start()
+    sampler.read()
     Owner()
     Owner()
-    panel.read()
-    panel.read()
-    series = panel.series("fd")
+    sampler.read()
+    sampler.read()
+    series = sampler.samples.series("fd")
     assert series.released == (0, 2, 0)
     assert len(set(series.readings)) == 1
 
 
-def test_the_row_after_own_work_is_read_anew(panel: Panel) -> None:
+def test_the_row_after_own_work_is_read_anew(sampler: Sampler) -> None:
     """A dear counter is read for the harness's own part too: that reading is not the row's."""
-    panel.start()
+    sampler.start()
     kept = []
     for row in range(1, 31):
         kept.append(bytearray(100_000))
-        panel.read(row % 10 == 0)
+        sampler.read(row % 10 == 0)
         if row % 10 == 0:
-            panel.subtract_own_work()
-    x = panel.series("heap").readings
+            sampler.subtract_own_work()
+    x = sampler.samples.series("heap").readings
     moves = [after - before for before, after in itertools.pairwise(x)]
     assert all(100_000 <= move <= 110_000 for move in moves), moves
     assert len(kept) == 30
 
 
-def test_a_level_is_whole_in_a_row_in_which_its_counter_was_not_read(panel: Panel) -> None:
-    panel.start()
-    first = panel.level("heap")
+def test_a_level_is_whole_in_a_row_in_which_its_counter_was_not_read(sampler: Sampler) -> None:
+    sampler.start()
+    first = sampler.samples.level("heap")
     assert first > 0
     for _ in range(10):
-        panel.read(False)
-        assert panel.level("heap") == first
-        assert panel.above_start("heap") == 0
+        sampler.read(False)
+        assert sampler.samples.level("heap") == first
+        assert sampler.samples.above_start("heap") == 0
 
 
-def test_nobody_is_waited_for_where_nobody_could_close_it(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
-    if panel._tree.read()[1:] != (1, 0):
+def test_nobody_is_waited_for_where_nobody_could_close_it(sampler: Sampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sampler.instruments.tree.read()[1:] != (1, 0):
         pytest.skip("other threads run in this process")
-    panel.start()
+    sampler.start()
     descriptor = os.open(os.devnull, os.O_RDONLY)
-    panel.read()
+    sampler.read()
     with monkeypatch.context() as patched:
         patched.setattr(time, "sleep", lambda _seconds: pytest.fail("waited"))
-        assert not panel.settle()
-    assert panel.above_start("fd") == 1
+        assert not sampler.settling.settle()
+    assert sampler.samples.above_start("fd") == 1
     os.close(descriptor)
 
 
-def test_another_thread_is_given_the_time_to_close_it(panel: Panel) -> None:
+def test_another_thread_is_given_the_time_to_close_it(sampler: Sampler) -> None:
     may_close = threading.Event()
     descriptor = os.open(os.devnull, os.O_RDONLY)
     os.close(descriptor)
-    panel.start()
+    sampler.start()
     descriptor = os.open(os.devnull, os.O_RDONLY)
 
     def close_later() -> None:
@@ -161,33 +161,33 @@ def test_another_thread_is_given_the_time_to_close_it(panel: Panel) -> None:
 
     thread = threading.Thread(target=close_later)
     thread.start()
-    panel.read()
-    assert (panel.above_start("fd"), panel.above_start("thread")) == (1, 1)
+    sampler.read()
+    assert (sampler.samples.above_start("fd"), sampler.samples.above_start("thread")) == (1, 1)
     may_close.set()
-    assert panel.settle()
-    assert (panel.above_start("fd"), panel.above_start("thread")) == (0, 0)
+    assert sampler.settling.settle()
+    assert (sampler.samples.above_start("fd"), sampler.samples.above_start("thread")) == (0, 0)
     thread.join()
 
 
-def test_threads_that_were_joined_are_gone_and_those_that_were_not_count(panel: Panel) -> None:
-    panel.start()
+def test_threads_that_were_joined_are_gone_and_those_that_were_not_count(sampler: Sampler) -> None:
+    sampler.start()
     for _ in range(200):
         threads = [threading.Thread(target=int) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        panel.read()
+        sampler.read()
     # `join` returns before the kernel has let go of a thread: without looking again, half of these rows have one too many.
-    readings = panel.series("thread").readings
+    readings = sampler.samples.series("thread").readings
     assert sum(reading > readings[0] for reading in readings) <= 10
     end = threading.Event()
     left = [threading.Thread(target=end.wait) for _ in range(10)]
-    panel.start()
+    sampler.start()
     for thread in left:
         thread.start()
-        panel.read()
-    assert panel.series("thread").readings == tuple(range(readings[0], readings[0] + 11))
+        sampler.read()
+    assert sampler.samples.series("thread").readings == tuple(range(readings[0], readings[0] + 11))
     end.set()
     for thread in left:
         thread.join()

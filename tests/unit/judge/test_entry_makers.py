@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.entry_makers import account_for_makers
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.runner.shared_folder_check import account_for_makers
+from pytest_leakcheck.runner.second_source import entry_makers
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def set_aside(folder: Folder, working: int, resting: int) -> None:
 
 def said(folder: Folder, outcome: Outcome, iterations: int, *, final: bool = True) -> Verdict | None:
     verdict = Verdict("disk", outcome, iterations=iterations, floor=0.1, reason="as it was")
-    return account_for_makers(verdict, Budget("disk", 0), folder, final=final)
+    return account_for_makers(verdict, Budget("disk", 0), entry_makers(folder), final=final)
 
 
 def test_without_what_is_set_aside_the_verdict_stands(folder: Folder) -> None:
@@ -98,7 +99,7 @@ def test_a_level_is_exceeded_by_what_was_made_here_alone(
         Path(folder.path, f"one-{number}").touch()
     folder.relist(1)
     for number in range(native):
-        folder._native[f"one-{number}"] = None
+        folder.provenance.native[f"one-{number}"] = None
     verdict = said(folder, "over_budget", 20)
     assert verdict
     assert (verdict.outcome, verdict.reason) == (outcome, text)
@@ -106,4 +107,4 @@ def test_a_level_is_exceeded_by_what_was_made_here_alone(
 
 def test_what_was_extrapolated_is_growth_and_stands(folder: Folder) -> None:
     verdict = Verdict("disk", "over_budget", kind="predicted")
-    assert account_for_makers(verdict, Budget("disk", 0), folder, final=True) is verdict
+    assert account_for_makers(verdict, Budget("disk", 0), entry_makers(folder), final=True) is verdict

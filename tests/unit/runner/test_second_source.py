@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from pytest_leakcheck.judge.device_witness import hear_driver
 from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.device import Device, Vram
 from pytest_leakcheck.probes.gpu_driver import driver_by_nvml
-from pytest_leakcheck.runner.device_check import attest
+from pytest_leakcheck.runner.second_source import device_evidence
 
 MIB = 1 << 20
 
@@ -114,6 +115,11 @@ def test_a_device_that_is_lost_says_so_and_its_last_figure_stands() -> None:
 def test_the_peak_is_the_sum_of_marks_and_none_where_one_keeps_none() -> None:
     assert opened(Fake(peak=3), Fake(peak=4)).peak() == 7
     assert opened(Fake(peak=3), Fake()).peak() is None
+
+
+def attest(verdict: Verdict, vram: Vram, *, final: bool) -> Verdict | None:
+    """The verdict, once the driver has been asked."""
+    return hear_driver(verdict, device_evidence(verdict, vram), final=final)
 
 
 LEAK = Verdict("vram", "leak", slope=float(MIB), level=20 * MIB, iterations=20, reason="+1.0 MiB/iter")

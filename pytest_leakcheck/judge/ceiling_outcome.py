@@ -1,0 +1,129 @@
+"""Account for how the ceiling of a test ended: in the verdicts, and in what is known of the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pytest_leakcheck.judge.not_judged import unavailable
+from pytest_leakcheck.judge.result import RED, Result
+from pytest_leakcheck.model.culprit import Culprit, Site
+from pytest_leakcheck.model.resources import exhausting, find_resource
+from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How the test failed under its ceiling.
+
+    Attributes:
+        resource: Whose ceiling was reached.
+        iteration: The number of the iteration, warm-up included.
+        said: The error, on one line.
+        site: The line of the program that failed; None if unknown.
+        in_child: A child process ran out, and did not report it itself. Its limit is not lifted, so the test cannot go on.
+    """
+
+    resource: str
+    iteration: int
+    said: str
+    site: Site | None
+    in_child: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingOutcome:
+    """How the ceiling of a test ended.
+
+    Attributes:
+        sizes: The limits by resource, in its unit.
+        iterations: How many iterations ran under them.
+        failure: How the test failed under them; None if it did not.
+        missing: Why a limit could not be imposed, by resource.
+    """
+
+    sizes: Mapping[str, int]
+    iterations: int
+    failure: Failure | None
+    missing: Mapping[str, str]
+
+
+def account_for_ceiling(result: Result, ceiling: CeilingOutcome) -> Result:
+    """State in each verdict how the ceiling of its resource ended.
+
+    A failure that no red verdict explains becomes a verdict of its own. A resource whose limit could not be imposed is
+    ``unavailable``: without its ceiling a test has not shown what it was run for.
+    """
+    if not ceiling.sizes:
+        return result
+    verdicts = tuple(_with_end(verdict, result, ceiling) for verdict in result.verdicts)
+    if ceiling.failure is not None and not any(_is_cause(verdict, ceiling.failure) for verdict in verdicts):
+        verdicts = (_without_growth(result, ceiling, ceiling.failure), *verdicts)
+    verdicts = tuple(one for one in verdicts if one.resource not in ceiling.missing or one.outcome in RED)
+    verdicts += tuple(unavailable(name, why) for name, why in ceiling.missing.items())
+    return replace(result, verdicts=verdicts, culprit=_with_line(result.culprit, verdicts, ceiling.failure))
+
+
+def towards(ceiling: str) -> tuple[str, ...]:
+    """List the resources that grow towards the ceiling of one resource."""
+    return exhausting(find_resource(ceiling).exhausts)
+
+
+def ceiling_of(sizes: Mapping[str, int], resource: str) -> str | None:
+    """Return the ceiling that a resource grows towards; None if there is none."""
+    return next((name for name in sizes if resource in towards(name)), None)
+
+
+def _with_end(verdict: Verdict, result: Result, ceiling: CeilingOutcome) -> Verdict:
+    name = ceiling_of(ceiling.sizes, verdict.resource)
+    if name is None:
+        return verdict
+    limit, failure = _shown(name, ceiling.sizes[name]), ceiling.failure
+    if failure is not None and failure.resource == name and verdict.outcome in RED:
+        end = f"iteration {failure.iteration} failed under the ceiling of {limit}: {failure.said}"
+    elif verdict.outcome == "leak":
+        end = f"the ceiling of {limit} was not reached in {ceiling.iterations} iterations"
+    elif verdict.outcome == "ok" and verdict.resource == name:
+        series = result.recording.find(verdict.resource)
+        highest = max(series.readings) if series else 0
+        unit = find_resource(verdict.resource).unit
+        end = f"at most {format_amount(highest, unit)} after an iteration, under a ceiling of {limit}"
+    else:
+        return verdict
+    return verdict.adding(end)
+
+
+def _is_cause(verdict: Verdict, failure: Failure) -> bool:
+    return verdict.outcome in RED and verdict.resource in towards(failure.resource)
+
+
+def _without_growth(result: Result, ceiling: CeilingOutcome, failure: Failure) -> Verdict:
+    name, at = failure.resource, failure.iteration
+    limit, series = _shown(name, ceiling.sizes[name]), result.recording.find(name)
+    # The level that it must have reached above the start when it failed.
+    above = ceiling.sizes[name] - (series.readings[0] if series else 0)
+    reason = f"iteration {at} failed under the ceiling of {limit}, before growth was seen: {failure.said}"
+    advice = "it needs more than that by itself: raise the ceiling"
+    kind = series.kind if series else "measured"
+    return Verdict(name, "over_budget", level=above, iterations=at, reason=reason, advice=advice, kind=kind)
+
+
+def _with_line(culprit: Culprit | None, verdicts: tuple[Verdict, ...], failure: Failure | None) -> Culprit | None:
+    """Add the line that failed to what is known of the cause."""
+    if failure is None or failure.site is None:
+        return culprit
+    cause = next(verdict.resource for verdict in verdicts if _is_cause(verdict, failure))
+    if culprit is None or culprit.resource != cause:
+        culprit = Culprit(cause)
+    unresolved = dict(culprit.unresolved)
+    if culprit.where is None:
+        # The test could not go on, or failed elsewhere: the line that failed is all that is known.
+        unresolved.pop("site", None)
+        unresolved["owner"] = "the test did not go on after it had failed"
+    return replace(culprit, ran_out=failure.site, unresolved=unresolved)
+
+
+def _shown(name: str, size: int) -> str:
+    resource = find_resource(name)
+    return f"{size:,} {resource.plural}" if resource.unit == "count" else format_amount(size, resource.unit)

@@ -1,0 +1,51 @@
+"""Judge the peak of one run of a test by the ``peak=`` of its budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.judge_scaling import RESOLUTION
+from pytest_leakcheck.judge.not_judged import unavailable
+from pytest_leakcheck.model.resources import Kind, find_resource
+from pytest_leakcheck.model.scaling_points import Point
+from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.model.verdict import Verdict
+
+
+def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
+    """Judge the peak of one resource.
+
+    Args:
+        budget: A budget with a peak.
+        point: What the run measured; None if its process was lost.
+        ended: How the process ended, as text.
+    """
+    if point is None:
+        reason = f"no peak: the process that took it {ended}"
+        return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
+    missing = point.why_not(budget.resource)
+    if missing:
+        return unavailable(budget.resource, missing, peak=True)
+    return compare_peak(budget, point.peak(budget.resource, "total"), point.kind(budget.resource))
+
+
+def compare_peak(budget: Budget, peak: int, kind: Kind = "measured") -> Verdict:
+    """Compare a peak with the one that the budget allows.
+
+    Args:
+        budget: A budget with a peak.
+        peak: The measured peak above the start level, in the unit of the resource.
+        kind: How it was measured.
+    """
+    unit, allowed = find_resource(budget.resource).unit, budget.peak or 0
+    reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
+    verdict = Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True, kind=kind)
+    excess = peak - allowed
+    if excess <= 0:
+        return verdict
+    if unit == "bytes" and excess <= RESOLUTION[unit]:
+        advice = "give the peak more room than that"
+        reason += f"; peaks of memory are known to {format_amount(RESOLUTION[unit], unit)}"
+        return replace(verdict, outcome="inconclusive", reason=reason, advice=advice)
+    return replace(verdict, outcome="over_budget")

@@ -1,0 +1,93 @@
+"""Give the verdicts on resources that could not be judged: ``unavailable`` and ``inconclusive``, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.probes.base import Unavailable
+
+
+def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
+    """Report that a resource cannot be read here.
+
+    Args:
+        resource: Its name.
+        why: The reason.
+        peak: The verdict is about the peak of one run.
+    """
+    return Verdict(resource, "unavailable", reason=why, peak=peak)
+
+
+def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Verdict, ...]:
+    """Give ``unavailable`` for each explicit budget whose resource cannot be read here."""
+    return tuple(
+        unavailable(budget.resource, str(missing[budget.resource]))
+        for budget in plan.budgets
+        if budget.resource in missing and budget.explicit
+    )
+
+
+def no_time_left(budgets: Iterable[Budget], *, restarted: bool) -> tuple[Verdict, ...]:
+    """Give ``inconclusive`` for each budget: no time was left for an iteration after the start was read.
+
+    Args:
+        budgets: What would have been judged.
+        restarted: The series had been started again.
+    """
+    reason = "no time was left after warm-up"
+    if restarted:
+        reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
+    advice = "more time would tell: --leakcheck-max-time"
+    return tuple(
+        Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
+        for budget in budgets
+    )
+
+
+def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
+    """Give ``inconclusive`` for a test that was stopped before its first verdict.
+
+    Args:
+        plan: What would have been judged.
+        seconds: How long it ran.
+        start_read: The start had been read.
+    """
+    names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
+    missed = "a verdict" if start_read else "the first reading"
+    reason = f"stopped after {seconds:.1f} s, before {missed}"
+    return Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time")
+
+
+def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
+    """Give ``inconclusive`` for a test that passed once and failed later, for another reason than what it leaks.
+
+    Args:
+        plan: What would have been judged.
+        iteration: The number of the iteration that failed.
+        ended_with: The error, on one line.
+    """
+    first = plan.budgets[0]
+    return Verdict(
+        first.resource,
+        "inconclusive",
+        iterations=iteration - 1,
+        reason=f"does not repeat: iteration {iteration} ended with {ended_with}",
+        advice="a test is judged by repetition: let it leave the state that it found",
+        explicit=first.explicit,
+    )
+
+
+def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:
+    """Give ``inconclusive`` for a test whose process ended or was ended before it reported.
+
+    Args:
+        resource: That the verdict is about.
+        iterations: How many iterations it had reported.
+        reason: How it ended.
+        advice: What to do.
+    """
+    return Verdict(resource, "inconclusive", iterations=iterations, reason=reason, advice=advice)

@@ -1,0 +1,175 @@
+"""Judge one resource of a running test: gather the evidence that the numbers ask for, then decide once.
+
+Evidence is gathered in the order of its price, and only for a suspicion, so a clean test pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import TypeAlias
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.exhaustion import device_lost
+from pytest_leakcheck.judge.growth import growth
+from pytest_leakcheck.judge.judge_series import Context, Evidence, Examination, examine
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.runner.innocent_explanations import Explanation
+from pytest_leakcheck.runner.measurement_run import MeasurementRun
+from pytest_leakcheck.runner.sampler import Sampler
+from pytest_leakcheck.runner.second_source import device_evidence, entry_makers
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """No verdict yet.
+
+    Attributes:
+        iterations: Look again after at most this many iterations; 0 for the next regular look.
+    """
+
+    iterations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StartAgain:
+    """The series must begin again: what grew up to here was an artefact of measuring, or a cache that has become full."""
+
+
+Decision: TypeAlias = Verdict | Wait | StartAgain
+
+
+class EvidenceJudge:
+    """Judges the resources of one run."""
+
+    def __init__(self, run: MeasurementRun, sampler: Sampler) -> None:
+        """
+        Args:
+            run: What the phases share.
+            sampler: The instruments.
+        """
+        self._run = run
+        self._sampler = sampler
+        # The levels that resources had reached when the series began again.
+        self._carried: dict[str, int] = {}
+
+    def decide(self, budget: Budget, *, final: bool) -> Decision:
+        """Judge one resource.
+
+        Args:
+            budget: What is allowed.
+            final: No further iteration will follow.
+
+        Returns:
+            The final verdict, or what is needed first.
+        """
+        sampler, name = self._sampler, budget.resource
+        device = sampler.instruments.device_for(name)
+        if device is not None and device.lost:
+            return device_lost(sampler.samples.series(name), budget, device.lost)
+        self._run.explanations.set_others_aside(sampler, name)
+        examination = examine(sampler.samples.series(name), budget, self._context(name, final=final))
+        suspicion = examination.verdict()
+        if suspicion is None:
+            return Wait()
+        evidence: Evidence | Wait | StartAgain = Evidence()
+        if suspicion.outcome in ("leak", "over_budget"):
+            evidence = self._explain(examination, suspicion)
+        elif suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0:
+            evidence = Evidence(explained=self._run.explanations.explain(sampler, name).text)
+        if not isinstance(evidence, Evidence):
+            return evidence
+        # Looking for an explanation may have waited for what ends by itself, and corrected the last reading.
+        series = sampler.samples.series(name)
+        if series != examination.series:
+            examination = examine(series, budget, examination.context)
+        verdict = examination.verdict(evidence)
+        if verdict is None:
+            return Wait()
+        with_second_source = self._ask_second_source(evidence, verdict)
+        if with_second_source is evidence:
+            return verdict
+        return examination.verdict(with_second_source) or Wait()
+
+    def _explain(self, examination: Examination, suspicion: Verdict) -> Evidence | Wait | StartAgain:
+        """Look for an innocent explanation of all the growth, or of a part of it.
+
+        This comes before anything is frozen again: objects made since the start would then be out of sight.
+        """
+        sampler, explanations = self._sampler, self._run.explanations
+        name, final = suspicion.resource, examination.context.final
+        explanation = explanations.explain(sampler, name)
+        evidence = Evidence()
+        if explanation.text:
+            evidence = self._weigh(examination, explanation)
+            if not evidence.explained_rate and self._is_just_full(suspicion, explanation):
+                return StartAgain()
+        if evidence.explained:
+            return evidence
+        if explanations.begins_anew(sampler, name):
+            return StartAgain()
+        if not final and (more := explanations.confirm_in(sampler, name, suspicion.slope)):
+            return Wait(more)
+        return replace(evidence, background=explanations.background(sampler, name, suspicion.slope))
+
+    def _weigh(self, examination: Examination, explanation: Explanation) -> Evidence:
+        """Judge the rest, if the explanation covers a part of the growth. If the rest grows, it needs its own explanation."""
+        sampler, name = self._sampler, examination.budget.resource
+        if isfinite(explanation.rate):
+            in_part = Evidence(explained_rate=explanation.rate)
+            series = sampler.samples.series(name)
+            rest = examine(series, examination.budget, examination.context).verdict(in_part)
+            if _is_growth(rest):
+                return replace(in_part, explained=self._run.explanations.explain_otherwise(sampler, name))
+        return Evidence(explained=explanation.text)
+
+    def _is_just_full(self, suspicion: Verdict, explanation: Explanation) -> bool:
+        """Whether a cache has just become full, so that a series that begins now is flat."""
+        run, sampler = self._run, self._sampler
+        if not _is_growth(suspicion) or not explanation.full or run.clock.out_of_time:
+            return False
+        if not run.explanations.restart_when_full():
+            return False
+        # What is above the start by now still counts for a level.
+        for one in run.plan.budgets:
+            if sampler.samples.has(one.resource):
+                self._carried[one.resource] = self._carried.get(one.resource, 0) + sampler.samples.above_start(
+                    one.resource
+                )
+        return True
+
+    def _ask_second_source(self, evidence: Evidence, verdict: Verdict) -> Evidence:
+        """Add who made the entries of a shared folder, or what the driver of a device counts."""
+        sampler, name = self._sampler, verdict.resource
+        if name in sampler.instruments.folders:
+            sampler.settling.set_aside_used(name)
+            return replace(evidence, makers=entry_makers(sampler.instruments.folders[name]))
+        device = sampler.instruments.device_for(name)
+        return evidence if device is None else replace(evidence, device=device_evidence(verdict, device))
+
+    def _context(self, name: str, *, final: bool) -> Context:
+        run, sampler, resource = self._run, self._sampler, find_resource(name)
+        limit, effort = run.limits.get(name), run.plan.effort
+        exact_flat, exact = False, resource.exact_counter
+        if exact and sampler.samples.has(exact):
+            exact_flat = growth(sampler.samples.series(exact).readings, find_resource(exact).tolerance).state == "flat"
+        elsewhere = resource.of_tree and sampler.children > 0
+        # With children the counter is the whole tree's, and the limit that of each process alone.
+        headroom = None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name))
+        return Context(
+            final,
+            effort.run_length,
+            headroom,
+            effort.most,
+            carried=self._carried.get(name, 0),
+            exact_flat=exact_flat,
+            elsewhere=elsewhere,
+            quiet_heap=run.quiet_heap,
+            slack=run.explanations.slack(name),
+        )
+
+
+def _is_growth(verdict: Verdict | None) -> bool:
+    """Whether the verdict says that the resource keeps growing, and not that its level is too high."""
+    return verdict is not None and (verdict.outcome == "leak" or verdict.kind == "predicted")

@@ -1,0 +1,117 @@
+"""Open the instruments that read one process, side by side, and close them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from pytest_leakcheck.model.resources import GAUGE_PREFIX
+from pytest_leakcheck.probes.base import NotInUse, Unavailable
+from pytest_leakcheck.probes.catalog import open_instruments
+from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.probes.folder_changes import Changes, follow
+from pytest_leakcheck.probes.folders import Folder, watched_folders
+from pytest_leakcheck.probes.garbage_collector import CollectorWatch
+from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
+
+
+class Instruments:
+    """All that reads the counters of one process.
+
+    Attributes:
+        tree: Descriptors, threads and children of the process tree.
+        probes: The other probes.
+        reads: Their reading functions, by resource.
+        folders: The folders of shared memory and temporary files, by resource.
+        changes: What reports that a folder has changed; None without folders.
+        device: The accelerators; None if they are not read.
+        gauges: The user's own counters, by name.
+        watch: The watch on the garbage collector. The caller opens it last.
+        missing: Why a wanted resource cannot be read here, by resource.
+    """
+
+    def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]]) -> None:
+        """Open the instruments.
+
+        Args:
+            wanted: The resources to read.
+            gauges: The user's own counters, by name; may be added to until the start level is read.
+
+        Raises:
+            Unavailable: Not even the process tree can be read here.
+        """
+        self.gauges = gauges
+        self.tree: Tree = process_tree()
+        self.tree.open()
+        names = set(wanted)
+        self.folders: dict[str, Folder] = {}
+        self.changes: Changes | None = None
+        self.probes, self.missing = open_instruments(names)
+        self.reads = {probe.resource: probe.read for probe in self.probes}
+        self.device = next((one for one in self.probes if isinstance(one, Vram)), None)
+        self.watch = CollectorWatch(self.tree.own, self.device.read if self.device is not None else None)
+        try:
+            self._open_folders(names)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_folders(self, names: set[str]) -> None:
+        for folder in watched_folders():
+            if folder.resource in names:
+                try:
+                    folder.open()
+                except Unavailable as error:
+                    self.missing[folder.resource] = error
+                else:
+                    folder.follow_makers()
+                    self.folders[folder.resource] = folder
+        try:
+            self.changes = follow([folder.path for folder in self.folders.values()])
+        except OSError as error:
+            for name, folder in self.folders.items():
+                folder.close()
+                self.missing[name] = Unavailable(f"folders cannot be watched here ({error})")
+            self.folders.clear()
+
+    def close(self) -> None:
+        """Close all but the watch on the garbage collector."""
+        self.tree.close()
+        for instrument in self.probes:
+            instrument.close()
+        for folder in self.folders.values():
+            folder.close()
+        if self.changes is not None:
+            self.changes.close()
+
+    def reasons(self) -> dict[str, str]:
+        """Return why resources cannot be read, except those that nothing in this process uses."""
+        return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
+
+    def device_for(self, resource: str) -> Vram | None:
+        """Return the accelerators if the resource counts their memory, else None."""
+        return self.device if self.device is not None and self.device.resource == resource else None
+
+    def counter(self, resource: str) -> Callable[[], int]:
+        """Return a function that reads one counter, cheap enough to be called at each traced call of any thread."""
+        if resource in TREE:
+            of_tree: tuple[Callable[[], int], ...] = (
+                self.tree.own_fds,
+                lambda: self.tree.own()[1],
+                lambda: self.tree.read()[2],
+            )
+            return of_tree[TREE.index(resource)]
+        if resource in self.folders:
+            return self._change_counter(self.folders[resource].path)
+        return self.reads.get(resource) or self.gauges[resource.removeprefix(GAUGE_PREFIX)]
+
+    def _change_counter(self, path: str) -> Callable[[], int]:
+        """Return a function that counts how often the folder was found changed."""
+        changes, ticks = self.changes, 0
+        assert changes is not None
+
+        def count() -> int:
+            nonlocal ticks
+            ticks += path in changes.take()
+            return ticks
+
+        return count

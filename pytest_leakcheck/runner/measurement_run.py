@@ -1,0 +1,125 @@
+"""Hold what all phases of one repetition share: the plan, the clock, the ceiling, the instruments, the verdicts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.judge.exhaustion import first_line, ran_out
+from pytest_leakcheck.judge.result import RED
+from pytest_leakcheck.model.culprit import Culprit, Held
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.runner.ceiling_run import CeilingRun
+from pytest_leakcheck.runner.innocent_explanations import Explanations
+from pytest_leakcheck.runner.progress import Telling
+from pytest_leakcheck.runner.sampler import Sampler
+from pytest_leakcheck.runner.user_gauges import Phases
+
+
+class Phase(Protocol):
+    """One phase of a repetition. Each event returns the phase that comes next, which may be the same.
+
+    Attributes:
+        wants_more: Another iteration is wanted.
+        culprit: What is known of the cause of a red verdict; None before the diagnosis has ended, and without one.
+    """
+
+    @property
+    def wants_more(self) -> bool: ...
+
+    @property
+    def culprit(self) -> Culprit | None: ...
+
+    def iteration_done(self) -> Phase:
+        """Take note that an iteration has ended."""
+
+    def failed(self, error: BaseException) -> Phase:
+        """Take note that an iteration has failed because it reached the ceiling."""
+
+    def held(self) -> Mapping[str, tuple[Held, ...]]:
+        """List what is new and still there, by resource; empty without a red verdict."""
+
+    def end(self) -> None:
+        """Stop. No further iteration follows, whatever was wanted."""
+
+
+class Clock:
+    """The time that a repetition has, and has taken.
+
+    Attributes:
+        deadline: When no further iteration may begin, by ``time.perf_counter``.
+        out_of_time: The next iteration would end after the deadline, if it takes as long as the last one did.
+    """
+
+    def __init__(self, max_time: float) -> None:
+        """Args: max_time: Seconds for all iterations."""
+        self._began = self._last_ended = time.perf_counter()
+        self.deadline = self._began + max_time
+        self.out_of_time = False
+
+    def iteration_done(self) -> None:
+        now = time.perf_counter()
+        self.out_of_time = 2 * now - self._last_ended > self.deadline
+        self._last_ended = now
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the repetition began."""
+        return time.perf_counter() - self._began
+
+
+class MeasurementRun:
+    """What the phases of one repetition share.
+
+    Attributes:
+        plan: What to judge, and how hard to try.
+        gauges: Counters of the user's own, read after each iteration.
+        phases: The named phases inside a test.
+        clock: The time that is left.
+        explanations: The innocent explanations of growth.
+        telling: Reports progress to whoever follows.
+        ceiling: The limits that the test runs under.
+        verdicts: What was decided so far, by resource.
+        sampler: The instruments; None before they are opened.
+        limits: Where the process would die, by resource, in its unit.
+        quiet_heap: The allocator counts a block as free as soon as it is freed.
+    """
+
+    def __init__(
+        self, plan: Plan, gauges: Mapping[str, Callable[[], int]], left: Mapping[str, str], *, drives_on: bool
+    ) -> None:
+        """
+        Args:
+            plan: What to judge, and how hard to try.
+            gauges: Counters of the user's own; may be added to until the start is read.
+            left: Which earlier test left a thread running, by the thread's number.
+            drives_on: After a leak the test is repeated until it fails under its ceiling.
+        """
+        self.plan = plan
+        self.gauges = gauges
+        self.phases = Phases()
+        self.clock = Clock(plan.effort.max_time)
+        self.explanations = Explanations(left)
+        self.telling = Telling(plan.effort.most)
+        self.ceiling = CeilingRun(plan.ceiling, drives_on=drives_on)
+        self.verdicts: dict[str, Verdict] = {}
+        self.sampler: Sampler | None = None
+        self.limits: dict[str, int] = {}
+        self.quiet_heap = False
+
+    @property
+    def red(self) -> Verdict | None:
+        """The verdict that ended the judging: after it no other resource is judged."""
+        return next((verdict for verdict in self.verdicts.values() if verdict.outcome in RED), None)
+
+    def judge_exhaustion(self, sampler: Sampler, error: BaseException) -> None:
+        """Judge the first resource that grew until it ran out, which is what the iteration failed with."""
+        gone = self.ceiling.grown_towards(error)
+        for budget in self.plan.budgets:
+            if budget.resource in gone and sampler.samples.has(budget.resource):
+                verdict = ran_out(sampler.samples.series(budget.resource), budget, first_line(error))
+                if verdict is not None:
+                    self.verdicts[budget.resource] = verdict
+                    return

@@ -1,0 +1,77 @@
+"""Warm up: iterations before the start that levels are measured from. Opens the instruments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.probes.native_heap import is_quiet
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+from pytest_leakcheck.probes.resource_limits import read_limits
+from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
+from pytest_leakcheck.runner.measuring import Measuring
+from pytest_leakcheck.runner.sampler import Sampler
+
+
+class WarmUp:
+    """The first phase of a repetition; `Measuring` follows."""
+
+    culprit: None = None
+
+    def __init__(self, run: MeasurementRun) -> None:
+        """Args: run: What the phases share."""
+        self._run = run
+        self._iterations = 0
+        self._measuring: Measuring | None = None
+        self.wants_more = True
+
+    def begin(self) -> Phase:
+        """Open the instruments now if no more than one iteration of warm-up follows. Returns the first phase."""
+        warmup = self._run.plan.effort.warmup
+        if warmup <= 1:
+            self._measuring = self._open()
+        return self._start() if warmup == 0 else self
+
+    def iteration_done(self) -> Phase:
+        run = self._run
+        self._iterations += 1
+        run.clock.iteration_done()
+        if self._iterations == run.plan.effort.warmup - 1:
+            # Before the last iteration: what that one leaves frozen or dead is then part of the start.
+            self._measuring = self._open()
+        if self._iterations >= run.plan.effort.warmup:
+            return self._start()
+        self.wants_more = not run.clock.out_of_time
+        return self
+
+    def failed(self, _error: BaseException) -> Phase:
+        self.wants_more = False
+        return self
+
+    def held(self) -> Mapping[str, tuple[Held, ...]]:
+        return {}
+
+    def end(self) -> None:
+        """Nothing to stop."""
+
+    def _start(self) -> Phase:
+        assert self._measuring is not None
+        return self._measuring.start()
+
+    def _open(self) -> Measuring:
+        run = self._run
+        run.limits = read_limits()
+        run.quiet_heap = is_quiet()
+        run.explanations.watch(quiet_heap=run.quiet_heap)
+        witnesses = (name for name, resource in RESOURCES.items() if resource.witness)
+        wanted = {*witnesses, *(budget.resource for budget in run.plan.budgets)}
+        # The descriptors that the instruments keep open are above a ceiling.
+        with room_for_descriptors():
+            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2)
+        device = sampler.instruments.device
+        if device is not None and device.capacity:
+            run.limits[device.resource] = device.capacity
+        run.ceiling.limit_device(device)
+        run.limits |= run.ceiling.limits()
+        return Measuring(run, sampler)
