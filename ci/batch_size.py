@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/batch-size.md and its plot. A test holds them to date.
+"""Write the generated parts of docs/batch-size.md and its plot. A test checks that they are up to date.
 
 Usage: python ci/batch_size.py        (rewrites docs/batch-size.md and docs/batch-size.svg)
 """
@@ -21,7 +21,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "convergence": convergence.table,
 }
 
-# Two panels, by the kind of plant, and their titles.
+# The plot has a panel per kind of plant. Key: a name in `plants.KINDS`; value: the title of the panel.
 _PANELS: Final = {
     "any, noise 0.5 %": "any plant, noise of 0.5 %",
     "changed to another": "after the plant has changed",
@@ -35,7 +35,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 300, 180, 46, 34
 
 
 def plot() -> str:
-    """Plants within 2 % of the target, by run: one panel per kind, one line per policy. SVG."""
+    """Draw the share of plants within 2 % of the target per run, as SVG: a panel per kind, a line per policy."""
     total_width, total_height = 2 * (_WIDTH + _LEFT) + 14, _TOP + _HEIGHT + 76
     size = f'width="{total_width}" height="{total_height}"'
     box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total_width} {total_height}"'
@@ -44,7 +44,7 @@ def plot() -> str:
         f'<rect {size} fill="white"/>',
     ]
     for number, (kind, title) in enumerate(_PANELS.items()):
-        parts += _panel(kind, title, _LEFT + number * (_WIDTH + _LEFT), _TOP)
+        parts += _draw_panel(kind, title, _LEFT + number * (_WIDTH + _LEFT), _TOP)
     for number, (name, colour) in enumerate(_COLOURS.items()):
         x, y = _LEFT + number * 215, total_height - 12
         parts.append(f'<path d="M{x} {y - 4}h18" stroke="{colour}" stroke-width="2"/>')
@@ -52,7 +52,9 @@ def plot() -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _panel(kind: str, title: str, left: int, top: int) -> list[str]:
+def _draw_panel(kind: str, title: str, left: int, top: int) -> list[str]:
+    """Return the SVG elements of one panel: title, grid, axis labels, and a line per policy."""
+
     def x(run: float) -> float:
         return left + (run - 1) * _WIDTH / (RUNS - 1)
 
@@ -79,7 +81,7 @@ def _panel(kind: str, title: str, left: int, top: int) -> list[str]:
 
 
 def main() -> None:
-    """Rewrite both."""
+    """Rewrite the page and the plot."""
     page = DOCS / "batch-size.md"
     text = page.read_text(encoding="utf-8")
     page.write_text(PART.sub(lambda match: match[1] + PARTS[match[2]]() + match[3], text), encoding="utf-8")

@@ -1,14 +1,14 @@
-# Sourced by the scripts beside it: one virtual environment, made once and kept in .venv/.
+# Sourced by the other scripts in this folder. Creates one virtual environment, .venv/, and reuses it.
 # PYTHON chooses the interpreter (3.10 or newer).
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-# Nothing from the caller's own packages or settings. Without files of bytecode each of some thousand processes would
-# compile the package anew.
+# Ignore the caller's own packages and settings. Without bytecode files, each of about a thousand processes would
+# compile the package again.
 unset PYTHONPATH PYTEST_ADDOPTS PYTEST_PLUGINS PYTHONDONTWRITEBYTECODE
 
 say() { printf '%s\n' "--- $*"; }
 
-# install NAME REQUIREMENT...: once per content of pyproject.toml, into .venv
+# install NAME REQUIREMENT...: install into .venv, unless that was done with the same pyproject.toml
 install() {
   local mark=.venv/installed-$1
   shift

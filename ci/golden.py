@@ -1,14 +1,14 @@
-"""The verdicts on every case, compared with those that are recorded in tests/golden/verdicts.json.
+"""Compare the verdicts on every case with those recorded in tests/golden/verdicts.json.
 
-    .venv/bin/python ci/golden.py                                     compares what needs nothing but the checkout
-    .venv/bin/python ci/golden.py --section cases --section forms     some of it
-    .venv/bin/python ci/golden.py --corpus FOLDER --wild FOLDER       other cases too
-    .venv/bin/python ci/golden.py --section incidents --only pyav     one incident
-    .venv/bin/python ci/golden.py --write --runs 3                    records what three runs have seen
-    .venv/bin/python ci/golden.py --write --add                       adds what one more run has seen
+    .venv/bin/python ci/golden.py                                     compare what needs nothing but the checkout
+    .venv/bin/python ci/golden.py --section cases --section forms     compare only these sections
+    .venv/bin/python ci/golden.py --corpus FOLDER --wild FOLDER       include cases from other folders
+    .venv/bin/python ci/golden.py --section incidents --only pyav     compare one incident
+    .venv/bin/python ci/golden.py --write --runs 3                    record what three runs report
+    .venv/bin/python ci/golden.py --write --add                       add what one more run reports
 
-Exit status: 0 where all is as recorded, 1 where a row is added, removed or changed, 2 where something could not be run.
-tests/golden/README.md says what a row holds.
+Exit status: 0 if everything is as recorded, 1 if a row was added, removed or changed, 2 if a job could not be run.
+tests/golden/README.md describes the fields of a row.
 """
 
 # ruff: noqa: E402 - the helpers of the tests and of the bench are not installed
@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-_BENCH: Final = ROOT / "ci" / "bench"
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(_BENCH)]
+_BENCH_FOLDER: Final = ROOT / "ci" / "bench"
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(_BENCH_FOLDER)]
 
 from checkers import CHECKERS, FORM, PROJECT
 from leakcheck_incidents.catalog import INCIDENTS
@@ -47,26 +47,26 @@ from venvs import Missing, environment
 from verdict_rows import FILE, Rows, by_parameter, compare, made_with, merge, read, reduce, varied, write
 
 SECTIONS: Final = ("cases", "forms", "corpus", "wild", "incidents")
-# Reports mean the same on every machine: descriptors run out after so many.
-_DESCRIPTORS: Final = 1024
-# For one session of pytest, in seconds. All cases in one take four minutes, on a busy machine more.
-_LIMIT: Final = 1800.0
-_FORM: Final = next(one for one in CHECKERS if one.requires[-1] == PROJECT).settings["default"].form
-# As fixtures/conftest.py loads for all of them.
-_PLUGINS: Final = ("-p", "leakcheck_incidents.material", "-p", "leakcheck_incidents.simulated")
-# What a release of these cases may need beside itself: older ones import pkg_resources.
-_BESIDE: Final = ("pytest>=9,<10", "setuptools<81")
+# Soft limit of file descriptors, so that reports that state when they run out are the same on every machine.
+_MAX_DESCRIPTORS: Final = 1024
+# Timeout of one pytest session, in seconds. All cases in one session take four minutes, more on a busy machine.
+_SESSION_TIMEOUT_SECONDS: Final = 1800.0
+_SUBJECT_FORM: Final = next(one for one in CHECKERS if one.requires[-1] == PROJECT).settings["default"].form
+# The plugins that fixtures/conftest.py loads.
+_INCIDENT_PLUGINS: Final = ("-p", "leakcheck_incidents.material", "-p", "leakcheck_incidents.simulated")
+# Installed in addition to the release under test: older releases import pkg_resources.
+_COMMON_REQUIREMENTS: Final = ("pytest>=9,<10", "setuptools<81")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A session of pytest, or several.
+    """One or more pytest sessions whose rows are recorded together.
 
     Attributes:
-        section: Where its rows belong.
-        name: What the output calls it. Its rows have it before theirs, if there are other jobs in the section.
-        run: Gives its rows, and the versions of what it ran with; given the number of the run, from 0.
-        covers: Whether a recorded row is one of its own.
+        section: The section of the record that its rows belong to.
+        name: Name in the output. In every section but `cases`, each row name starts with it.
+        run: Run the sessions. Takes the number of the run, from 0; returns the rows and the installed versions.
+        covers: Whether the recorded row with this name belongs to this job.
     """
 
     section: str
@@ -76,11 +76,12 @@ class Job:
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    """Run the chosen jobs, then record or compare their rows. Return the exit status."""
+    options = _create_parser().parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_MAX_DESCRIPTORS, hard))
     chosen = options.section or [name for name in SECTIONS if name not in ("corpus", "wild") or getattr(options, name)]
-    jobs = [job for section in chosen for job in _jobs(section, options)]
+    jobs = [job for section in chosen for job in _list_jobs(section, options)]
     selected = [job for job in jobs if options.only in job.name]
     began = time.monotonic()
     failed = 0
@@ -88,13 +89,13 @@ def main() -> int:
     for one in _run_all(selected, options):
         if isinstance(one, str):
             print(one, flush=True)
-            failed = _FAILED
+            failed = _EXIT_NOT_RUN
             continue
         done.append(one)
         print(
             f"{one.job.section} {one.job.name}: {len(one.rows)} rows, {one.seconds:.0f} s", file=sys.stderr, flush=True
         )
-        # What an interrupted run has found is kept: the whole takes minutes.
+        # Recorded job by job, because a whole run takes minutes and may be interrupted.
         if options.write:
             _record(one, options)
     for section in dict.fromkeys(one.job.section for one in done):
@@ -103,13 +104,13 @@ def main() -> int:
         print(f"{section}: {rows} rows from {len(of_section)} jobs, {seconds:.0f} s of their time")
     print(f"{time.monotonic() - began:.0f} s in all, {options.jobs} job(s) at a time, {options.runs} run(s) of each")
     if options.write:
-        _tidy(jobs, options.file)
+        _drop_orphans(jobs, options.file)
         return failed
     return failed or _compare(jobs, done, options.file)
 
 
-_CHANGED: Final = 1
-_FAILED: Final = 2
+_EXIT_CHANGED: Final = 1
+_EXIT_NOT_RUN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +118,10 @@ class Done:
     """A job that was run.
 
     Attributes:
-        job: Which.
-        rows: What was seen in any of its runs.
-        versions: Of what it ran with.
-        seconds: What all runs took.
+        job: The job.
+        rows: The rows of all runs, merged.
+        versions: Versions of the packages and the interpreter that it ran with.
+        seconds: Duration of all runs together.
     """
 
     job: Job
@@ -130,7 +131,7 @@ class Done:
 
 
 def _run_all(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Done | str]:
-    """Each that could be run, in their order; or why it could not."""
+    """Yield each job's result in the order of the jobs; a message instead if the job could not be run."""
     with ThreadPoolExecutor(options.jobs) as pool:
         yield from pool.map(partial(_run_job, options.runs), jobs)
 
@@ -147,18 +148,18 @@ def _run_job(runs: int, job: Job) -> Done | str:
 def _record(done: Done, options: argparse.Namespace) -> None:
     recorded, made = read(options.file), made_with(options.file)
     section = done.job.section
-    before = _recorded_of(done.job, recorded)
+    before = _recorded_rows(done.job, recorded)
     rows = merge([before, done.rows]) if options.add else done.rows
-    recorded[section] = _without(recorded.get(section, {}), before) | rows
+    recorded[section] = _subtract(recorded.get(section, {}), before) | rows
     made[section] = {**made.get(section, {}), **done.versions}
     write(recorded, made, options.file)
 
 
-def _tidy(jobs: Sequence[Job], path: Path) -> None:
-    """Drop the rows of cases that are no more, and say where runs differed."""
+def _drop_orphans(jobs: Sequence[Job], path: Path) -> None:
+    """Drop the recorded rows of cases that no longer exist, and print the fields that differed between runs."""
     recorded = read(path)
     for name in dict.fromkeys(job.section for job in jobs if job.section in recorded):
-        recorded[name] = _without(recorded[name], _orphans(name, jobs, recorded))
+        recorded[name] = _subtract(recorded[name], _find_orphans(name, jobs, recorded))
         for field, names in varied(recorded[name]).items():
             print(f"{name}: {field} was not always the same in {len(names)} rows: {', '.join(names)}")
     write(recorded, made_with(path), path)
@@ -167,57 +168,59 @@ def _tidy(jobs: Sequence[Job], path: Path) -> None:
 def _compare(jobs: Sequence[Job], done: Sequence[Done], path: Path) -> int:
     recorded = read(path)
     differences = [
-        (one.job.section, diff) for one in done for diff in compare(_recorded_of(one.job, recorded), one.rows)
+        (one.job.section, diff) for one in done for diff in compare(_recorded_rows(one.job, recorded), one.rows)
     ]
     for section in dict.fromkeys(job.section for job in jobs):
-        differences += [(section, one) for one in compare(_orphans(section, jobs, recorded), {})]
+        differences += [(section, one) for one in compare(_find_orphans(section, jobs, recorded), {})]
     for section, difference in differences:
         print(f"{section}: {difference}")
     print(f"{len(differences)} differences" if differences else "all as recorded")
-    return _CHANGED if differences else 0
+    return _EXIT_CHANGED if differences else 0
 
 
-def _recorded_of(job: Job, recorded: Mapping[str, Rows]) -> Rows:
+def _recorded_rows(job: Job, recorded: Mapping[str, Rows]) -> Rows:
     return {name: row for name, row in recorded.get(job.section, {}).items() if job.covers(name)}
 
 
-def _orphans(section: str, jobs: Sequence[Job], recorded: Mapping[str, Rows]) -> Rows:
-    """Rows of cases that are no more."""
+def _find_orphans(section: str, jobs: Sequence[Job], recorded: Mapping[str, Rows]) -> Rows:
+    """Return the recorded rows of cases that no longer exist."""
     of_section = [job for job in jobs if job.section == section]
     rows = recorded.get(section, {})
     return {name: row for name, row in rows.items() if not any(job.covers(name) for job in of_section)}
 
 
-def _without(rows: Rows, others: Rows) -> Rows:
+def _subtract(rows: Rows, others: Rows) -> Rows:
     return {name: row for name, row in rows.items() if name not in others}
 
 
-def _jobs(section: str, options: argparse.Namespace) -> Iterator[Job]:
+def _list_jobs(section: str, options: argparse.Namespace) -> Iterator[Job]:
     if section == "cases":
-        yield Job(section, "all arms", _cases, lambda _name: True)
+        yield Job(section, "all arms", _run_cases, lambda _name: True)
     elif section == "forms":
-        yield from (_named(section, arm, partial(_form, arm)) for arm in FORMS_ARMS)
+        yield from (_create_named_job(section, arm, partial(_run_form, arm)) for arm in FORMS_ARMS)
     elif section == "incidents":
-        yield from (_named(section, name, partial(_incident, name)) for name in INCIDENTS)
+        yield from (_create_named_job(section, name, partial(_run_incident, name)) for name in INCIDENTS)
     elif getattr(options, section) is None:
         raise SystemExit(f"the section {section} needs --{section} FOLDER")
     elif section == "corpus":
         for subject in read_corpus(options.corpus):
-            yield _named(section, subject.name, partial(_module, options.corpus, subject))
+            yield _create_named_job(section, subject.name, partial(_run_module, options.corpus, subject))
     else:
-        yield from _releases(options.wild, options.environments.resolve())
+        yield from _list_releases(options.wild, options.environments.resolve())
 
 
-def _releases(folder: Path, environments: Path) -> Iterator[Job]:
+def _list_releases(folder: Path, environments: Path) -> Iterator[Job]:
     for path in sorted(folder.glob("*.py")):
         header = constants(path.read_text(encoding="utf-8"))
         for arm in ("LEAKY", "FIXED", "CLEAN"):
             if arm in header:
-                yield _named("wild", f"{path.stem} {arm.lower()}", partial(_release, path, header, arm, environments))
+                yield _create_named_job(
+                    "wild", f"{path.stem} {arm.lower()}", partial(_run_release, path, header, arm, environments)
+                )
 
 
-def _named(section: str, name: str, run: Callable[[int], tuple[Rows, dict[str, str]]]) -> Job:
-    """A job whose rows have its name before theirs."""
+def _create_named_job(section: str, name: str, run: Callable[[int], tuple[Rows, dict[str, str]]]) -> Job:
+    """Return a job whose row names start with the name of the job."""
 
     def named(number: int) -> tuple[Rows, dict[str, str]]:
         rows, versions = run(number)
@@ -226,65 +229,70 @@ def _named(section: str, name: str, run: Callable[[int], tuple[Rows, dict[str, s
     return Job(section, name, named, lambda row: f"{row} ".startswith(f"{name} "))
 
 
-def _cases(number: int) -> tuple[Rows, dict[str, str]]:
-    """All in one session, as users have them: every second run from the last to the first."""
+def _run_cases(number: int) -> tuple[Rows, dict[str, str]]:
+    """Run all cases in one session, as users run them; every second run goes from the last case to the first."""
     from cases.catalog import ARMS
 
-    with _project() as project:
+    with _temporary_project() as project:
         project.write("conftest.py", ARMS_CONFTEST + HURRIED + (REVERSED if number % 2 else ""))
         project.write("test_it.py", ARMS_SESSION.format(arms=list(ARMS)))
-        return by_parameter(_rows(_run(project, PYTHONPATH=str(ROOT / "tests")))), _versions("numpy")
+        return by_parameter(_read_rows(_run_pytest(project, PYTHONPATH=str(ROOT / "tests")))), _find_versions("numpy")
 
 
-def _form(arm: str, _number: int) -> tuple[Rows, dict[str, str]]:
-    with _project() as project:
+def _run_form(arm: str, _number: int) -> tuple[Rows, dict[str, str]]:
+    with _temporary_project() as project:
         project.load_asyncio()
         project.write("test_forms.py", FORMS.format(after=FORMS_ARMS[arm]))
-        return _rows(_run(project)), _versions("pytest-asyncio")
+        return _read_rows(_run_pytest(project)), _find_versions("pytest-asyncio")
 
 
-def _incident(name: str, _number: int) -> tuple[Rows, dict[str, str]]:
+def _run_incident(name: str, _number: int) -> tuple[Rows, dict[str, str]]:
     incident = INCIDENTS[name]
     if incident.missing:
         raise Missing(f"needs {', '.join(incident.missing)}")
-    with _project() as project:
-        rows = _rows(_run(project, *_PLUGINS, "--pyargs", incident.tests))
+    with _temporary_project() as project:
+        rows = _read_rows(_run_pytest(project, *_INCIDENT_PLUGINS, "--pyargs", incident.tests))
     distributions = importlib.metadata.packages_distributions()
-    return rows, _versions(*(distributions[module][0] for module in incident.needs))
+    return rows, _find_versions(*(distributions[module][0] for module in incident.needs))
 
 
-def _module(folder: Path, subject: Subject, _number: int) -> tuple[Rows, dict[str, str]]:
-    return _subject(folder, subject.module, sys.executable, {}, heavy=subject.heavy), _versions("numpy")
+def _run_module(folder: Path, subject: Subject, _number: int) -> tuple[Rows, dict[str, str]]:
+    return _run_subject(folder, subject.module, sys.executable, {}, heavy=subject.heavy), _find_versions("numpy")
 
 
-def _release(
+def _run_release(
     path: Path, header: Mapping[str, Any], arm: str, environments: Path, _number: int
 ) -> tuple[Rows, dict[str, str]]:
-    """A module over a release that is installed for it. It says which, and for which interpreter:
+    """Run a module against a release of a library that is installed for it.
 
-    LEAKY and FIXED, or CLEAN: requirements, the first two as words, the last as a list; EXTRA, a list: others; PYTHON:
-    the version; ENV: variables of the environment.
+    The module states what it needs in constants:
+
+        LEAKY, FIXED: requirements of the arm, as one string separated by spaces.
+        CLEAN: requirements of the arm, as a list.
+        EXTRA: further requirements, as a list.
+        PYTHON: version of the interpreter.
+        ENV: environment variables.
     """
     own = header[arm] if arm == "CLEAN" else header[arm].split()
-    requires = (*own, *header.get("EXTRA", ()), *_BESIDE, PROJECT)
-    python = environment(environments, _interpreter(header["PYTHON"]), requires)
+    requires = (*own, *header.get("EXTRA", ()), *_COMMON_REQUIREMENTS, PROJECT)
+    python = environment(environments, _find_interpreter(header["PYTHON"]), requires)
     variables = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg", **header.get("ENV", {})}
     versions = {f"{path.stem} {arm.lower()}": f"{' '.join(own)} on Python {header['PYTHON']}"}
-    return _subject(path.parent, path.stem, str(python), variables), versions
+    return _run_subject(path.parent, path.stem, str(python), variables), versions
 
 
-def _subject(folder: Path, module: str, python: str, variables: Mapping[str, str], *, heavy: bool = False) -> Rows:
-    """A module with ``iterate()``, as ci/bench/peers.py has it run: one call is one iteration."""
-    with _project() as project:
-        project.write(f"{FORM}.py", _FORM)
+def _run_subject(folder: Path, module: str, python: str, variables: Mapping[str, str], *, heavy: bool = False) -> Rows:
+    """Run a module with ``iterate()`` in the form of ci/bench/peers.py: one call of it is one iteration."""
+    with _temporary_project() as project:
+        project.write(f"{FORM}.py", _SUBJECT_FORM)
         run = {"module": module, "arm": "", "heavy": heavy, "calls": str(project.folder / "calls")}
-        path = os.pathsep.join((str(_BENCH), str(folder.resolve())))
-        outcome = _run(project, python=python, PYTHONPATH=path, BENCH_RUN=json.dumps(run), **variables)
-        (row,) = _rows(outcome).values()
+        path = os.pathsep.join((str(_BENCH_FOLDER), str(folder.resolve())))
+        outcome = _run_pytest(project, python=python, PYTHONPATH=path, BENCH_RUN=json.dumps(run), **variables)
+        (row,) = _read_rows(outcome).values()
         return {"": row}
 
 
-def _interpreter(version: str) -> str:
+def _find_interpreter(version: str) -> str:
     found = sys.executable if sys.version.startswith(f"{version}.") else shutil.which(f"python{version}")
     if found is None:
         raise Missing(f"needs Python {version}")
@@ -292,30 +300,32 @@ def _interpreter(version: str) -> str:
 
 
 @contextmanager
-def _project() -> Iterator[Project]:
-    """A project in a folder of its own, which is gone afterwards."""
+def _temporary_project() -> Iterator[Project]:
+    """Create a project in a temporary folder, which is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         yield Project(Path(folder))
 
 
-def _run(project: Project, *arguments: str, python: str = sys.executable, **variables: Any) -> Outcome:
+def _run_pytest(project: Project, *arguments: str, python: str = sys.executable, **variables: Any) -> Outcome:
     temporary = project.folder / "tmp"
     temporary.mkdir()
-    return project.run("--tb=short", *arguments, python=python, limit=_LIMIT, TMPDIR=str(temporary), **variables)
+    return project.run(
+        "--tb=short", *arguments, python=python, limit=_SESSION_TIMEOUT_SECONDS, TMPDIR=str(temporary), **variables
+    )
 
 
-def _rows(outcome: Outcome) -> Rows:
+def _read_rows(outcome: Outcome) -> Rows:
     if not outcome.findings:
         raise RuntimeError(f"no verdicts:\n{outcome.text[-2000:]}")
     return reduce(outcome.findings)
 
 
-def _versions(*distributions: str) -> dict[str, str]:
+def _find_versions(*distributions: str) -> dict[str, str]:
     found = {name: importlib.metadata.version(name) for name in (*distributions, "pytest")}
     return {"python": platform.python_version(), **found}
 
 
-def _parser() -> argparse.ArgumentParser:
+def _create_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Compare the verdicts on every case with those that are recorded.")
     parser.add_argument("--only", default="", metavar="TEXT", help="what has this in its name: a case, an incident")
     help_ = "only this; may be repeated (default: all, but those whose folder is not given)"

@@ -1,6 +1,8 @@
-"""Write the charts of docs/incidents.md: run both arms of each incident, and chart what was measured.
+"""Write the charts of docs/incidents.md: run both arms of each incident, and plot the measured series.
 
-Usage: python ci/incident_charts.py [INCIDENT ...]        (writes docs/incidents/INCIDENT.svg; all incidents take minutes)
+Usage: python ci/incident_charts.py [INCIDENT ...]
+
+Writes docs/incidents/INCIDENT.svg. All incidents together take minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ DOCS: Final = Path(__file__).parents[1] / "docs" / "incidents"
 
 
 def main() -> None:
-    """Write the file of each incident whose arms come out as expected."""
+    """Write the chart of each incident; exit with the failed checks if an arm does not give the expected verdicts."""
     DOCS.mkdir(exist_ok=True)
     for name in sys.argv[1:] or INCIDENTS:
         incident = INCIDENTS[name]

@@ -1,4 +1,4 @@
-"""Writes the generated parts of README.md: the first report, the option table, the budgets. A test holds them to date.
+"""Write the generated parts of README.md: the first report, the option table and the budgets. A test checks them.
 
 Usage: python ci/readme.py        (rewrites README.md)
 """
@@ -23,7 +23,7 @@ PART: Final = re.compile(r"(?s)(<!-- generated: (\w+) -->\n).*?(<!-- end -->)")
 
 
 def report() -> str:
-    """What the leaky arm of the PyAV incident prints for a training that runs with the collector off."""
+    """Return the report on the leaky arm of the PyAV incident in a training run with the garbage collector off."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "--leakcheck", "-p", "no:cacheprovider"]
@@ -31,14 +31,14 @@ def report() -> str:
         command += ["-k", "TestCollectorOff and leaky"]
         limited = ["sh", "-c", 'ulimit -S -n 1024 && exec "$@"', "sh", *command]
         text = subprocess.run(
-            limited, cwd=folder, capture_output=True, text=True, check=False, env=_environment()
+            limited, cwd=folder, capture_output=True, text=True, check=False, env=_clean_environment()
         ).stdout
     begin = text.index("_ TestCollectorOff")
     begin = text.rindex("\n", 0, begin) + 1
     return f"```text\n{text[begin : text.index('= leakcheck =')].rpartition(chr(10))[0]}\n```\n"
 
 
-def _environment() -> dict[str, str]:
+def _clean_environment() -> dict[str, str]:
     import os
 
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
@@ -46,7 +46,7 @@ def _environment() -> dict[str, str]:
 
 
 def options() -> str:
-    """The table of options."""
+    """Return the table of options, in Markdown."""
     rows = ["| command line | configuration | default | meaning |", "|---|---|---|---|"]
     for option in OPTIONS:
         flag = f"{option.flag}={option.metavar}" if option.metavar else option.flag
@@ -57,7 +57,7 @@ def options() -> str:
 
 
 def budgets() -> str:
-    """The table of budgets."""
+    """Return the table of budgets, in Markdown."""
     rows = ["| marker | bounds | covers | judged by `leakcheck` |", "|---|---|---|---|"]
     for name, resource in RESOURCES.items():
         mark = valid_form(f"{name}_budget").partition(",")[0] + ")"

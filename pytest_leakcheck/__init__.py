@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Budget
     from pytest_leakcheck.measurement import Measurement, measure
+    from pytest_leakcheck.model import LeakcheckError
     from pytest_leakcheck.model.finding import Finding
     from pytest_leakcheck.model.recording import Recording, Series
     from pytest_leakcheck.model.verdict import Verdict
-    from pytest_leakcheck.model.wrong_use import LeakcheckError
     from pytest_leakcheck.plugin.errors import LeakError
     from pytest_leakcheck.plugin.inert_fixture import Leakcheck
     from pytest_leakcheck.probes.custom_probe import Probe
@@ -43,7 +43,7 @@ _DEFINING_MODULES = {
     "Finding": "model.finding",
     "LeakError": "plugin.errors",
     "Leakcheck": "plugin.inert_fixture",
-    "LeakcheckError": "model.wrong_use",
+    "LeakcheckError": "model",
     "Measurement": "measurement",
     "Probe": "probes.custom_probe",
     "Recording": "model.recording",

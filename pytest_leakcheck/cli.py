@@ -32,7 +32,7 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     from pytest_leakcheck.watch import command as watch_command
 
     parser = argparse.ArgumentParser(
-        prog="pytest-leakcheck", description="Leaks of real trainings, to see for yourself."
+        prog="pytest-leakcheck", description="Reproduce real leaks, watch a running training job, or render a report."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     for command in (repro_command, watch_command, report_command):
@@ -43,7 +43,7 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
         unknown += ["--", *to_start]
     if unknown:
         # Reported by the parser of the subcommand, which also prints its usage.
-        commands.choices[given.command].error(f"it takes no {' '.join(unknown)}")
+        commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     status: int = given.run(given)
     return status
 

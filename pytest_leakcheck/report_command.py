@@ -26,12 +26,14 @@ def add_parser(commands: Any) -> None:
     """Register ``report`` with the argument parser of the shell command."""
     parser = commands.add_parser(
         "report",
-        help="make a page of a watch's ledger, or of what --leakcheck-json wrote",
-        description="Writes FILE.html, which fetches nothing.",
+        help="write an HTML page from a watch ledger or a --leakcheck-json report",
+        description="Writes FILE.html, which loads nothing from the network.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="watch-PID.jsonl, or the file of --leakcheck-json")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write there (the folder of FILE)")
-    parser.add_argument("--no-open", action="store_true", help="do not show it in a browser")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="watch-PID.jsonl, or a file written by --leakcheck-json"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: the folder of FILE)")
+    parser.add_argument("--no-open", action="store_true", help="do not open it in a browser")
     parser.set_defaults(run=run)
 
 

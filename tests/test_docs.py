@@ -33,7 +33,9 @@ SHORTENED = {
     # Not of the copy: it installs hundreds of megabytes, as it did here before these tests began.
     "./ci/test": f"{ROOT}/ci/test -q tests/unit/model/test_units.py",
     # Its parts are run on their own: what is here is the part of seconds.
-    "./ci/check": f"{ROOT}/.venv/bin/ruff format --check --quiet . && {ROOT}/.venv/bin/ruff check --quiet .",
+    "./ci/check": f"{ROOT}/.venv/bin/ruff format --check --quiet . && {ROOT}/.venv/bin/ruff check --quiet ."
+    f" && {ROOT}/.venv/bin/codespell pytest_leakcheck fixtures ci tests docs .github ./*.md pyproject.toml"
+    f" && {ROOT}/.venv/bin/python ci/words.py",
     "python ci/golden.py --section forms": f"{ROOT}/.venv/bin/python ci/golden.py --help",
     "pip install .": ".venv/bin/python -m pip install --quiet --no-deps .",
     # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.

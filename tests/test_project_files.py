@@ -56,5 +56,5 @@ def test_a_template_has_fields(name: str) -> None:
 def test_the_hooks_before_a_commit_are_those_of_the_check() -> None:
     local = read(ROOT / ".pre-commit-config.yaml")["repos"][0]["hooks"]
     check = (ROOT / "ci" / "check").read_text(encoding="utf-8")
-    assert [hook["id"] for hook in local] == ["ruff-format", "ruff-check", "mypy"]
+    assert [hook["id"] for hook in local] == ["ruff-format", "ruff-check", "codespell", "words", "mypy"]
     assert all(hook["entry"].split()[0] in check for hook in local)

@@ -1,6 +1,6 @@
-"""The project's own cases as subjects. In: the folder that has the package `cases`. Out: JSON, a list of subjects.
+"""Describe the project's own cases as subjects, in JSON. The argument is the folder that contains the package `cases`.
 
-The cases are values and have to be imported to be described, which is done in a process that has what they import.
+The cases are values and have to be imported to be described, so this runs in a process that has what they import.
 """
 
 from __future__ import annotations
@@ -20,49 +20,52 @@ from typing import Any, Final
 
 from subjects import Subject
 
-# Of what such an arm keeps, a machine has no twenty thousand. An arm that keeps nothing can be called as often as a
-# checker likes, and has to be: few calls let its noise look like a leak.
-_HEAVY: Final = {"process", "thread"}
-# What outlives the process, and is held by nobody in it.
-_UNOWNED: Final = {"shm", "disk"}
+# Kinds of resource that a machine cannot provide twenty thousand times, so a leaky arm is called less often. An arm
+# that leaks nothing can be called as often as a checker wants, and must be: with few calls its noise looks like a leak.
+_HEAVY_KINDS: Final = {"process", "thread"}
+# Kinds of resource that outlive the process and have no owner in it.
+_UNOWNED_KINDS: Final = {"shm", "disk"}
 
 
 def main() -> int:
+    """Print the subjects."""
     (folder,) = sys.argv[1:]
     sys.path.insert(0, folder)
     catalog: Any = importlib.import_module("cases.catalog")
-    print(json.dumps([asdict(_subject(name, case, folder)) for name, (case, _) in catalog.ARMS.items()]))
+    print(json.dumps([asdict(_describe(name, case, folder)) for name, (case, _) in catalog.ARMS.items()]))
     return 0
 
 
-def _subject(name: str, case: Any, folder: str) -> Subject:
+def _describe(name: str, case: Any, folder: str) -> Subject:
     leaky = name.endswith("-leaky")
-    module = _module_of(case)
-    codes = list(_codes(case.leaky, module)) if leaky else []
+    module = _find_module(case)
+    codes = list(_list_codes(case.leaky, module)) if leaky else []
     return Subject(
         name=name,
         leaky=leaky,
         resource=" ".join(case.kind),
         file=Path(module.__file__ or "").name,
-        # No line is marked, and whichever line of the arm is named leads there.
-        lines=tuple(sorted({line for code in codes for line in _lines(code)})),
+        # No line is marked; any line of the arm leads to the leak.
+        lines=tuple(sorted({line for code in codes for line in _line_numbers(code)})),
         path=(folder,),
-        # And not the catalog, which imports whatever any case imports: that would be most of the time of a run.
+        # Not the catalog: it imports all that any case imports, which would be most of the time of a run.
         module=module.__name__,
         arm=name,
-        owner="" if _UNOWNED.issuperset(case.kind) else _owner(codes, list(_codes(case.mended, module)), module),
-        heavy=leaky and not _HEAVY.isdisjoint(case.kind),
+        owner=""
+        if _UNOWNED_KINDS.issuperset(case.kind)
+        else _owner_pattern(codes, list(_list_codes(case.mended, module)), module),
+        heavy=leaky and not _HEAVY_KINDS.isdisjoint(case.kind),
     )
 
 
-def _module_of(case: Any) -> ModuleType:
-    """The family that a case is listed in."""
+def _find_module(case: Any) -> ModuleType:
+    """Return the module that lists a case."""
     families = (module for name, module in sys.modules.items() if name.startswith("cases."))
     return next(module for module in families if any(one is case for one in getattr(module, "CASES", ())))
 
 
-def _codes(thing: Any, module: ModuleType) -> Iterator[CodeType]:
-    """The code of a callable, and of whatever of its module it names."""
+def _list_codes(thing: Any, module: ModuleType) -> Iterator[CodeType]:
+    """Yield the code of a callable, and of all functions and classes of its module that it refers to."""
     seen: set[int] = set()
     waiting = [thing]
     while waiting:
@@ -71,40 +74,41 @@ def _codes(thing: Any, module: ModuleType) -> Iterator[CodeType]:
             continue
         seen.add(id(one))
         if isinstance(one, CodeType):
-            # Methods that a dataclass has generated are of no file.
+            # Generated methods of a dataclass belong to no file.
             if one.co_filename == module.__file__:
                 yield one
             waiting += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-            waiting += [vars(module)[name] for name in one.co_names if _is_code_of(vars(module).get(name), module)]
+            waiting += [vars(module)[name] for name in one.co_names if _is_defined_in(vars(module).get(name), module)]
         elif isinstance(one, partial):
             waiting += [one.func, *one.args]
         elif isinstance(one, type):
-            waiting += [value for value in vars(one).values() if _is_code_of(value, module)]
+            waiting += [value for value in vars(one).values() if _is_defined_in(value, module)]
         else:
-            # A method has its function, and a cache or a static method what it wraps.
+            # Unwraps a method to its function, and a cache or static method to what it wraps.
             inner = inspect.unwrap(one)
             waiting.append(getattr(getattr(inner, "__func__", inner), "__code__", None))
 
 
-def _is_code_of(thing: Any, module: ModuleType) -> bool:
+def _is_defined_in(thing: Any, module: ModuleType) -> bool:
     return callable(thing) and getattr(thing, "__module__", "") == module.__name__
 
 
-def _lines(code: CodeType) -> set[int]:
+def _line_numbers(code: CodeType) -> set[int]:
     return {line for _, _, line in code.co_lines() if line is not None}
 
 
-def _owner(leaky: list[CodeType], mended: list[CodeType], module: ModuleType) -> str:
-    """The collections of the module that the leaky arm fills; empty where it fills none.
+def _owner_pattern(leaky: list[CodeType], fixed: list[CodeType], module: ModuleType) -> str:
+    """Return a pattern of the module's collections that the leaky arm uses; empty if it uses none.
 
-    Those that the mended arm uses as well count only where there are no others. An array of numbers holds nothing.
+    Collections that the fixed arm uses too count only if there are no others. Arrays of numbers do not count, because
+    they refer to nothing.
     """
     known = {
         name
         for name, value in vars(module).items()
         if isinstance(value, Collection) and not isinstance(value, (array, str, tuple)) and name != "CASES"
     }
-    used, shared = ({name for code in codes for name in code.co_names} & known for codes in (leaky, mended))
+    used, shared = ({name for code in codes for name in code.co_names} & known for codes in (leaky, fixed))
     names = used - shared or used
     return rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b" if names else ""
 

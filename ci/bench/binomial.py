@@ -1,39 +1,39 @@
-"""So many of so many out, within which limits the true share lies: Clopper and Pearson's exact interval."""
+"""Compute the exact confidence interval of a probability from hits and trials (Clopper and Pearson)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-# Halvings of [0, 1]: the limits are good to 2 ** -60.
-_HALVINGS = 60
+# Bisection steps over [0, 1]: the limits are exact to 2 ** -60.
+_BISECTION_STEPS = 60
 
 
 def interval(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval that holds the true probability with at least this confidence, whatever it is.
+    """Return an interval that contains the true probability with at least this confidence.
 
     Args:
         hits: From 0 to `trials`.
-        trials: Independent ones; with none at all nothing is known.
-        confidence: Both sides together.
+        trials: Number of independent trials; with 0 trials the interval is [0, 1].
+        confidence: Of both sides together.
 
     Returns:
         The limits, from 0 to 1.
 
     Raises:
-        ValueError: More hits than trials, or fewer than none.
+        ValueError: There are more hits than trials, or fewer than 0.
     """
     if not 0 <= hits <= trials:
         raise ValueError(f"{hits} of {trials} is not a share")
     tail = (1 - confidence) / 2
-    low = _crossing(lambda p: 1 - at_most(hits - 1, trials, p) >= tail) if hits else 0.0
-    high = _crossing(lambda p: at_most(hits, trials, p) <= tail) if hits < trials else 1.0
+    low = _find_crossing(lambda p: 1 - at_most(hits - 1, trials, p) >= tail) if hits else 0.0
+    high = _find_crossing(lambda p: at_most(hits, trials, p) <= tail) if hits < trials else 1.0
     return low, high
 
 
 def at_most(hits: int, trials: int, p: float) -> float:
-    """The probability of no more than `hits` in `trials`, each with probability `p` strictly between 0 and 1."""
-    # In logarithms: a binomial coefficient of thousands has more digits than a float has range.
+    """Return the probability of at most `hits` hits in `trials` trials, each with probability `p`, 0 < `p` < 1."""
+    # In logarithms, because a binomial coefficient of thousands exceeds the range of a float.
     whole = math.lgamma(trials + 1)
     return math.fsum(
         math.exp(
@@ -43,9 +43,9 @@ def at_most(hits: int, trials: int, p: float) -> float:
     )
 
 
-def _crossing(above: Callable[[float], bool]) -> float:
+def _find_crossing(above: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTION_STEPS):
         middle = (low + high) / 2
         low, high = (low, middle) if above(middle) else (middle, high)
     return high

@@ -1,6 +1,7 @@
-"""Caches with every bound from 4 to 700, judged as they fill. In: a step. Out: verdicts by kind of cache, exit 1 on a red.
+"""Judge caches of every bound from 4 to 700 while they fill. Print verdicts by kind of cache; exit 1 on a red one.
 
-A cache that fills grows like a leak up to its bound. Whether it is told from one must not depend on where the looks lie.
+Until it is full, a cache grows like a leak. Whether it is distinguished from a leak must not depend on where the looks
+fall.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ BOUNDS: Final = range(4, 701)
 
 
 def lru_of(make: Callable[[int], Any], bound: int) -> Callable[[], object]:
+    """Return a step that adds an entry to an `lru_cache`."""
     numbers, load = itertools.count(10_000), functools.lru_cache(bound)(make)
     return lambda: load(next(numbers))
 
 
 def deque_of(make: Callable[[int], Any], bound: int) -> Callable[[], object]:
+    """Return a step that adds an entry to a bounded deque."""
     numbers, entries = itertools.count(10_000), deque[Any](maxlen=bound)
     return lambda: entries.append(make(next(numbers)))
 
 
 def open_null(_number: int) -> object:
+    """Open /dev/null."""
     return open("/dev/null")  # noqa: PTH123 - closed when it is evicted
 
 
@@ -50,6 +54,7 @@ CACHES: Final[dict[str, Callable[[int], Callable[[], object]]]] = {
 
 
 def judge(work: Callable[[], object]) -> Result:
+    """Judge a step with the default resources and effort."""
     budgets = tuple(Budget(name, explicit=False) for name, one in RESOURCES.items() if one.default)
     repetition = Repetition(Plan("bounds", budgets, Effort()))
     repetition.begin()
@@ -60,10 +65,11 @@ def judge(work: Callable[[], object]) -> Result:
 
 
 def main() -> int:
+    """Judge all caches; return 1 if a verdict is red."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step", type=int, default=1, help="take every n-th bound")
     step = parser.parse_args().step
-    # Files that are evicted are closed by being dropped.
+    # An evicted file is closed when it is deallocated, which warns.
     warnings.simplefilter("ignore", ResourceWarning)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -79,8 +85,8 @@ def main() -> int:
             counts["red" if wrong else "inconclusive" if still else "ok"] += 1
             reds += bool(wrong)
             gc.collect()
-        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-        print(f"{name:<26} {told}  ({time.perf_counter() - began:.0f} s)", flush=True)
+        summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        print(f"{name:<26} {summary}  ({time.perf_counter() - began:.0f} s)", flush=True)
     print(f"{reds} red of {len(CACHES) * len(BOUNDS[::step])}")
     return int(reds > 0)
 

@@ -1,13 +1,13 @@
-"""How often is clean code called a leak? In: how many processes. Out: a table of rates, exit 1 for a red or an error.
+"""Count how often clean code is reported as a leak. Print a table of rates; exit 1 for a red verdict or an error.
 
-Each process is fresh, repeats one workload of `workloads` under ``pytest --leakcheck`` as it is by default, and has data
-and a hash seed of its own. All workloads are clean, so each red is a false alarm until `longrun.py` shows that the
-library keeps something. The intervals are Clopper and Pearson's, exact, at 95 %.
+Each process is fresh, repeats one workload of `workloads` under ``pytest --leakcheck`` with default settings, and has
+its own data and hash seed. All workloads are clean, so each red verdict is a false alarm until `longrun.py` shows that
+the library retains something. The intervals are Clopper and Pearson's exact intervals at 95 %.
 
-It takes seconds per process, so thousands of them take hours: with ``--json FILE`` what is done is kept, line by line,
-and a later call goes on from there. A file holds the rows of one state of the plugin alone.
+A process takes seconds, so thousands of processes take hours. With ``--json FILE`` each result is appended to a file,
+and a later call continues from there. A file contains the results of one state of the plugin only.
 
-What is not here is left out and named; all that is wanted comes with ``pip install -e '.[census]'``.
+Workloads whose packages are not installed are skipped and listed; ``pip install -e '.[census]'`` installs all packages.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ from binomial import interval
 from fresh import VERDICTS, Row, run
 from workloads import Workload, find_workloads
 
-_REPORT_EVERY = 50
+_REPORT_INTERVAL = 50
 
 
 class Rows:
-    """The rows so far, in memory and where wanted in a file, one JSON object per line."""
+    """The results so far, in memory and, if wanted, in a file with one JSON object per line."""
 
     def __init__(self, path: Path | None, engine: str) -> None:
-        """
+        """Read the results of earlier runs.
+
         Args:
-            path: The file; it need not exist.
-            engine: The state of the plugin that new rows come from; empty where none will be added.
+            path: The file; it need not exist. None: no file.
+            engine: State of the plugin that new results come from; empty if none will be added.
 
         Raises:
-            SystemExit: The file holds rows of another state of the plugin.
+            SystemExit: The file contains results of another state of the plugin.
         """
         self.all: list[Row] = []
         self.engine = engine
@@ -55,7 +56,7 @@ class Rows:
             try:
                 data = json.loads(line)
             except json.JSONDecodeError:
-                # The last line of a run that was ended while it wrote.
+                # The last line of a run that was killed while it wrote.
                 continue
             self.engine = self.engine or data["engine"]
             if data["engine"] != self.engine:
@@ -72,14 +73,14 @@ class Rows:
                     file.write(json.dumps({**row.to_json(), "engine": self.engine}).encode() + b"\n")
             if row.verdict != "ok":
                 _print_remarks(row)
-            if len(self.all) % _REPORT_EVERY == 0:
+            if len(self.all) % _REPORT_INTERVAL == 0:
                 counts = Counter(one.verdict for one in self.all)
                 print(f"{len(self.all):,} processes: {', '.join(f'{counts[v]} {v}' for v in VERDICTS)}", flush=True)
 
 
 @dataclass(slots=True)
 class Effort:
-    """When to stop: a moment of `time.monotonic`, or an order to."""
+    """When to stop: at a time of `time.monotonic`, or when the event is set."""
 
     end: float
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -90,6 +91,7 @@ class Effort:
 
 
 def main() -> int:
+    """Run the census and print its table; return 1 for a red verdict or an error."""
     parser = argparse.ArgumentParser(description="False alarms on clean workloads, each process a fresh one.")
     parser.add_argument("--processes", type=int, default=3_000, metavar="N", help="in all (default: 3,000)")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="side by side (default: 2)")
@@ -105,7 +107,7 @@ def main() -> int:
     else:
         chosen = choose(wanted.only or ())
         rows = Rows(wanted.json, state_of_plugin())
-        # Threads of OpenMP wait for each other by spinning: more of them than cores, and a step takes ten times as long.
+        # OpenMP threads wait for each other by spinning: with more threads than cores, a step takes ten times as long.
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // wanted.jobs)))
         work(chosen, rows, wanted.processes, wanted.jobs, Effort(time.monotonic() + 60 * wanted.minutes))
     print(table(rows.all, rows.engine))
@@ -113,7 +115,7 @@ def main() -> int:
 
 
 def choose(names: Sequence[str]) -> list[Workload]:
-    """The workloads of these names, or all; without those whose packages are not here, which are named."""
+    """Return the workloads of these names, or all, without those whose packages are missing."""
     known = find_workloads()
     if unknown := [name for name in names if name not in known]:
         raise SystemExit(f"no workload {unknown[0]!r}: there are {', '.join(known)}")
@@ -125,7 +127,7 @@ def choose(names: Sequence[str]) -> list[Workload]:
 
 
 def state_of_plugin() -> str:
-    """Twelve hex digits that change with the plugin's code."""
+    """Return twelve hex digits that change with the plugin's code."""
     known = hashlib.sha256()
     folder = Path(pytest_leakcheck.__file__).parent
     for path in sorted(folder.rglob("*.py")):
@@ -134,8 +136,8 @@ def state_of_plugin() -> str:
 
 
 def work(chosen: Sequence[Workload], rows: Rows, processes: int, jobs: int, effort: Effort) -> None:
-    """Fill up the rows to so many processes in all, evenly over the workloads."""
-    ahead = _lacking(chosen, rows.all, processes)
+    """Run processes until there are `processes` results in all, evenly over the workloads."""
+    ahead = _list_missing(chosen, rows.all, processes)
     taking = threading.Lock()
 
     def one_after_the_other() -> None:
@@ -152,13 +154,13 @@ def work(chosen: Sequence[Workload], rows: Rows, processes: int, jobs: int, effo
             for worker in workers:
                 worker.result()
         except BaseException:
-            # Those under way are ended by their own time limit at the latest.
+            # Running processes end at their own timeout at the latest.
             effort.stopped.set()
             raise
 
 
-def _lacking(chosen: Sequence[Workload], rows: Sequence[Row], processes: int) -> Iterator[tuple[str, int]]:
-    """Workload and seed of what is not in the rows yet: seed by seed, so that whenever it ends, all had their turn."""
+def _list_missing(chosen: Sequence[Workload], rows: Sequence[Row], processes: int) -> Iterator[tuple[str, int]]:
+    """Yield workload and seed of each missing result, seed by seed, so that all workloads advance evenly."""
     done = {(row.workload, row.seed) for row in rows}
     names = [one.name for one in chosen]
     every = ((names[at % len(names)], at // len(names)) for at in range(processes if names else 0))
@@ -166,38 +168,38 @@ def _lacking(chosen: Sequence[Workload], rows: Sequence[Row], processes: int) ->
 
 
 def table(rows: Sequence[Row], engine: str) -> str:
-    """The rows as Markdown: per workload, per test, per resource, and what was not ``ok`` by name."""
+    """Return the results as Markdown: per workload, in total, per resource, and what is tolerated."""
     lines = [
         "| workload | processes | ok | inconclusive | unclosed | red | error | false alarms | iterations | seconds |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     names = sorted({row.workload for row in rows})
-    lines += [_line(name, [row for row in rows if row.workload == name]) for name in names]
-    lines += [_line("**all**", rows), "", "| resource | verdicts | ok | other | red | false alarms |"]
+    lines += [_format_row(name, [row for row in rows if row.workload == name]) for name in names]
+    lines += [_format_row("**all**", rows), "", "| resource | verdicts | ok | other | red | false alarms |"]
     lines.append("| --- | ---: | ---: | --- | ---: | ---: |")
     for resource in dict.fromkeys(name for row in rows for name in row.resources):
         outcomes = Counter(row.resources[resource] for row in rows if resource in row.resources)
         red = sum(one["colour"] == "red" for row in rows for one in row.remarks if one.get("resource") == resource)
         others = ", ".join(f"{outcomes[word]} {word}" for word in sorted(outcomes) if word != "ok")
         whole = outcomes.total()
-        lines.append(f"| {resource} | {whole:,} | {outcomes['ok']:,} | {others} | {red} | {_rate(red, whole)} |")
+        lines.append(f"| {resource} | {whole:,} | {outcomes['ok']:,} | {others} | {red} | {_format_rate(red, whole)} |")
     lines += ["", f"Plugin {engine}. False alarms: red of all that gave a verdict, and the exact interval at 95 %."]
     tolerated = find_workloads()
     lines += [f"{name}: {tolerated[name].reason}" for name in names if name in tolerated and tolerated[name].heap]
     return "\n".join(lines)
 
 
-def _line(name: str, rows: Sequence[Row]) -> str:
+def _format_row(name: str, rows: Sequence[Row]) -> str:
     counts = Counter(row.verdict for row in rows)
     judged = [row for row in rows if row.verdict != "error"]
     words = " | ".join(str(counts[word]) for word in reversed(VERDICTS[:-1]))
     middle = f"{median(row.iterations for row in judged):.0f} | {median(row.seconds for row in judged):.1f}"
     end = middle if judged else "|"
-    rate = _rate(counts["red"], len(judged))
+    rate = _format_rate(counts["red"], len(judged))
     return f"| {name} | {len(rows):,} | {counts['ok']} | {words} | {rate} | {end} |"
 
 
-def _rate(hits: int, trials: int) -> str:
+def _format_rate(hits: int, trials: int) -> str:
     low, high = interval(hits, trials)
     return f"{hits / trials:.2%} ({low:.2%} to {high:.2%})" if trials else "unknown"
 

@@ -1,8 +1,8 @@
-"""The checkers that are compared: one entry each, with the test that it wants and how it says that something leaks.
+"""List the checkers that are compared: the test that each needs, and how its output shows that it reports a leak.
 
-To add one, add an entry to `CHECKERS`. Its form is a test module that imports `hosted` and calls `hosted.iterate()`
-once, or `hosted.loop()` where the checker leaves repeating to the test. "default" is what the documentation of the
-checker shows first; "best" is the best of its reasonable settings that we know.
+To add a checker, add an entry to `CHECKERS`. Its form is a test module that imports `hosted` and calls
+`hosted.iterate()` once, or `hosted.loop()` if the checker leaves the repetition to the test. "default" is what the
+documentation of the checker shows first; "best" is the best of its reasonable settings that we know.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MODES: Final = ("default", "best")
-# What the verdict takes, without the search for the culprit.
+# The mode that skips the search for the cause, so that only the time of the verdict is measured.
 VERDICT: Final = "verdict"
 FORM: Final = "test_subject"
 _PYTEST: Final = ("-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider", f"{FORM}.py")
-_NUMPY: Final = "numpy==2.3.5"  # some subjects keep arrays
+_NUMPY: Final = "numpy==2.3.5"  # some subjects retain arrays
 _COMMON: Final = (_NUMPY, "pytest>=9,<10")
-# Stands for the checkout among the requirements of an entry.
+# Stands for the checkout in the requirements of a checker.
 PROJECT: Final = "."
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A checker at one of its modes.
+    """The settings of a checker in one of its modes.
 
     Attributes:
-        form: The text of the test module.
-        arguments: Added to the command.
-        environment: Added to the environment.
+        form: Text of the test module.
+        arguments: Arguments added to the command.
+        environment: Variables added to the environment.
     """
 
     form: str
@@ -39,16 +39,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """Something that claims to find leaks.
+    """A program that reports leaks.
 
     Attributes:
-        name: What the table calls it.
-        requires: What is installed into its environment, itself last; those that require the same share one.
-        leak: A regular expression, found in the output exactly when a leak is reported. Empty: it never judges.
-        settings: By mode.
-        undecided: A regular expression, found when no leak is reported because the checker says that it cannot tell.
+        name: Name in the table.
+        requires: What is installed into its environment, the checker last; checkers with equal requirements share one.
+        leak: A regular expression that matches the output if and only if a leak is reported; empty: it never judges.
+        settings: Settings by mode.
+        undecided: A regular expression that matches if no leak is reported because the checker could not decide.
         command: Arguments of the interpreter.
-        debug: Needs an interpreter that counts references.
+        debug: Whether it needs an interpreter that counts references.
     """
 
     name: str
@@ -92,7 +92,7 @@ from pytest_leakcheck.runner.measuring import Measuring
 Measuring.diagnoses = False
 {_OURS}"""
 
-# Longer warm-up, every resource.
+# A longer warm-up, and every resource.
 _OURS_BEST: Final = """
 import hosted
 import pytest
@@ -103,7 +103,7 @@ def test_subject():
     hosted.iterate()
 """
 
-# Its own schedule is 22,663 calls where something leaks: with a MiB per call that is 22 GiB.
+# Its own schedule makes 22,663 calls if something leaks: at 1 MiB per call that is 22 GiB.
 _PSLEAK: Final = """
 import hosted
 import psleak
@@ -115,7 +115,7 @@ class TestSubject(psleak.MemoryLeakTestCase):
         self.execute(hosted.iterate, **SCHEDULE)
 """
 
-# Tolerances are summed up over the calls of a round, and absorb what the allocator wanders by.
+# The tolerance is compared with the sum over the calls of a round; it covers the variation of the allocator.
 _PSLEAK_BEST: Final = """
 import hosted
 import psleak
@@ -138,7 +138,7 @@ def test_subject():
     hosted.loop()
 """
 
-# The limit holds per location, so that of a small leak is its size times the calls.
+# The limit applies per location, so a small leak counts as its size times the number of calls.
 _LIMIT_LEAKS_BEST: Final = f"""
 import gc
 import hosted
@@ -180,7 +180,7 @@ def test_subject():
     hosted.loop()
 """
 
-# A test is run as often as -R says, so the loop inside it is short.
+# -R sets how often the test is run, so the loop inside it is short.
 _REPEATED_BEST: Final = """
 import hosted
 
@@ -199,18 +199,18 @@ class TestSubject(unittest.TestCase):
 
 _REGRTEST_BEST: Final = _REGRTEST.replace("hosted.iterate()", "hosted.loop(3 if hosted.HEAVY else 40)")
 
-# Without it psleak skips every test of memory.
+# Without PYTHONMALLOC=malloc psleak skips every memory test.
 _MALLOC: Final = {"PYTHONMALLOC": "malloc", "PYTHONUNBUFFERED": "1"}
 _LEAKS_ALL: Final = ("-p", "distributed.pytest_resourceleaks", "-L", "all")
 
 CHECKERS: Final[tuple[Checker, ...]] = (
-    # The first is what the times of the others are divided by.
+    # The times of the others are divided by those of the first.
     Checker("plain pytest", _COMMON, "", {"default": Setting(_ONCE)}),
     Checker(
         "pytest-leakcheck",
         (*_COMMON, PROJECT),
-        # The block of a failed test, or the line of the summary: what only the collector gave back is reported there,
-        # and fails no test that has no budget of its own.
+        # The block of a failed test, or the line of the summary: what is released only by the garbage collector is
+        # reported there, and fails no test that has no explicit budget.
         r"^  (?:leak|over budget|unclosed) {2,}|^[0-9a-f]{6}-\S+  \S+ \S+ unclosed ",
         {
             "default": Setting(_OURS, ("--leakcheck",)),
@@ -230,7 +230,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
         "memray limit_leaks",
         (*_COMMON, "pytest-memray==1.11.0"),
         r"Test was allowed to leak",
-        # Native frames use up the five that are shown: without --stacks no line of Python is among them.
+        # Native frames would fill the five that are shown: without --stacks no Python frame is among them.
         {"default": Setting(_LIMIT_LEAKS), "best": Setting(_LIMIT_LEAKS_BEST, ("--stacks=60",))},
     ),
     Checker(
@@ -257,7 +257,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     ),
     Checker(
         "pytest-leaks -R",
-        # No later pytest is promised to work with it, and this one has no other way to say so.
+        # pytest-leaks supports no later pytest, and this release cannot state that in its requirements.
         (_NUMPY, "pytest<6", "pytest-leaks==0.3.1"),
         r"test_subject: leaked ",
         {

@@ -1,4 +1,4 @@
-"""A workload and a seed in, what one fresh process of pytest says of it out."""
+"""Run one workload with one seed in a fresh pytest process, and return the verdicts that it reports."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from typing import Any, Final, TypeAlias
 
 Said: TypeAlias = Mapping[str, Any]
 
-# Worst first. `unclosed` and `inconclusive` are yellow here: no workload names a resource without tolerating growth.
+# Worst first. `unclosed` and `inconclusive` are yellow here, because no workload has a budget for a named resource
+# that allows no growth.
 VERDICTS: Final = ("error", "red", "unclosed", "inconclusive", "ok")
-_TEST: Final = Path(__file__).with_name("one_workload.py")
-_TIMEOUT: Final = 180.0
-# Seconds between looks at a process: short against the second that the quickest one takes.
-_POLL: Final = 0.02
+_TEST_FILE: Final = Path(__file__).with_name("one_workload.py")
+_TIMEOUT_SECONDS: Final = 180.0
+# Seconds between two polls of the process; short compared with the second that the fastest one takes.
+_POLL_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One process.
+    """The result of one process.
 
     Attributes:
-        workload: Its name.
-        seed: What its data and its hash seed come from.
-        verdict: The worst of the test, one of `VERDICTS`; ``error`` is a process that hung, failed or said nothing.
-        resources: The outcome for each resource that was judged.
-        iterations: The most that a verdict rests on.
+        workload: Name of the workload.
+        seed: Seed of its data and of its hash seed.
+        verdict: The worst verdict, one of `VERDICTS`; ``error`` if the process hung, failed or gave no report.
+        resources: Verdict by resource, of each resource that was judged.
+        iterations: The most iterations that a verdict is based on.
         seconds: Wall time of the whole process, imports included.
-        remarks: What was said of each resource that was not ``ok``, with its readings; of an error the last lines.
+        remarks: The report and readings of each resource that was not ``ok``; for an error, the end of the output.
     """
 
     workload: str
@@ -55,43 +56,44 @@ class Row:
 
 
 def run(workload: str, seed: int) -> Row:
-    """Judge a workload once, with the plugin as it is by default.
+    """Judge a workload once, with the default settings of the plugin.
 
     Args:
         workload: A name in `workloads.find_workloads`.
-        seed: Any number from 0 on.
+        seed: A number from 0 on.
 
     Returns:
-        What was said.
+        The result.
     """
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="census-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (folder / "tmp").mkdir()
-        # Temporary files of its own: it must not matter what else the machine, or the process beside it, writes to /tmp.
-        ended = _pytest(folder, _environment(workload, seed) | {"TMPDIR": str(folder / "tmp")})
+        # Temporary files go to a separate folder, since other programs and the other processes of the census write
+        # to /tmp.
+        ended = _run_pytest(folder, _create_environment(workload, seed) | {"TMPDIR": str(folder / "tmp")})
         seconds = round(time.perf_counter() - began, 3)
-        report = _read(folder / "report.json")
+        report = _read_report(folder / "report.json")
         if ended is None or ended not in (0, 1) or not report:
             what = "nothing within the time" if ended is None else f"exit {ended}"
             tail = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")[-2000:]
             return Row(workload, seed, "error", {}, 0, seconds, [{"reason": what, "output": tail}])
-    return _row(workload, seed, seconds, report)
+    return _create_row(workload, seed, seconds, report)
 
 
-def _environment(workload: str, seed: int) -> dict[str, str]:
-    # CI would turn yellow red, and whatever begins so is somebody's own setting.
+def _create_environment(workload: str, seed: int) -> dict[str, str]:
+    # CI would turn yellow into red; the other variables are settings of the user.
     others = ("PYTEST", "PYTHON", "CENSUS", "CI", "BUILD_NUMBER")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(others)}
     named = {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed)}
     return clean | named | {"PYTHONHASHSEED": str(seed % 2**32)}
 
 
-def _pytest(folder: Path, environment: Mapping[str, str]) -> int | None:
-    """The exit status, or None where it had to be ended."""
+def _run_pytest(folder: Path, environment: Mapping[str, str]) -> int | None:
+    """Run pytest; return its exit status, or None if it ran out of time and was killed."""
     command = [sys.executable, "-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider"]
-    command += ["--leakcheck", "--leakcheck-json=report.json", str(_TEST)]
+    command += ["--leakcheck", "--leakcheck-json=report.json", str(_TEST_FILE)]
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -100,7 +102,7 @@ def _pytest(folder: Path, environment: Mapping[str, str]) -> int | None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Its workers are in its group, so that nothing of a process that hangs outlives it.
+            # Its workers belong to its process group, so a process that hangs is killed together with them.
             start_new_session=True,
         )
         try:
@@ -112,15 +114,15 @@ def _pytest(folder: Path, environment: Mapping[str, str]) -> int | None:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int | None:
-    end = time.perf_counter() + _TIMEOUT
+    end = time.perf_counter() + _TIMEOUT_SECONDS
     while time.perf_counter() < end:
         if (status := process.poll()) is not None:
             return status
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return None
 
 
-def _read(path: Path) -> Said:
+def _read_report(path: Path) -> Said:
     try:
         report: Said = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -128,7 +130,7 @@ def _read(path: Path) -> Said:
     return report if report["findings"] else {}
 
 
-def _row(workload: str, seed: int, seconds: float, report: Said) -> Row:
+def _create_row(workload: str, seed: int, seconds: float, report: Said) -> Row:
     findings: list[Said] = report["findings"]
     outcomes = {one["resource"]: one["verdict"] for one in findings}
     if any(one["colour"] == "red" for one in findings):

@@ -1,8 +1,9 @@
-"""What it costs to find who holds it, and whether the right one is named. In: nothing. Out: a table, exit 1 above a limit.
+"""Measure the cost of finding the owner of leaked memory, and check that the right one is named. Exit 1 above a limit.
 
-In a fresh process for each size of the heap, five owners keep what the collector does not track: a dict of a module, an
-attribute of an instance, a closure, a default argument, a class. Beside them is what must not be named: what stands
-still, what is emptied each time, what gains at another rate. Timed are both counts and the search, as CPU time.
+In a fresh process for each size of the heap, five owners retain objects that the garbage collector does not track: a
+dict of a module, an attribute of an instance, a closure, a default argument, a class. The process also has containers
+that must not be named: one that does not change, one that is emptied in each step, and one that grows at another rate.
+Both counts and the search are measured as CPU time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, ClassVar, Final
 from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
 from pytest_leakcheck.attribution.heap.owner_search import find_owners
 
-# Objects of the heap, the seconds allowed, and what is counted: single values too, or not.
+# Objects on the heap, the limit in seconds, and what is counted: containers only, or single values too.
 LIMITS: Final = (
     (500_000, 1.5, "containers"),
     (500_000, 1.5, "values"),
@@ -39,6 +40,8 @@ BALLAST: list[object] = []
 
 
 class Trainer:
+    """An owner of leaked memory: by an attribute of the instance, and by an attribute of the class."""
+
     history: ClassVar[deque[bytes]] = deque()
 
     def __init__(self) -> None:
@@ -46,26 +49,30 @@ class Trainer:
 
 
 class Record:
+    """An object of the ballast."""
+
     def __init__(self, number: int) -> None:
         self.name = f"record {number}"
         self.weight = number * 1.5
         self.parts = [number]
 
 
-def _collector() -> Callable[[str], None]:
+def _create_collector() -> Callable[[str], None]:
     items: list[str] = []
     return lambda text: items.append(text)  # noqa: PLW0108 - a bound method would be no closure
 
 
 def remember(one: object, acc: list[object] = []) -> None:  # noqa: B006 - the leak
+    """Retain an object in the default argument."""
     acc.append(one)
 
 
 trainer = Trainer()
-add = _collector()
+add = _create_collector()
 
 
 def step(number: int, array: Callable[[int], Any]) -> None:
+    """Do one step that leaks through each of the five owners."""
     CACHE[number] = bytes(3000)
     trainer.uploads.append(bytearray(2000))
     add(f"{number:06}" * 50)
@@ -77,6 +84,7 @@ def step(number: int, array: Callable[[int], Any]) -> None:
 
 
 def main() -> int:
+    """Measure each case in a subprocess; return 1 if one fails."""
     parser = argparse.ArgumentParser(description="Cost of finding who holds it, and whether the right one is named.")
     parser.add_argument("--inside", nargs=3, metavar=("OBJECTS", "SECONDS", "COUNTED"), help="measure in this process")
     inside: list[str] | None = parser.parse_args().inside
@@ -90,11 +98,12 @@ def main() -> int:
 
 
 def measure(size: int, limit: float, *, values: bool) -> int:
+    """Measure in this process and print a row; return 1 above the limit, or if other owners are named than the five."""
     array: Callable[[int], Any] = bytearray
     if find_spec("numpy"):
         from numpy import zeros as array
     BALLAST.extend({"number": number, "parts": [number]} for number in range(size // 4))
-    # A dict of one record in two is tracked, or lies in the record.
+    # The attributes of a record are stored in the record, or in a dict that the garbage collector tracks.
     BALLAST.extend(Record(number) for number in range(size // 4))
     for number in range(WARM):
         step(number, array)

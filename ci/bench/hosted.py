@@ -1,7 +1,8 @@
-"""The subject inside the process that a checker watches. In: BENCH_RUN, a JSON object. Out: its calls, at exit.
+"""Run the subject inside the process that a checker watches.
 
-The forms of `checkers` import this and call `iterate`, `loop` and `warm`. It runs under the interpreter of every peer,
-beside the peer's own packages, so it imports the standard library alone.
+The environment variable BENCH_RUN describes the subject in JSON; the number of calls is written to a file at exit. The
+forms of `checkers` import this module and call `iterate`, `loop` and `warm`. It runs under the interpreter of every
+peer, next to the peer's own packages, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 _RUN: Final[dict[str, Any]] = json.loads(os.environ["BENCH_RUN"])
 
-# An expensive call (a process, a MiB) is made less often, by every checker whose test says how often.
+# An expensive call (a process, a MiB) is made less often by every checker whose test sets the number of calls.
 HEAVY: Final[bool] = _RUN["heavy"]
 LOOP: Final = 40 if HEAVY else 100
 WARM: Final = 5 if HEAVY else 300
@@ -27,44 +28,47 @@ _calls = 0
 
 
 def iterate() -> None:
-    """One unit of work of the subject, counted."""
-    global _calls  # noqa: PLW0603 - an object that counts would be one more that lives while others are looked for
+    """Do one unit of work of the subject, and count it."""
+    global _calls  # noqa: PLW0603 - a counter object would be one more live object while leaks are searched for
     _calls += 1
     _iterate()
 
 
 def loop(times: int = LOOP) -> None:
+    """Call the subject a number of times."""
     for _ in range(times):
         iterate()
 
 
 def warm() -> None:
-    """What is done before the best a checker can do: caches are full, and its test sees growth alone."""
+    """Warm up before the measured calls of the best settings, so that caches are full and the test sees only growth."""
     loop(WARM)
     gc.collect()
 
 
-def _nothing() -> None:
-    """A subject need not be set up."""
+def _do_nothing() -> None:
+    """Do nothing; for subjects without a setup or teardown."""
 
 
-def _load() -> tuple[Callable[[], object], Callable[[], object], Callable[[], object], Callable[[int], object] | None]:
-    """The subject's setup, iterate and teardown, and the same work at any size where it is about that."""
+def _load_subject() -> tuple[
+    Callable[[], object], Callable[[], object], Callable[[], object], Callable[[int], object] | None
+]:
+    """Return the subject's setup, iterate and teardown, and its work as a function of a size, or None."""
     found: Any = importlib.import_module(_RUN["module"])
     if _RUN["arm"]:
         case = next(one for one in found.CASES if _RUN["arm"] in one.arms)
         return case.setup, case.arms[_RUN["arm"]], case.teardown, None
-    ends = getattr(found, "setup", _nothing), found.iterate, getattr(found, "teardown", _nothing)
+    ends = getattr(found, "setup", _do_nothing), found.iterate, getattr(found, "teardown", _do_nothing)
     return *ends, getattr(found, "scaled", None)
 
 
-def _finish() -> None:
-    if os.getpid() == _PROCESS:  # and not a child that a checker or the subject has forked
+def _write_calls() -> None:
+    if os.getpid() == _PROCESS:  # not in a process that the checker or the subject has forked
         Path(_RUN["calls"]).write_text(str(_calls), encoding="ascii")
         _teardown()
 
 
-_setup, _iterate, _teardown, scaled = _load()
+_setup, _iterate, _teardown, scaled = _load_subject()
 _setup()
 # atexit is too late: the interpreter joins threads before it, and a subject that leaks threads ends them in teardown.
-threading._register_atexit(_finish)  # type: ignore[attr-defined]
+threading._register_atexit(_write_calls)  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
-"""The cost of the plugin where it is not asked for. In: nothing. Out: a ratio of instructions, exit 1 above 1.01.
+"""Measure the cost of the plugin where it is not used, as a ratio of instructions. Exit 1 above 1.01.
 
-A temporary project of 2,000 trivial tests is run with the plugin installed but without ``--leakcheck``, and with
-``-p no:leakcheck``. Every other third-party plugin is blocked in both, so the second is plain pytest, and the ratio is
-against the smallest run there is. User-space instructions are compared and not seconds: they do not depend on what
-else the machine does. ``perf`` counts them where the machine has counters for it, ``valgrind --tool=cachegrind`` else
-(within 0.1 % of callgrind's number, in a third of the time).
+A temporary project of 2,000 trivial tests runs with the plugin installed but without ``--leakcheck``, and with
+``-p no:leakcheck``. Every other third-party plugin is blocked in both runs, so the comparison is with plain pytest, the
+cheapest run there is. User-space instructions are counted because, unlike seconds, they do not depend on the load of
+the machine. ``perf`` counts them if the machine has hardware counters; otherwise ``valgrind --tool=cachegrind`` does
+(within 0.1 % of what callgrind counts, in a third of the time).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ LIMIT: Final = 1.01
 MODULES_LIMIT: Final = 8
 OFF: Final = ("-p", "no:leakcheck")
 
-# What a plain run leaves in sys.modules.
-_CENSUS: Final = """
+# Run pytest, then print which modules it has left in sys.modules.
+_MODULES_SCRIPT: Final = """
 import json, sys
 import pytest
 code = pytest.main(sys.argv[1:])
@@ -40,6 +40,7 @@ print(json.dumps({"code": int(code), "ours": ours, "psutil": "psutil" in sys.mod
 
 
 def main() -> int:
+    """Compare both runs and print the ratio; return 1 above a limit, 2 if nothing can be measured."""
     parser = argparse.ArgumentParser(description="Cost of the plugin without --leakcheck, in instructions.")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each kind, interleaved (default: 3)")
     repeat = parser.parse_args().repeat
@@ -53,24 +54,24 @@ def main() -> int:
         project = Path(folder)
         _write_project(project)
         for arm in ((), OFF):
-            # Writes the bytecode that the counted runs read, the rewritten assertions of the tests too.
+            # Writes the bytecode that the measured runs read, including the rewritten assertions of the tests.
             _run(project, [sys.executable, "-m", "pytest", *common, *arm], cold=True)
-        counter = "perf" if _perf_works(project) else "valgrind"
+        counter = "perf" if _is_perf_usable(project) else "valgrind"
         if counter == "valgrind" and shutil.which("valgrind") is None:
             print("neither perf with hardware counters nor valgrind is here: nothing counts instructions")
             return 2
         print(f"{FILES * TESTS_PER_FILE:,} tests, instructions counted by {counter}")
         ratios = []
         for _ in range(repeat):
-            on, off = (_count(counter, project, [*common, *arm]) for arm in ((), OFF))
+            on, off = (_count_instructions(counter, project, [*common, *arm]) for arm in ((), OFF))
             ratios.append(on / off)
             print(f"  with the plugin {on:>16,}   without {off:>16,}   ratio {on / off:.4f}", flush=True)
         ratio = median(ratios)
-        ours, psutil = _census(project, common)
+        ours, psutil = _list_modules(project, common)
     print(f"median ratio {ratio:.4f} (limit {LIMIT})")
     print(f"modules of ours after a plain run: {len(ours)} (limit {MODULES_LIMIT}): {', '.join(ours)}")
     print(f"psutil imported by a plain run: {'yes' if psutil else 'no'} (must be no)")
-    # None at all would mean that the plugin was not loaded, and that nothing was compared.
+    # If no module is listed, the plugin was not loaded, and nothing was compared.
     good = ratio <= LIMIT and 1 <= len(ours) <= MODULES_LIMIT and not psutil
     print("within the limits" if good else "ABOVE A LIMIT")
     return 0 if good else 1
@@ -95,17 +96,17 @@ def _run(project: Path, command: list[str], *, cold: bool = False) -> subprocess
     return done
 
 
-def _perf_works(project: Path) -> bool:
+def _is_perf_usable(project: Path) -> bool:
     if shutil.which("perf") is None:
         return False
-    # perf exits 0 where the machine (a virtual one, as a rule) has no counters, and says so in place of the number.
+    # Without hardware counters (as in most virtual machines) perf exits 0, and prints a note instead of the number.
     command = ["perf", "stat", "-x", ",", "-e", "instructions:u", "true"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     return done.returncode == 0 and re.search(r"^[1-9]\d*,", done.stderr, re.MULTILINE) is not None
 
 
-def _count(counter: str, project: Path, arguments: list[str]) -> int:
-    """Instructions of one run of pytest."""
+def _count_instructions(counter: str, project: Path, arguments: list[str]) -> int:
+    """Return the instructions of one pytest run."""
     pytest = [sys.executable, "-m", "pytest", *arguments]
     if counter == "perf":
         done = _run(project, ["perf", "stat", "-x", ",", "-e", "instructions:u", *pytest])
@@ -119,8 +120,8 @@ def _count(counter: str, project: Path, arguments: list[str]) -> int:
     return int(found[1].replace(",", ""))
 
 
-def _census(project: Path, common: list[str]) -> tuple[list[str], bool]:
-    done = _run(project, [sys.executable, "-c", _CENSUS, *common])
+def _list_modules(project: Path, common: list[str]) -> tuple[list[str], bool]:
+    done = _run(project, [sys.executable, "-c", _MODULES_SCRIPT, *common])
     found = json.loads(done.stdout.splitlines()[-1])
     return found["ours"], found["psutil"]
 

@@ -1,8 +1,9 @@
-"""Does a law come out as it was put in? In: trials of each workload. Out: a markdown table, exit 1 below 99 %.
+"""Check how reliably scaling laws are identified. Print a Markdown table; exit 1 if fewer than 99 % are right.
 
-A trial runs one workload at six sizes, each in a fresh child, and fits a law to the six peaks. The child collects,
-trims the heap, reads its resident size, resets its high-water mark, works, and reads the mark. What is kept comes as one
-large block, as many small objects, or as both, over a constant of up to 64 MiB: chosen at random for each trial.
+A trial runs one workload at six sizes, each in a fresh child process, and fits a law to the six peaks. The child
+process measures with the meter that tests use: it collects garbage, trims the heap, reads the resident size at each
+call and return, and reads the kernel's high-water mark. The retained memory is one large block, many small objects, or
+both, in addition to a constant of up to 64 MiB; the choice is random for each trial.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ from pytest_leakcheck.runner.peak_meter import Meter
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 SIZES: Final = (8, 16, 32, 64, 128, 256)
-# What the advice on six sizes says to add.
+# The sizes that an inconclusive verdict on six sizes advises to add.
 MORE: Final = (512, 1024)
 NEEDED: Final = 0.99
 BELOW: Final = {"O(log n)": "O(1)", "O(sqrt n)": "O(log n)", "O(n)": "O(sqrt n)"}
 STYLES: Final = ("block", "objects", "both")
-# What every unit of work takes and gives back, so that the peak of a constant workload is not its first allocation.
+# Each unit of work allocates and releases this buffer, so that the peak of a constant workload is not its first
+# allocation.
 BUFFER: Final = 64 * KIB
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is kept after so many units of work.
+    """How much memory is retained after a number of units of work.
 
     Attributes:
-        name: As the table shows it.
+        name: Name in the table.
         order: The law that its peaks follow.
-        exponent: Of that law; None for a constant.
-        per: Bytes per unit of the law: of work, of its root, of its doublings.
+        exponent: Exponent of that law; None for a constant.
+        per: Bytes per unit of the law: per unit of work, per unit of its root, or per doubling.
     """
 
     name: str
@@ -52,7 +54,7 @@ class Workload:
     per: int
 
     def kept(self, size: int) -> int:
-        """Bytes that are kept once `size` units are done."""
+        """Return the bytes that are retained once `size` units are done."""
         if self.exponent is None:
             return self.per
         return round(self.per * (math.log2(size) if self.exponent == 0 else size**self.exponent))
@@ -71,7 +73,7 @@ WORKLOADS: Final = (
 
 
 def work(workload: Workload, size: int, style: str, constant: int, dice: random.Random) -> int:
-    """Do `size` units of work, keeping what the workload says; the number of things that were kept."""
+    """Do `size` units of work and retain what the workload defines; return the number of retained objects."""
     kept: list[object] = [bytearray(constant)]
     share = {"block": 1.0, "objects": 0.0, "both": 0.5}[style]
     small = 0
@@ -88,10 +90,10 @@ def work(workload: Workload, size: int, style: str, constant: int, dice: random.
 
 
 def peak(run: Callable[[], object]) -> tuple[int, bool]:
-    """How far the resident size of a fresh child rises above its start, in bytes, and whether that is exact.
+    """Return the rise of the resident size in a fresh child process, in bytes, and whether it is exact.
 
     Raises:
-        RuntimeError: The child died.
+        RuntimeError: The child process died.
     """
     read, write = os.pipe()
     child = os.fork()
@@ -119,7 +121,7 @@ def _rise(run: Callable[[], object]) -> tuple[int, bool]:
 
 
 def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[tuple[int, bool]]:
-    """The peaks of one workload, with a payload and a constant that the seed decides."""
+    """Return the peaks of one workload; the seed determines how memory is retained and the constant."""
     dice = random.Random(seed)  # noqa: S311 - sizes of payloads
     style, constant = dice.choice(STYLES), dice.randrange(0, 64 * MIB)
     return [peak(lambda size=size: work(workload, size, style, constant, dice)) for size in sizes]  # type: ignore[misc]
@@ -127,7 +129,17 @@ def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What came of the trials of one workload: counts of trials, and the worst errors."""
+    """The results of the trials of one workload.
+
+    Attributes:
+        trials: Number of trials.
+        right: Trials whose law was identified.
+        wrong: Trials with a wrong verdict.
+        unsure: Trials whose own law was inconclusive.
+        still_unsure: Those of them that are still inconclusive with two more sizes.
+        exponent_error: Largest absolute error of the exponent.
+        slope_error: Largest relative error of the slope.
+    """
 
     trials: int
     right: int
@@ -145,6 +157,7 @@ class Tally:
 
 
 def tally(workload: Workload, trials: int) -> Tally:
+    """Run the trials of a workload."""
     laws, wrong, unsure, still = [], 0, 0, 0
     for seed in range(trials):
         peaks = trial(workload, seed, SIZES)
@@ -164,17 +177,19 @@ def tally(workload: Workload, trials: int) -> Tally:
 
 
 def judge(text: str, sizes: Sequence[int], points: Sequence[tuple[int, bool]]) -> tuple[str, Law]:
+    """Return the verdict on a budget, and the law that was fitted."""
     peaks, exact = [peak for peak, _exact in points], all(exact for _peak, exact in points)
     verdict, law = judge_points("rss", "units", sizes, peaks, parse_bound(text, "units", "bytes"), exact=exact)
     return verdict.outcome, law
 
 
 def order(law: Law) -> str:
-    """The law as a budget would name it: between the logarithm and the line lies the root."""
+    """Return the name of a law in a budget; a power between 0.25 and 0.75 counts as the root."""
     return "O(sqrt n)" if law.exponent is not None and BORDER <= law.exponent < 1 - BORDER else law.order
 
 
 def main() -> int:
+    """Run all trials; return 1 if too many laws or verdicts are wrong."""
     parser = argparse.ArgumentParser(description="Laws that are put in, and the laws that come out.")
     parser.add_argument("--trials", type=int, default=50, help="of each workload (default: 50)")
     trials: int = parser.parse_args().trials

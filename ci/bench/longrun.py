@@ -1,11 +1,10 @@
-"""Does a library keep anything? A workload's name in, readings along thousands of steps without the plugin out.
+"""Check whether a library retains memory: run a workload for thousands of steps without the plugin; print readings.
 
-Where the census is red, this tells a leak from a false alarm: what is kept goes on at one pace for ever, while a cache
-comes to an end and the noise of an allocator does not climb. Read are bytes in use (``mallinfo2``), blocks of the
-interpreter's own allocator and gc objects, each after a full collection.
+If the census is red, this distinguishes a leak from a false alarm: a leak goes on at one rate, a cache becomes full,
+and the noise of an allocator does not rise. The readings are bytes in use (``mallinfo2``), blocks of the interpreter's
+own allocator and gc objects, each after a full collection.
 
-The last column is the share of ten equal stretches, from the second on, over which the bytes rose: a leak rises in all
-of them.
+The last lines state in how many of ten equal stretches each reading rose: a leak rises in all of them.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ STRETCHES = 10
 
 
 def main() -> int:
+    """Run the workload and print the readings."""
     parser = argparse.ArgumentParser(description="What a workload retains over thousands of steps.")
     parser.add_argument("workload", choices=sorted(find_workloads()))
     parser.add_argument("--steps", type=int, default=5_000, help="steps after the first stretch (default: 5,000)")
@@ -36,7 +36,7 @@ def main() -> int:
         step = find_workloads()[wanted.workload].step(wanted.seed, Path(folder))
         heap = Heap()
         heap.open()
-        # Made before, since a list of readings would be retained itself.
+        # Created in advance, because a growing list of readings would be retained memory itself.
         columns = [array("q", bytes(8 * (STRETCHES + 1))) for _ in range(3)]
         print(f"{wanted.workload}, seed {wanted.seed}: {STRETCHES} stretches of {stretch:,} steps, after as many")
         print(

@@ -1,9 +1,10 @@
-"""The cost of the measuring loop. In: nothing. Out: us per iteration, exit 1 above 10 or if anything is retained.
+"""Measure the cost of the measuring loop per iteration; exit 1 above 10 us, or if the loop retains anything.
 
-What is timed is `Repetition.iteration_done` around an empty body, between looks: probes, collection, bookkeeping. It is
-timed in a bare process and in one that has torch, pandas and numpy loaded (those that are here), with and without a
-child process, and compared with the naive way in the same process: ``gc.collect()`` on an unfrozen heap, USS from
-psutil, and a listing of ``/proc/self/fd``. The looks, where verdicts are sought, are given apart.
+The script measures `Repetition.iteration_done` around an empty body, between looks (the iterations at which a verdict
+is sought): probes, collection, bookkeeping. It runs in a bare process, and in one that has loaded torch, pandas and
+numpy (those that are installed), with and without a child process. The result is compared with the naive way in the
+same process: ``gc.collect()`` on an unfrozen heap, USS from psutil, and a listing of ``/proc/self/fd``. The looks are
+measured separately.
 
 Times are wall times: run it on a machine that is otherwise idle.
 """
@@ -41,12 +42,13 @@ LIMIT: Final = 10.0
 BLOCK: Final = 2_000
 RETAINING: Final = 10_000
 WARMUP: Final = 3
-# Looks come ever more rarely: the gaps of such runs hold 16 blocks and one stretch of RETAINING, and 5 blocks.
+# Iterations of the two runs. Looks become rarer: between those of the first run fit 17 blocks and one stretch of
+# RETAINING iterations, between those of the second run 6 blocks.
 LONG: Final = 60_000
 SHORT: Final = 24_000
 FIXED: Final = 300
-# Seconds for the naive way, which takes a tenth of one where much is loaded.
-_NAIVE_FOR: Final = 2.0
+# Seconds for which the naive way is measured: one iteration of it takes 0.1 s in a process that has loaded much.
+_NAIVE_SECONDS: Final = 2.0
 _ADAPTIVE_RUNS: Final = 5
 
 Retained: TypeAlias = tuple[int, "int | None", int]
@@ -54,22 +56,22 @@ Retained: TypeAlias = tuple[int, "int | None", int]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured in one process; times in microseconds.
+    """The measurements of one process; times in microseconds.
 
     Attributes:
-        tracked: Objects that the collector knew, to say how large the process is.
-        loop: Added per iteration, without a child process: the median block.
-        quickest: The quickest block: what the median comes to when nothing else runs.
-        blocks: How many blocks there were.
-        with_child: Added per iteration while one child process is alive.
-        naive: One iteration of the naive way.
-        looks: All looks of an adaptive run of an empty body, spread over its iterations.
-        looks_fixed: All looks of a run of FIXED iterations, which judges everything at each look, spread over them.
+        tracked: Objects that the garbage collector tracks: the size of the process.
+        loop: Time added per iteration, without a child process: the median block.
+        quickest: The fastest block: the median if nothing else runs on the machine.
+        blocks: Number of blocks.
+        with_child: Time added per iteration while one child process is alive.
+        naive: Time of one iteration of the naive way.
+        looks: Time of all looks of an adaptive run of an empty body, divided by its iterations.
+        looks_fixed: The same for a run of FIXED iterations, which judges everything at each look.
         adaptive: Iterations until an adaptive run of an empty body is judged clean.
-        adaptive_whole: That run from beginning to end, warm-up included.
-        retained_objects: gc objects more after RETAINING iterations.
-        retained_heap: Bytes from malloc more after them; None where the C library cannot tell.
-        retained_blocks: Blocks of the interpreter's own allocator more after them.
+        adaptive_whole: Time of that run from start to end, warm-up included.
+        retained_objects: Increase of gc objects over RETAINING iterations.
+        retained_heap: Increase of bytes from malloc; None if the C library cannot report them.
+        retained_blocks: Increase of blocks of the interpreter's own allocator.
     """
 
     tracked: int
@@ -88,6 +90,7 @@ class Figures:
 
 
 def main() -> int:
+    """Measure each process and print its figures; return 1 above a limit."""
     parser = argparse.ArgumentParser(description="Cost of the measuring loop per iteration.")
     parser.add_argument("--inside", nargs="*", metavar="MODULE", help="measure in this process, with these loaded")
     inside: list[str] | None = parser.parse_args().inside
@@ -99,8 +102,8 @@ def main() -> int:
         print(f"not importable here, so not loaded: {', '.join(missing)}")
     good = True
     for modules in ([], here) if here else ([],):
-        figures = _in_child(modules)
-        _print(", ".join(modules) or "bare process", figures)
+        figures = _measure_in_child(modules)
+        _print_figures(", ".join(modules) or "bare process", figures)
         retained = (figures.retained_objects, figures.retained_heap or 0, figures.retained_blocks)
         good = good and figures.loop <= LIMIT and not any(retained)
     print("within the limits" if good else "ABOVE A LIMIT")
@@ -108,23 +111,23 @@ def main() -> int:
 
 
 def measure_here(modules: list[str]) -> Figures:
-    """All figures of this process, once the modules are loaded."""
+    """Load the modules, and measure in this process."""
     for name in modules:
         import_module(name)
     tracked = len(gc.get_objects())
-    blocks, retained = _long_run(LONG)
-    with _child():
-        with_child, _ = _long_run(SHORT)
-    whole, iterations = zip(*(_adaptive_run() for _ in range(_ADAPTIVE_RUNS)), strict=True)
+    blocks, retained = _run_long(LONG)
+    with _idle_child():
+        with_child, _ = _run_long(SHORT)
+    whole, iterations = zip(*(_run_adaptive() for _ in range(_ADAPTIVE_RUNS)), strict=True)
     return Figures(
         tracked=tracked,
         loop=median(blocks),
         quickest=min(blocks),
         blocks=len(blocks),
         with_child=median(with_child),
-        naive=_naive(),
-        looks=median(_looks_of(0) for _ in range(_ADAPTIVE_RUNS)),
-        looks_fixed=median(_looks_of(FIXED) for _ in range(_ADAPTIVE_RUNS)),
+        naive=_time_naive(),
+        looks=median(_time_looks(0) for _ in range(_ADAPTIVE_RUNS)),
+        looks_fixed=median(_time_looks(FIXED) for _ in range(_ADAPTIVE_RUNS)),
         adaptive=iterations[-1],
         adaptive_whole=median(whole),
         retained_objects=retained[0],
@@ -133,16 +136,16 @@ def measure_here(modules: list[str]) -> Figures:
     )
 
 
-def _in_child(modules: list[str]) -> Figures:
+def _measure_in_child(modules: list[str]) -> Figures:
     command = [sys.executable, __file__, "--inside", *modules]
     return Figures(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
 
 
 def _body() -> None:
-    """Nothing: what is added is all there is."""
+    """Do nothing, so that all time is added by the loop."""
 
 
-def _begin(iterations: int) -> Repetition:
+def _begin_repetition(iterations: int) -> Repetition:
     effort = Effort(iterations=iterations, warmup=WARMUP, max_time=math.inf)
     repetition = Repetition(plan_test("bench", (), effort, ()))
     repetition.begin()
@@ -151,21 +154,21 @@ def _begin(iterations: int) -> Repetition:
     return repetition
 
 
-def _long_run(most: int) -> tuple[list[float], Retained]:
-    """A run of a fixed number of iterations.
+def _run_long(most: int) -> tuple[list[float], Retained]:
+    """Run a fixed number of iterations.
 
     Returns:
-        The blocks that lie between looks, and what the last gap that holds RETAINING iterations retained.
+        The times of the blocks between looks, and what was retained over RETAINING iterations between two looks.
     """
     counters = _Counters()
-    repetition = _begin(most)
+    repetition = _begin_repetition(most)
     blocks: list[float] = []
     retained: Retained = (0, None, 0)
     previous = 0
     for look in looks(most):
         between = look - previous - 1
         if between >= RETAINING:
-            retained = _retained(repetition, counters)
+            retained = _measure_retained(repetition, counters)
             between -= RETAINING
         blocks.extend(_time_block(repetition) for _ in range(between // BLOCK))
         for _ in range(between % BLOCK):
@@ -173,7 +176,7 @@ def _long_run(most: int) -> tuple[list[float], Retained]:
         repetition.iteration_done()
         previous = look
     result = repetition.end()
-    # A restart would have moved the looks into the blocks.
+    # After a restart, looks would lie within the blocks.
     whole = all(series.iterations == most for series in result.recording.series)
     if not whole or any(verdict.outcome in RED for verdict in result.verdicts):
         raise SystemExit(f"an empty body was not clean: {result.verdicts}")
@@ -181,7 +184,7 @@ def _long_run(most: int) -> tuple[list[float], Retained]:
 
 
 def _time_block(repetition: Repetition) -> float:
-    """Microseconds that an iteration of a block adds."""
+    """Return the microseconds that the loop adds per iteration of a block."""
     done, body, now = repetition.iteration_done, _body, time.perf_counter
     began = now()
     for _ in range(BLOCK):
@@ -194,7 +197,7 @@ def _time_block(repetition: Repetition) -> float:
 
 
 class _Counters:
-    """gc objects, heap bytes and interpreter blocks, read into rows that were made before: reading retains nothing."""
+    """Reads gc objects, heap bytes and interpreter blocks into rows created in advance, to retain nothing itself."""
 
     def __init__(self) -> None:
         self._rows = (array("q", (0, 0, 0)), array("q", (0, 0, 0)))
@@ -206,11 +209,11 @@ class _Counters:
             self._heap = None
 
     def read(self, row: int) -> None:
-        # Empties the interpreter's list of spare floats: how many a row leaves there depends on what was read in it.
+        # Empties the interpreter's list of spare floats, whose length depends on what was read before.
         gc.collect()
         self._rows[row][0] = len(gc.get_objects())
         self._rows[row][1] = self._heap.read() if self._heap else 0
-        # As the probe reads it, with the interpreter's cache of attributes emptied, which else takes a name or two.
+        # Read by the probe, which empties the interpreter's attribute cache: the cache may gain a name or two.
         self._rows[row][2] = self._blocks.read()
 
     def gained(self) -> Retained:
@@ -218,9 +221,9 @@ class _Counters:
         return objects, heap if self._heap else None, blocks
 
 
-def _retained(repetition: Repetition, counters: _Counters) -> Retained:
-    # Twice, so that the first reading of two is no different from the second, and neither within a loop: its iterator, and
-    # the last number of a range, are blocks.
+def _measure_retained(repetition: Repetition, counters: _Counters) -> Retained:
+    # Read twice, so that the first reading does not differ from the last; and not in a loop, whose iterator and last
+    # number are blocks too.
     counters.read(0)
     repetition.iteration_done()
     counters.read(0)
@@ -231,10 +234,14 @@ def _retained(repetition: Repetition, counters: _Counters) -> Retained:
     return counters.gained()
 
 
-def _adaptive_run() -> tuple[float, int]:
-    """A run as a test without settings gets it: its microseconds, and how many iterations it took."""
+def _run_adaptive() -> tuple[float, int]:
+    """Run an empty body with the default effort.
+
+    Returns:
+        The microseconds of the run, and its iterations.
+    """
     began = time.perf_counter()
-    repetition = _begin(0)
+    repetition = _begin_repetition(0)
     _body()
     while repetition.iteration_done():
         _body()
@@ -242,9 +249,9 @@ def _adaptive_run() -> tuple[float, int]:
     return (time.perf_counter() - began) * 1e6, result.recording.series[0].iterations
 
 
-def _looks_of(iterations: int) -> float:
-    """Microseconds of all looks of a run (0: of an adaptive one), spread over its iterations."""
-    repetition = _begin(iterations)
+def _time_looks(iterations: int) -> float:
+    """Return the microseconds of all looks of a run (0 iterations: an adaptive run), divided by its iterations."""
+    repetition = _begin_repetition(iterations)
     at = set(looks(iterations or ADAPTIVE))
     plain: list[float] = []
     seeking: list[float] = []
@@ -258,12 +265,12 @@ def _looks_of(iterations: int) -> float:
     return (sum(seeking) - len(seeking) * median(plain)) / n * 1e6
 
 
-def _naive() -> float:
+def _time_naive() -> float:
     import psutil
 
     process = psutil.Process()
     times: list[float] = []
-    end = time.perf_counter() + _NAIVE_FOR
+    end = time.perf_counter() + _NAIVE_SECONDS
     while (began := time.perf_counter()) < end or len(times) < 5:
         gc.collect()
         process.memory_full_info()
@@ -273,17 +280,17 @@ def _naive() -> float:
 
 
 @contextmanager
-def _child() -> Iterator[None]:
-    """One child process that waits."""
+def _idle_child() -> Iterator[None]:
+    """Keep one idle child process alive."""
     code = "import sys; print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         yield
-        # Leaving closes its standard input, which ends it.
+        # Leaving the context closes its standard input, which ends it.
 
 
-def _print(title: str, figures: Figures) -> None:
+def _print_figures(title: str, figures: Figures) -> None:
     heap = "not readable here" if figures.retained_heap is None else f"{figures.retained_heap} bytes"
     print(f"\n{title} ({figures.tracked:,} tracked objects)")
     print(f"  loop, no child process      {figures.loop:10.1f} us per iteration (limit {LIMIT:g})", end="")

@@ -1,4 +1,4 @@
-"""The test that `fresh.run` repeats in a process of its own. What it does is named in the environment."""
+"""Repeat the workload that the environment names; `fresh.run` runs this file in a separate process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from workloads import find_workloads
 
 WORKLOAD = find_workloads()[os.environ["CENSUS_WORKLOAD"]]
-# In the working directory, which is made for this process and goes with it.
+# The workload may write to the working directory, which exists for this process only.
 STEP = WORKLOAD.step(int(os.environ["CENSUS_SEED"]), Path.cwd())
 
 pytestmark = [pytest.mark.leakcheck]
@@ -19,4 +19,5 @@ if WORKLOAD.heap:
 
 
 def test_workload() -> None:
+    """Run one step of the workload."""
     STEP()

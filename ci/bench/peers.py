@@ -1,7 +1,8 @@
-"""Every leak checker over every case. In: nothing. Out: a table of what each found, named, and cost.
+"""Run every leak checker over every case, and print a table of what each found, what it named, and its cost.
 
-Each checker is installed into an environment of its own under .venv/peers, and run over each case in a fresh process.
-Without --corpus, the cases are the project's own. Times want an otherwise idle machine; what is found does not.
+Each checker is installed into a separate environment under .venv/peers, and runs over each case in a fresh process.
+Without --corpus, the cases are the project's own. For accurate times the machine must otherwise be idle; the verdicts
+do not depend on that.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from venvs import ROOT, Missing, debug_interpreter, environment, version
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    """Run the checkers and print the tables; return 2 if plain pytest cannot be run, or there is no such case."""
+    options = _create_parser().parse_args()
     if options.table:
-        _print(json.loads(options.table.read_text(encoding="utf-8")), matrix_too=options.matrix)
+        _print_tables(json.loads(options.table.read_text(encoding="utf-8")), matrix_too=options.matrix)
         return 0
     modes = MODES if options.mode == "both" else (options.mode,)
-    contestants, absent = _contestants(options, modes)
+    contestants, absent = _find_contestants(options, modes)
     if not contestants or contestants[0].checker is not CHECKERS[0]:
         print(f"plain pytest cannot be run, and all else is compared with it: {absent[CHECKERS[0].name]}")
         return 2
@@ -39,7 +41,8 @@ def main() -> int:
     if not subjects:
         print(f"no such case; there are {', '.join(subject.name for subject in known)}")
         return 2
-    # Ended by `timeout`, or in the background where Ctrl-C is ignored, it still writes what it has.
+    # SIGTERM (from `timeout`, or sent to a background process, which ignores Ctrl-C) exits with the rows written so
+    # far.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows: list[Row] = []
     try:
@@ -49,20 +52,20 @@ def main() -> int:
                 f"{row.subject:24} {row.checker:20} {row.mode:8} {row.outcome:9} {row.seconds:6.2f} s", file=sys.stderr
             )
     finally:
-        # What an interrupted run has measured is worth keeping: the whole takes minutes.
+        # Written after an interruption too, because a whole run takes minutes.
         found = {"absent": absent, "rows": [asdict(row) for row in rows]}
         if options.json:
             options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    _print(found, matrix_too=options.matrix)
+    _print_tables(found, matrix_too=options.matrix)
     return 0
 
 
-def _contestants(options: argparse.Namespace, modes: Sequence[str]) -> tuple[list[Contestant], dict[str, str]]:
-    """The checkers that can be run, and by name why the others cannot."""
+def _find_contestants(options: argparse.Namespace, modes: Sequence[str]) -> tuple[list[Contestant], dict[str, str]]:
+    """Return the checkers that can be run, and by name the reasons why others cannot."""
     contestants: list[Contestant] = []
     absent: dict[str, str] = {}
     for number, checker in enumerate(CHECKERS):
-        # Plain pytest is what times are divided by, and is always run.
+        # The times are divided by those of plain pytest, so it always runs.
         if number and options.only and checker.name not in options.only:
             continue
         try:
@@ -80,7 +83,7 @@ def _run_all(
     contestants: Sequence[Contestant], subjects: Sequence[Subject], jobs: int, timeout: float
 ) -> Iterator[Row]:
     pool = ThreadPoolExecutor(jobs)
-    # All checkers of a subject follow each other, so that what else the machine does falls on all alike.
+    # Ordered by subject, so that a change in the load of the machine affects all checkers alike.
     runs = [
         pool.submit(run, contestant, mode, subject, timeout)
         for subject in subjects
@@ -94,7 +97,7 @@ def _run_all(
         pool.shutdown(cancel_futures=True)
 
 
-def _print(found: dict[str, Any], *, matrix_too: bool) -> None:
+def _print_tables(found: dict[str, Any], *, matrix_too: bool) -> None:
     rows = [Row(**row) for row in found["rows"]]
     print(table(rows))
     for name, reason in found["absent"].items():
@@ -105,7 +108,7 @@ def _print(found: dict[str, Any], *, matrix_too: bool) -> None:
         print(f"\n{matrix(rows)}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _create_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="What each leak checker finds, names and costs.")
     peers = [checker.name for checker in CHECKERS[1:]]
     only = f"this checker and plain pytest; may be repeated; one of {', '.join(peers)}"

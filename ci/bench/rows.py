@@ -1,4 +1,4 @@
-"""What a run came to, and the table of all runs. In: the output of a checker. Out: a row; from rows, Markdown."""
+"""Read the result of a run from a checker's output, and write the tables of all runs, in Markdown."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Final
 from checkers import CHECKERS, Checker
 from subjects import Subject
 
-# What a run can come to; each has a mark in the matrix.
+# The outcomes of a run, each with its mark in the matrix.
 MARKS: Final = {"found": "x", "quiet": ".", "undecided": "?", "error": "E", "timeout": "T"}
-# Characters of an output that are worth keeping, before and after what says that there is a leak.
-_BEFORE, _AFTER = 200, 2000
+# Characters of the output that are stored before and after the match that reports a leak.
+_CHARS_BEFORE, _CHARS_AFTER = 200, 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One checker, at one mode, over one subject.
+    """The result of one checker, in one mode, over one subject.
 
     Attributes:
-        checker: Its name.
-        mode: "default" or "best".
-        version: What was installed.
-        subject: The name of the subject.
-        leaky: Whether it leaks.
-        outcome: A key of `MARKS`; "found" only where the checker reported a leak and came to its own end.
-        line: A leak is rightly reported, and the report names a line that leaks; None where there is none to name.
-        thing: It names what is leaked; None likewise.
-        owner: It names what holds it; None likewise.
-        calls: How often the subject was called; None where its process did not come to its end.
+        checker: Name of the checker.
+        mode: "default", "best" or "verdict".
+        version: The installed versions.
+        subject: Name of the subject.
+        leaky: Whether the subject leaks.
+        outcome: A key of `MARKS`; "found" only if the checker reported a leak and its process ended by itself.
+        line: Whether the report names a line that leaks; None if the subject has none.
+        thing: Whether the report names the leaked object; None if the subject has none.
+        owner: Whether the report names its owner; None if the subject has none.
+        calls: Number of calls of the subject; None if its process did not end normally.
         seconds: From the start of the process to its end.
         message: The report of a leak, or the end of the output of an error.
     """
@@ -51,11 +51,17 @@ class Row:
 
 
 def outcome_of(checker: Checker, output: str, code: int | None) -> str:
-    """What a run came to; a code of None is one that was ended because it took too long."""
+    """Return the outcome of a run.
+
+    Args:
+        checker: The checker.
+        output: Its output.
+        code: Its exit status, negative for a signal; None if it took too long and was killed.
+    """
     if code is None:
         return "timeout"
     if code < 0:
-        # It died of a signal: whatever it had printed, it cannot be relied on.
+        # A process that died of a signal is not trusted, whatever it printed.
         return "error"
     if checker.leak and re.search(checker.leak, output, re.MULTILINE):
         return "found"
@@ -65,16 +71,19 @@ def outcome_of(checker: Checker, output: str, code: int | None) -> str:
 
 
 def message_of(checker: Checker, output: str, outcome: str) -> str:
+    """Return the part of the output that is stored: the report of a leak, or the end of an error."""
     if outcome in ("quiet", "undecided"):
         return ""
     found = re.search(checker.leak, output, re.MULTILINE) if outcome == "found" else None
-    return output[max(0, found.start() - _BEFORE) : found.end() + _AFTER] if found else output[-_AFTER:]
+    return (
+        output[max(0, found.start() - _CHARS_BEFORE) : found.end() + _CHARS_AFTER] if found else output[-_CHARS_AFTER:]
+    )
 
 
 def named(subject: Subject, report: str) -> tuple[bool | None, bool | None, bool | None]:
-    """Whether a report names a line, the thing and the owner; None for each that the subject does not have."""
-    # A place in the file of the subject says what is leaked by its name (leaky_mmap.py), and a frame in the code of the
-    # owner says nothing of who holds what.
+    """Return whether a report names a line, the leaked object and its owner; None if the subject has none."""
+    # Two kinds of text are no evidence: a place in the subject's file, whose name describes the leak (leaky_mmap.py),
+    # and a frame in the owner's code, which does not state who owns what.
     places = rf"\S*\b{re.escape(subject.file)}\S*(?: line \d+, in \S+)?"
     prose = re.sub(places, "PLACE", report).replace(subject.name, "SUBJECT")
     numbers = "|".join(map(str, subject.lines))
@@ -87,29 +96,29 @@ def named(subject: Subject, report: str) -> tuple[bool | None, bool | None, bool
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A line per checker and mode, as Markdown."""
+    """Return a table with a line per checker and mode."""
     lines = [
         ("checker", "mode", "found", "false alarms", "line", "object", "owner", "?", "errors", "calls", "time"),
         ("---", "---", *["---:"] * 9),
-        *(_summary(group, _plain_times(rows)) for group in _groups(rows)),
+        *(_summarize(group, _plain_times(rows)) for group in _group_rows(rows)),
     ]
-    return _markdown(lines)
+    return _format_table(lines)
 
 
 def matrix(rows: Sequence[Row]) -> str:
-    """A line per subject: what each checker made of it."""
-    groups = _groups(rows)
+    """Return a table with a line per subject: the outcome of each checker."""
+    groups = _group_rows(rows)
     subjects = {row.subject: row.leaky for row in rows}
     outcomes = {(row.checker, row.mode, row.subject): row for row in rows}
     titles = [f"{number} = {group[0].checker} ({group[0].mode})" for number, group in enumerate(groups, 1)]
     lines = [("subject", *(str(number) for number in range(1, len(groups) + 1))), ("---", *[":---:"] * len(groups))]
     for subject in sorted(subjects, key=lambda name: not subjects[name]):
         cells = (outcomes.get((group[0].checker, group[0].mode, subject)) for group in groups)
-        lines.append((subject, *(_cell(row) if row else "" for row in cells)))
-    return "; ".join(titles) + ".\n\n" + _markdown(lines)
+        lines.append((subject, *(_format_cell(row) if row else "" for row in cells)))
+    return "; ".join(titles) + ".\n\n" + _format_table(lines)
 
 
-def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+def _group_rows(rows: Sequence[Row]) -> list[list[Row]]:
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.checker, row.mode), []).append(row)
@@ -120,8 +129,8 @@ def _plain_times(rows: Sequence[Row]) -> dict[str, float]:
     return {row.subject: row.seconds for row in rows if row.checker == CHECKERS[0].name and row.mode == "default"}
 
 
-def _summary(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:
-    """A line of the table."""
+def _summarize(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:
+    """Return a line of the table."""
     leaky = [row for row in group if row.leaky]
     clean = [row for row in group if not row.leaky]
     found = [row for row in leaky if row.outcome == "found"]
@@ -133,9 +142,9 @@ def _summary(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:
         group[0].mode,
         f"{len(found)}/{len(leaky)}",
         f"{alarms}/{len(clean)}",
-        _share(row.line for row in leaky),
-        _share(row.thing for row in leaky),
-        _share(row.owner for row in leaky),
+        _count_named(row.line for row in leaky),
+        _count_named(row.thing for row in leaky),
+        _count_named(row.owner for row in leaky),
         str(sum(row.outcome == "undecided" for row in group)),
         str(sum(row.outcome in ("error", "timeout") for row in group)),
         f"{median(calls):.0f}" if calls else "",
@@ -143,13 +152,13 @@ def _summary(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:
     )
 
 
-def _share(named_or_not: Iterable[bool | None]) -> str:
-    """How many are named of those that can be."""
+def _count_named(named_or_not: Iterable[bool | None]) -> str:
+    """Return how many of those that can be named are named."""
     known = [one for one in named_or_not if one is not None]
     return f"{sum(known)}/{len(known)}" if known else ""
 
 
-def _cell(row: Row) -> str:
+def _format_cell(row: Row) -> str:
     if row.outcome != "found":
         return MARKS[row.outcome]
     if not row.leaky:
@@ -157,5 +166,5 @@ def _cell(row: Row) -> str:
     return MARKS["found"] + "l" * (row.line or 0) + "o" * (row.thing or 0) + "w" * (row.owner or 0)
 
 
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
+def _format_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""One checker over one subject, in a process and a folder of their own. Out: a row."""
+"""Run one checker over one subject, in a separate process and folder."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from checkers import FORM, Checker
 from rows import Row, message_of, named, outcome_of
 from subjects import Subject
 
-_HERE: Final = Path(__file__).resolve().parent
+_BENCH_FOLDER: Final = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A checker that can be run here.
+    """A checker that can run on this machine.
 
     Attributes:
-        checker: The entry.
+        checker: The checker.
         python: The interpreter of its environment.
-        version: What was installed.
-        modes: Those that are asked for and that it has.
+        version: The installed versions.
+        modes: The requested modes that it has.
     """
 
     checker: Checker
@@ -39,7 +39,7 @@ class Contestant:
 
 
 def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> Row:
-    """The row of one run."""
+    """Run a checker over a subject, and return the row."""
     checker = contestant.checker
     setting = checker.settings[mode]
     with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
@@ -48,15 +48,15 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / f"{FORM}.py").write_text(setting.form)
         described = {**asdict(subject), "calls": str(calls)}
-        # Whatever could make one run differ from another: options of pytest, the environment of the interpreter that
-        # runs this, and CI, under which some checkers judge otherwise.
+        # Not inherited, since it could make runs differ: options of pytest, settings of the interpreter, and CI, which
+        # changes the verdicts of some checkers.
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "CI"))
         }
         variables = {
             **inherited,
-            # Put there and not by the process itself: some checkers report what a test does to sys.path.
-            "PYTHONPATH": os.pathsep.join((str(_HERE), *subject.path)),
+            # In the environment, because some checkers report changes to sys.path.
+            "PYTHONPATH": os.pathsep.join((str(_BENCH_FOLDER), *subject.path)),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": temporary,
             "BENCH_RUN": json.dumps(described),
@@ -64,11 +64,11 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         }
         command = [str(contestant.python), *checker.command, *setting.arguments]
         began = time.perf_counter()
-        output, code = _output_of(command, folder, variables, timeout)
+        output, code = _run_command(command, folder, variables, timeout)
         seconds = time.perf_counter() - began
         count = int(calls.read_text()) if calls.exists() else None
     outcome = outcome_of(checker, output, code)
-    # Nothing is named by an output that reports no leak.
+    # A report names something only if it reports a leak.
     line, thing, owner = named(subject, output if outcome == "found" else "")
     return Row(
         checker=checker.name,
@@ -86,10 +86,10 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
     )
 
 
-def _output_of(command: list[str], folder: Path, variables: dict[str, str], timeout: float) -> tuple[str, int | None]:
-    """What a command printed, and how it ended: None if it had to be ended."""
+def _run_command(command: list[str], folder: Path, variables: dict[str, str], timeout: float) -> tuple[str, int | None]:
+    """Return the output of a command and its exit status; None if it had to be killed."""
     printed = folder / "output"
-    # Into a file: a child that a subject leaks would hold a pipe open, and be waited for.
+    # Into a file: a leaked child process would keep a pipe open, and reading would wait for it.
     with printed.open("wb") as file:
         process = subprocess.Popen(
             command,
@@ -100,7 +100,7 @@ def _output_of(command: list[str], folder: Path, variables: dict[str, str], time
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        # Waited for without a timeout, for which `wait` would look every 50 ms only.
+        # `wait` with a timeout polls only every 50 ms, so a timer enforces the timeout.
         overdue = threading.Event()
 
         def end() -> None:
@@ -113,7 +113,7 @@ def _output_of(command: list[str], folder: Path, variables: dict[str, str], time
             code: int | None = process.wait()
         finally:
             timer.cancel()
-            # The whole session, since children outlive a run that failed before it could end them.
+            # The whole session, because child processes outlive a run that failed before it could end them.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

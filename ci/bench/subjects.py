@@ -1,17 +1,17 @@
-"""What the checkers are run over. In: a folder of modules, or none. Out: subjects, described without running them.
+"""Describe the subjects that the leak checkers are compared on, without running them.
 
-A folder given by ``--corpus`` has a module per subject:
+A folder given by ``--corpus`` contains a module per subject:
 
     LABEL      "leaky" or "clean"
-    RESOURCE   what is leaked, or what makes the noise
-    iterate()  one unit of work; setup() and teardown() come before the first and after the last, and are optional
-    HEAVY      True where a call is expensive: forms that say how often it is called do so less often
-    OBJECT     a regular expression that a report matches when it names what is leaked
-    OWNER      the name of what holds it
+    RESOURCE   what is leaked, or what causes the noise
+    iterate()  one unit of work; the optional setup() and teardown() run before the first and after the last call
+    HEAVY      True if a call is expensive: a test that chooses the number of calls then makes fewer
+    OBJECT     a regular expression that matches a report which names the leaked object
+    OWNER      the name of its owner
 
 The line that leaks ends in the comment ``# LEAK``.
 
-Without it, the subjects are the arms of the project's own cases, in tests/cases.
+Without a folder, the subjects are the arms of the project's own cases, in tests/cases.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-_HERE: Final = Path(__file__).resolve().parent
-_CASES: Final = _HERE.parents[1] / "tests"
-_CULPRIT: Final = re.compile(r"#\s*LEAK\b")
+_BENCH_FOLDER: Final = Path(__file__).resolve().parent
+_CASES_FOLDER: Final = _BENCH_FOLDER.parents[1] / "tests"
+_LEAK_MARK: Final = re.compile(r"#\s*LEAK\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One piece of work that either keeps what it uses, or only looks as if it did.
+    """Work that either leaks, or only looks as if it did.
 
     Attributes:
-        name: What the table calls it.
-        leaky: Whether a checker is right to report it.
-        resource: What is leaked, or what makes the noise.
-        file: The file that holds the lines.
-        lines: The lines that leak.
-        path: Where it is imported from.
-        module: What is imported.
-        arm: Which of the cases in the module; empty where the module is the subject.
-        thing: A regular expression that a report matches when it names what is leaked; empty where nothing has a name.
-        owner: A regular expression likewise, of what holds it.
-        heavy: A call costs so much that fewer are made.
+        name: Name in the table.
+        leaky: Whether a report of a leak is correct.
+        resource: What is leaked, or what causes the noise.
+        file: Name of the file that contains the lines.
+        lines: Numbers of the lines that leak.
+        path: Folders that the module is imported from.
+        module: The module to import.
+        arm: Name of the case's arm in the module; empty if the module itself is the subject.
+        thing: A regular expression that matches a report which names the leaked object; empty if it has no name.
+        owner: A regular expression that matches a report which names its owner; empty if it has none.
+        heavy: Whether a call is so expensive that fewer calls are made.
     """
 
     name: str
@@ -62,25 +62,29 @@ class Subject:
 
 
 def read_corpus(folder: Path) -> list[Subject]:
-    """A folder of modules, leaky ones first.
+    """Describe the modules of a folder, leaky ones first.
 
     Raises:
-        ValueError: A module has no LABEL, or a leaky one no culprit line.
+        ValueError: A module has no valid LABEL, or a leaky one has no line marked ``# LEAK``.
     """
     found = [_read_module(path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
     return sorted(found, key=lambda subject: not subject.leaky)
 
 
 def read_cases(python: Path) -> list[Subject]:
-    """The arms of the project's own cases, leaky ones first, as an interpreter that can import them describes them."""
-    command = [str(python), str(_HERE / "arms.py"), str(_CASES)]
+    """Describe the arms of the project's own cases, leaky ones first.
+
+    Args:
+        python: An interpreter that can import the cases; they are described in a subprocess of it.
+    """
+    command = [str(python), str(_BENCH_FOLDER / "arms.py"), str(_CASES_FOLDER)]
     described = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     found = [Subject(**{**one, "lines": tuple(one["lines"]), "path": tuple(one["path"])}) for one in described]
     return sorted(found, key=lambda subject: not subject.leaky)
 
 
 def _read_module(path: Path) -> Subject:
-    # Read and not imported: importing some of them opens what they leak.
+    # Parsed, not imported: importing some of them opens what they leak.
     text = path.read_text(encoding="utf-8")
     literals = constants(text)
     label = literals.get("LABEL")
@@ -106,12 +110,12 @@ def _read_module(path: Path) -> Subject:
 
 
 def culprit_lines(lines: Sequence[str], first: int = 1) -> tuple[int, ...]:
-    """The numbers of the lines that are marked, where the first has the number `first`."""
-    return tuple(number for number, line in enumerate(lines, first) if _CULPRIT.search(line))
+    """Return the numbers of the marked lines; the first line has the number `first`."""
+    return tuple(number for number, line in enumerate(lines, first) if _LEAK_MARK.search(line))
 
 
 def constants(text: str) -> dict[str, Any]:
-    """The literals that a module gives to names at its top level."""
+    """Return the top-level names that a module assigns a literal to, with their values."""
     found: dict[str, Any] = {}
     for statement in ast.parse(text).body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):

@@ -1,9 +1,10 @@
-"""How much slower is an iteration while it is looked for what makes a counter grow?
+"""Measure how much slower an iteration becomes while the plugin traces it to find what makes a counter grow.
 
-An iteration runs plain and traced in turn in one process, and the medians are compared: a ratio, which a busy machine
-changes little. The first traced iteration is shown apart: in it the tracer finds out what it may cost.
+Untraced and traced iterations alternate in one process, and their medians are compared: the ratio depends little on
+the load of the machine. The first traced iteration is listed separately, because in it the tracer determines how much
+detail it can afford.
 
-Exit 1 where an iteration of at least a millisecond becomes more than ten times slower.
+Exit 1 if an iteration of at least a millisecond becomes more than ten times slower.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from pytest_leakcheck.probes.native_heap import Heap
 
 MOST = 10.0
 FROM = 0.001
-# A first iteration alone would be at the mercy of the machine.
-_TRACERS = 5
+# Tracers per workload and counter. The first iteration of a single tracer would depend on the load of the machine.
+_TRACER_COUNT = 5
 
 
 def recursion() -> None:
-    """10,000 calls in a millisecond and next to nothing else."""
+    """Make 10,000 calls in a millisecond, and do almost nothing else."""
 
     def fib(n: int) -> int:
         total = n * 3 % 7 + n * 5 % 11 + n * 7 % 13 - n * n % 17
@@ -47,6 +48,8 @@ def recursion() -> None:
 
 
 def bare_recursion() -> None:
+    """Make recursive calls with no further work."""
+
     def fib(n: int) -> int:
         return n if n < 2 else fib(n - 1) + fib(n - 2)
 
@@ -54,6 +57,7 @@ def bare_recursion() -> None:
 
 
 def calls_of_c() -> None:
+    """Call functions implemented in C."""
     text = "some words and a few more"
     for _ in range(16000):
         len(text)
@@ -61,6 +65,8 @@ def calls_of_c() -> None:
 
 
 def calls_in_depth() -> None:
+    """Call functions implemented in C, 20 frames deep."""
+
     def deeper(n: int) -> None:
         if n:
             deeper(n - 1)
@@ -71,7 +77,7 @@ def calls_in_depth() -> None:
 
 
 def objects_in_depth() -> None:
-    """Whatever is allocated here is traced through 60 frames."""
+    """Allocate objects 60 frames deep, so that each allocation has a long call path."""
 
     def deeper(n: int) -> None:
         if n:
@@ -83,11 +89,13 @@ def objects_in_depth() -> None:
 
 
 def as_json() -> None:
+    """Encode and decode JSON."""
     data = {f"key {n}": [n, n / 3, {"text": "x" * (n % 50)}] for n in range(800)}
     json.loads(json.dumps(data))
 
 
 def parsing() -> None:
+    """Parse an expression with a generator and recursion."""
     text = "alpha = 12 + (beta * 3) - gamma / 4 ; " * 500
 
     def words() -> Iterator[str]:
@@ -114,6 +122,7 @@ def parsing() -> None:
 
 
 def database() -> None:
+    """Write and read a SQLite database in memory."""
     connection = sqlite3.connect(":memory:")
     connection.execute("create table t (a integer, b text)")
     for n in range(900):
@@ -123,6 +132,7 @@ def database() -> None:
 
 
 def arrays() -> None:
+    """Compute with numpy arrays: few calls, long ones."""
     import numpy as np
 
     data = np.arange(40_000, dtype=np.float64)
@@ -131,17 +141,20 @@ def arrays() -> None:
 
 
 def files() -> None:
+    """Open and read files."""
     for _ in range(100):
         with Path("/dev/null").open("rb") as file:
             file.read()
 
 
 def pool() -> None:
+    """Map a function in a pool of four threads."""
     with ThreadPoolExecutor(4) as executor:
         list(executor.map(lambda n: sum(len(str(one)) for one in range(n)), [700] * 8))
 
 
 def pictures() -> None:
+    """Convert video frames with PyAV; skipped if it is not installed."""
     import av
 
     frame = av.VideoFrame(320, 240, "rgb24")
@@ -166,18 +179,24 @@ WORKLOADS: tuple[Callable[[], None], ...] = (
 
 
 def timed(run: Callable[[], None]) -> float:
+    """Return the duration of a call in seconds."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
 
 
 def ratio(workload: Callable[[], None], make: Callable[[], Listener], rounds: int) -> tuple[float, float, float, bool]:
-    """Plain seconds, the first traced iteration and the others as multiples of it (medians), and if they are coarse."""
-    # A machine that is busy just now must not pass for a slow workload.
+    """Compare untraced and traced iterations.
+
+    Returns:
+        Seconds of an untraced iteration; the first traced iteration and the later ones as multiples of an untraced one
+        (medians); whether events were left out to limit the cost.
+    """
+    # The minimum, so that a machine that is busy at the moment does not make the workload look slow.
     plain = min(timed(workload) for _ in range(2 * rounds))
     firsts, pairs = [], []
     coarse = False
-    for _ in range(_TRACERS):
+    for _ in range(_TRACER_COUNT):
         tracer = Tracer(make(), plain_seconds=plain)
         traced = partial(trace, tracer, workload)
         try:
@@ -192,11 +211,11 @@ def ratio(workload: Callable[[], None], make: Callable[[], Listener], rounds: in
 
 
 def ratio_of_allocations(workload: Callable[[], None], rounds: int) -> tuple[float, float, float, bool]:
-    """The same for `tracemalloc`, which remembers fewer frames where that is slow."""
+    """Do the same for `tracemalloc`; the last value is whether it recorded fewer frames to limit the cost."""
     plain = min(timed(workload) for _ in range(2 * rounds))
     firsts, others = [], []
     coarse = False
-    for _ in range(_TRACERS):
+    for _ in range(_TRACER_COUNT):
         before = timed(workload)
         allocations = Allocations(plain)
         allocations.open()
@@ -216,6 +235,7 @@ def ratio_of_allocations(workload: Callable[[], None], rounds: int) -> tuple[flo
 
 
 def trace(tracer: Tracer, workload: Callable[[], None]) -> None:
+    """Run one traced iteration."""
     tracer.arm()
     try:
         workload()
@@ -224,6 +244,7 @@ def trace(tracer: Tracer, workload: Callable[[], None]) -> None:
 
 
 def main() -> int:
+    """Print a table of all workloads; return 1 if one became too slow."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="part of a workload's name")

@@ -1,4 +1,4 @@
-"""An environment per peer, so that none of them is measured beside another. In: requirements. Out: an interpreter."""
+"""Create a virtual environment per peer, so that no checker is measured together with the packages of another."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from typing import Final
 from checkers import PROJECT
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-_STAMP: Final = "installed.json"
-_TIMEOUT: Final = 600
+_STAMP_NAME: Final = "installed.json"
+_TIMEOUT_SECONDS: Final = 600
 
 
 class Missing(Exception):
-    """A checker cannot be run on this machine, and why."""
+    """A checker cannot run on this machine; the text states why."""
 
 
 def environment(folder: Path, interpreter: str, requires: Sequence[str]) -> Path:
-    """The interpreter of an environment that has the requirements; it is made unless it is there.
+    """Return the interpreter of an environment that has the requirements; create it if it does not exist.
 
     Raises:
-        Missing: It could not be made.
+        Missing: It could not be created.
     """
     wanted = json.dumps([interpreter, *requires])
-    # The last requirement is the peer; the digest keeps two that share it apart.
-    place = folder / f"{_distribution(requires[-1])}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
+    # The last requirement is the peer. The digest distinguishes two environments for the same peer.
+    place = folder / f"{_distribution_name(requires[-1])}-{hashlib.sha256(wanted.encode()).hexdigest()[:6]}"
     python = place / "bin" / "python"
-    stamp = place / _STAMP
+    stamp = place / _STAMP_NAME
     if not stamp.exists():
-        # What was left half made is made anew.
-        _run([interpreter, "-m", "venv", "--clear", str(place)])
-        # Editable, so that what is measured is what the checkout holds now.
+        # `--clear`: an environment without a stamp is incomplete.
+        _run_or_raise([interpreter, "-m", "venv", "--clear", str(place)])
+        # Editable, so that the code in the checkout is measured.
         words = [word for one in requires for word in (("--editable", str(ROOT)) if one == PROJECT else (one,))]
-        _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words])
+        _run_or_raise([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words])
         stamp.write_text(wanted, encoding="utf-8")
     if PROJECT in requires:
-        # As pip does for all that it installs; no run writes bytecode of its own.
-        _run([str(python), "-m", "compileall", "-q", str(ROOT / "pytest_leakcheck")])
+        # pip compiles what it installs, but not an editable package, and no run writes bytecode.
+        _run_or_raise([str(python), "-m", "compileall", "-q", str(ROOT / "pytest_leakcheck")])
     return python
 
 
 def debug_interpreter() -> str:
-    """An interpreter that counts all references.
+    """Return an interpreter that counts all references.
 
     Raises:
-        Missing: None is on the path.
+        Missing: There is none on the path.
     """
     versions = [f"python3.{minor}" for minor in range(14, 9, -1)]
     for name in (version + suffix for version in versions for suffix in ("-dbg", "d")):
@@ -62,21 +62,21 @@ def debug_interpreter() -> str:
 
 
 def version(python: Path, requires: Sequence[str]) -> str:
-    """What was installed for a checker, and for which interpreter."""
-    peer = _distribution(requires[-1])
+    """Return the installed version of a checker and of its interpreter."""
+    peer = _distribution_name(requires[-1])
     code = "import sys, platform, importlib.metadata as m; print(m.version(sys.argv[1]), platform.python_version())"
     asked = subprocess.run([str(python), "-c", code, peer], capture_output=True, text=True, check=True)
     installed, interpreter = asked.stdout.split()
-    return f"{peer} {installed}{_commit() if requires[-1] == PROJECT else ''} on Python {interpreter}"
+    return f"{peer} {installed}{_describe_commit() if requires[-1] == PROJECT else ''} on Python {interpreter}"
 
 
-def _commit() -> str:
+def _describe_commit() -> str:
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
     done = subprocess.run(git, capture_output=True, text=True, check=False)
     return f" (commit {done.stdout.strip()})" if done.returncode == 0 else ""
 
 
-def _distribution(requirement: str) -> str:
+def _distribution_name(requirement: str) -> str:
     return "pytest-leakcheck" if requirement == PROJECT else re.split(r"[<>=]", requirement)[0]
 
 
@@ -84,9 +84,9 @@ def _succeeds(command: Sequence[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
 
 
-def _run(command: Sequence[str]) -> None:
+def _run_or_raise(command: Sequence[str]) -> None:
     print(" ".join(command), file=sys.stderr, flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise Missing(f"exit {done.returncode} of {' '.join(command)}: {lines[-1] if lines else 'no output'}")

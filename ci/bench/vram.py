@@ -1,8 +1,10 @@
-"""Reads the memory of the accelerators here. In: nothing. Out: a table; exit 1 where a verdict is not what it must be.
+"""Check readings of accelerator memory on this machine. Print a table; exit 1 if a verdict is not as expected.
 
-On each device: what a sample costs, the allocator's and the driver's; a loop that keeps its loss and one that does not, with
-what both witnesses say; a peak; and, beside another process that takes memory of the same device, the mended loop once more.
-Without a device it says so, and exits with 3; with --accounted it takes live tensors on the CPU.
+For the current device, the script measures the cost of a sample (the allocator's count) and of both witnesses (the
+allocator's and the driver's count), and judges loops: one that keeps its loss, one that does not, one that keeps
+4 KiB; then a leaky and a fixed loop while another process allocates memory of the same device.
+
+Without a device it reports so, and exits 3. With --accounted it counts live tensors on the CPU instead.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ SAMPLES: Final = 1000
 
 
 def main() -> int:
+    """Print the table; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accounted", action="store_true", help="without a device, count live tensors on the CPU")
     wanted = parser.parse_args()
@@ -60,7 +63,7 @@ def main() -> int:
 
 
 def cost(read: Callable[[], object], samples: int = SAMPLES) -> float:
-    """Microseconds for one, the quickest of five blocks."""
+    """Return the microseconds of one reading, from the fastest of five blocks."""
     best = float("inf")
     for _ in range(5):
         began = time.perf_counter()
@@ -71,7 +74,7 @@ def cost(read: Callable[[], object], samples: int = SAMPLES) -> float:
 
 
 def step_on(torch: Any, device: str) -> Callable[[], Any]:
-    """One step of a small training, which gives its loss."""
+    """Return one step of a small training run; the step returns its loss."""
     model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
 
@@ -86,7 +89,7 @@ def step_on(torch: Any, device: str) -> Callable[[], Any]:
 
 
 def loops(torch: Any, device: str) -> int:
-    """How many verdicts are not what they must be."""
+    """Return how many verdicts on the loops are not as expected."""
     step, history = step_on(torch, device), []
     wrong = told("keeps its loss", lambda: history.append(step()), "leak")
     history.clear()
@@ -95,7 +98,7 @@ def loops(torch: Any, device: str) -> int:
 
 
 def beside_another(torch: Any, device: str) -> int:
-    """The mended loop, while another process takes memory of the same device."""
+    """Return how many verdicts are not as expected while another process allocates memory of the same device."""
     command = [sys.executable, "-c", NEIGHBOUR, device]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -109,6 +112,7 @@ def beside_another(torch: Any, device: str) -> int:
 
 
 def told(what: str, work: Callable[[], object], must: str) -> int:
+    """Judge a loop and print its row; return 1 if the verdict is not the expected one."""
     verdict = measure(work, vram=0).finding.verdict
     print(f"| {what} | {verdict.outcome} | {verdict.reason or f'floor {verdict.floor:.0f} B/iter'} |")
     return int(verdict.outcome != must)

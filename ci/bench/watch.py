@@ -1,4 +1,4 @@
-"""What a watch costs: CPU time of `pytest-leakcheck watch` over a tree of processes that all gain descriptors and memory.
+"""Measure the CPU time of `pytest-leakcheck watch` on a tree of processes that all gain descriptors and memory.
 
 Usage: python ci/bench/watch.py [--processes 66] [--seconds 120] [--interval 1]
 """
@@ -18,7 +18,7 @@ from typing import Final
 
 import psutil
 
-# Forks, and gains a descriptor and 64 KiB per second in each process.
+# A tree of processes; each gains a descriptor and 64 KiB per second.
 TREE: Final = """
 import os, sys, time
 for _ in range(int(sys.argv[1]) - 1):
@@ -29,34 +29,37 @@ while os.getppid() != 1:
     kept.append((os.open("/dev/null", os.O_RDONLY), bytearray(b"x") * 65536))
     time.sleep(1)
 """
-# What comes before is the beginning: imports, and work that is done once.
+# Seconds of start-up that are measured separately: imports, and work that is done once.
 SETTLING: Final = 45.0
 
 
 def cost(root: int, seconds: float, interval: float, ledger: Path, *, terminal: bool) -> tuple[float, float]:
-    """CPU seconds of the beginning, and the share of one core after that."""
+    """Return the CPU seconds of the start-up, and the share of one core after it."""
     near, far = pty.openpty()
     command = [sys.executable, "-m", "pytest_leakcheck.cli", "watch", str(root), f"--interval={interval}"]
     command += [f"--ledger={ledger}"]
     output = far if terminal else subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=output, env=os.environ | {"COLUMNS": "100", "TERM": "xterm"})
     os.close(far)
-    # What a terminal does: else the watch would wait for room.
+    # Read the output as a terminal does, or the watch would block once the buffer is full.
     threading.Thread(target=_drain, args=(near,), daemon=True).start()
     try:
         time.sleep(SETTLING)
-        beginning = _used(process.pid)
+        beginning = _cpu_seconds(process.pid)
         at = time.monotonic()
         time.sleep(seconds)
-        spent = _used(process.pid) - beginning
+        spent = _cpu_seconds(process.pid) - beginning
         return beginning, spent / (time.monotonic() - at)
     finally:
         process.terminate()
         process.wait()
 
 
-def _used(pid: int) -> float:
-    """CPU seconds, to the nanosecond: the usual counters are of 10 ms, which a watch takes in ten samples."""
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process.
+
+    Read to the nanosecond: the usual counters have a resolution of 10 ms, which a watch uses in ten samples.
+    """
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
 
@@ -65,12 +68,12 @@ def _drain(descriptor: int) -> None:
         while os.read(descriptor, 65536):
             pass
     except OSError:
-        # The other side is closed.
+        # The watch has closed its end.
         os.close(descriptor)
 
 
 def main() -> None:
-    """Print a line per way of showing."""
+    """Print a line for plain lines and one for the live table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=66)
     parser.add_argument("--seconds", type=float, default=120.0)

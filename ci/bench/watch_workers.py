@@ -1,4 +1,4 @@
-"""Watches the training of incident 2 until it dies, and holds what was foretold against what came.
+"""Watch the training run of incident 2 until it dies, and compare the forecasts with the actual end.
 
 Usage: python ci/bench/watch_workers.py [--workers 8] [--switches 400]
 """
@@ -23,18 +23,18 @@ from pytest_leakcheck.watch.status_text import last_lines
 
 TRAINING: Final = Path(__file__).with_name("watched_training.py")
 LIMIT: Final = 1024
-# Nine cameras, each a descriptor that is kept.
+# Descriptors that a switch leaks: one for each of nine cameras.
 PER_SWITCH: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What became of a training that was watched.
+    """A training run that was watched.
 
     Attributes:
-        said: What the training and the watch printed.
-        taken: Steps when it ended.
-        ledger: The watch's file.
+        said: Output of the training run and of the watch.
+        taken: Number of steps when it ended.
+        ledger: File that the watch wrote.
     """
 
     said: str
@@ -42,17 +42,18 @@ class Watched:
     ledger: Path
 
     def whole(self) -> History:
-        """All that was seen."""
+        """Return all that the watch recorded."""
         (history,) = read_histories(self.ledger)
         return history
 
     def limit_reached(self) -> tuple[int, float]:
-        """The step and the moment, in seconds since the epoch, at which a worker had no room for a switch more.
+        """Return the step and the time at which a worker had no room for another switch.
 
-        The training goes on for some steps after that: its workers are ahead of it.
+        The time is in seconds since the epoch. The training run goes on for some steps after that, because its workers
+        prepare switches ahead of it.
 
         Raises:
-            ValueError: None came so far.
+            ValueError: No worker reached the limit.
         """
         history = self.whole()
         tracks = [tracks["fd"] for tracks in history.processes.values()]
@@ -62,7 +63,7 @@ class Watched:
         return max(step for step, at in zip(total.steps, total.at, strict=True) if at <= moment), moment
 
     def part(self, share: float) -> History:
-        """What had been seen after so much of its steps."""
+        """Return what was recorded up to a share of the steps."""
         events = [event for event in read_ledger(self.ledger) if not isinstance(event, str)]
         began = next(event for event in events if isinstance(event, Began))
         history = History(began)
@@ -76,14 +77,14 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """What was foretold at one moment: its ratio to what came, for the steps and the time to the limit; 1 is right."""
+    """A forecast as a ratio to what happened, for the steps and the time to the limit; 1 is exact."""
 
     steps: float
     seconds: float
 
 
 def watch(arm: str, workers: int, switches: int, ledger: Path, interval: float = 0.1) -> Watched:
-    """Run the training under `pytest-leakcheck watch`.
+    """Run the training run under `pytest-leakcheck watch`.
 
     Raises:
         subprocess.CalledProcessError: It could not be watched.
@@ -98,15 +99,15 @@ def watch(arm: str, workers: int, switches: int, ledger: Path, interval: float =
 
 
 def descriptors(history: History) -> Outlook:
-    """What is to be expected of the whole tree's descriptors."""
+    """Return the outlook for the descriptors of the whole process tree."""
     return outlooks(history, floor=True)["fd"]
 
 
 def foretold(watched: Watched, share: float) -> Foretold:
-    """Hold what was foretold after a share of its steps against the end.
+    """Compare the forecast after a share of the steps with the actual end.
 
     Raises:
-        LookupError: No end was foretold.
+        LookupError: There was no forecast of an end.
     """
     history = watched.part(share)
     end = first_to_end(history)
@@ -119,7 +120,7 @@ def foretold(watched: Watched, share: float) -> Foretold:
 
 
 def main() -> None:
-    """Watch both arms."""
+    """Watch both arms, and print their forecasts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(
@@ -134,12 +135,12 @@ def main() -> None:
         print(f"died after {leaky.taken} switches; slope {shown} per switch, {PER_SWITCH} are leaked")
         for share in (0.25, 0.5, 0.75):
             try:
-                told = foretold(leaky, share)
+                forecast = foretold(leaky, share)
             except LookupError as error:
                 print(error)
                 continue
             print(
-                f"foretold after {share:.0%} of it: {told.steps:.3f} of the steps, {told.seconds:.3f} of the time to the limit"
+                f"foretold after {share:.0%} of it: {forecast.steps:.3f} of the steps, {forecast.seconds:.3f} of the time to the limit"
             )
         fixed = watch("fixed", given.workers, given.switches, Path(folder, "fixed.jsonl"))
         print(*last_lines(fixed.whole()), sep="\n")

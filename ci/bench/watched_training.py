@@ -1,6 +1,8 @@
-"""A training to be watched: PyAV's loaders, leaky or mended, in workers of torch's DataLoader. One step is one switch.
+"""Run a training run for the watch: PyAV loaders, leaky or fixed, in DataLoader workers of torch. A step is a switch.
 
-Usage: python ci/bench/watched_training.py leaky|fixed WORKERS SWITCHES LIMIT        (ends early where a worker fails)
+Usage: python ci/bench/watched_training.py leaky|fixed WORKERS SWITCHES LIMIT
+
+LIMIT is the limit of file descriptors. The run ends early if a worker fails.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ GOP = 10
 CAMERAS = 9
 
 
-# What a step of learning takes, in seconds, of which an accelerator has the larger part: simulated, it is waited for. A pace
-# that cores set which are shared with others varies by a third within a minute, and no time to come can be told from it.
+# Seconds that a training step takes. The larger part would run on an accelerator, and is simulated by waiting. CPU
+# cores that are shared with other work would vary the pace by a third within a minute, too much to forecast a time.
 PACE = 0.1
 
 
 def learner() -> Callable[[list[float]], None]:
-    """Steps of learning, for which the workers wait, as they do in trainings."""
+    """Return a training step that takes `PACE` seconds; the workers wait for it, as in real training runs."""
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Conv2d(9, 16, 3), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
@@ -43,7 +45,7 @@ def learner() -> Callable[[list[float]], None]:
         pictures = torch.tensor(means).reshape(1, CAMERAS, 1, 1).expand(1, CAMERAS, 96, 96)
         model(pictures).square().mean().backward()
         optimizer.step()
-        # Work that came late is not made up for.
+        # A late step does not shorten the following ones.
         due = max(due + PACE, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
 
@@ -51,7 +53,7 @@ def learner() -> Callable[[list[float]], None]:
 
 
 def train(arm: str, workers: int, switches: int) -> int:
-    """Take so many switches, or until a worker fails. Returns how many were taken."""
+    """Train on a number of switches, or until a worker fails. Return the number of switches."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_clip(Clip(width=64, height=64, frames=FRAMES, gop=GOP), Path(folder, "clip.mp4"))
         videos = {(f"camera{number}", "rgb"): path for number in range(CAMERAS)}

@@ -80,72 +80,72 @@ def _cycle_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
 SHAPES: Final = (
     Shape(
         _cycle_matches(r"Container\b.*Stream"),
-        "a container of PyAV and its streams refer to each other: close() it, or use it as `with av.open(...)`; "
+        "a PyAV container and its streams refer to each other: close() the container, or use `with av.open(...)`; "
         "closing or dropping an iterator over its frames does not close it",
     ),
     Shape(
         _for_handles("children threads fds segments", _call_path_matches(r"torch/utils/data/dataloader\.py")),
-        "a DataLoader's iterator keeps its workers: keep one loader for all epochs, or drop the iterator "
+        "a DataLoader iterator keeps its workers alive: use one loader for all epochs, or drop the iterator "
         "(with persistent_workers=True it lives as long as the loader does)",
     ),
     Shape(
         _owner_matches(r"suspended generator"),
-        "a generator that is not run to its end keeps its locals: close() it, or use contextlib.closing()",
+        "a generator that is not exhausted keeps its local variables: close() it, or use contextlib.closing()",
     ),
     Shape(
         _owner_holds(r"CommitOperation"),
-        "an operation of huggingface_hub keeps the bytes of its file: preupload_lfs_files() each, which frees them, "
-        "or give it a path",
+        "a huggingface_hub operation keeps the bytes of its file: call preupload_lfs_files() for each, which frees "
+        "them, or pass a path",
     ),
     Shape(
         _any_of(_owner_holds(r"Tensor.*\bgraph\b"), _survivor_matches(r"Tensor.*with its graph")),
-        "a tensor with its history keeps the whole graph: keep loss.item(), or loss.detach()",
+        "a tensor with a graph keeps the whole graph alive: store loss.item() or loss.detach()",
     ),
     Shape(
         _for_handles(
             "threads",
             _any_of(_survivor_matches(r"ThreadPoolExecutor"), _call_path_matches(r"concurrent/futures/thread\.py")),
         ),
-        "an executor is not shut down: `with ThreadPoolExecutor(...)`, or shutdown(), or one for all calls",
+        "an executor is not shut down: use `with ThreadPoolExecutor(...)`, call shutdown(), or share one executor",
     ),
     Shape(
         _for_handles(
             "children fds threads", _call_path_matches(r"(concurrent/futures/process|multiprocessing/pool)\.py")
         ),
-        "a pool of processes is not shut down: use it in a `with` statement, or one for all calls",
+        "a process pool is not shut down: use it in a `with` statement, or share one pool",
     ),
     Shape(
         _for_handles("segments", _call_path_matches(r"multiprocessing/shared_memory\.py")),
-        "a segment of shared memory outlives the process: whoever made it calls unlink() after close()",
+        "a shared-memory segment outlives the process: its creator must call unlink() after close()",
     ),
     Shape(
         _for_handles("segments", _call_path_matches(r"multiprocessing/(synchronize|context)\.py")),
-        "a lock or semaphore of multiprocessing is freed with its last reference: make it once, or drop it",
+        "a multiprocessing lock or semaphore is freed with its last reference: create it once, or drop it",
     ),
     Shape(
         _for_handles("children fds", _call_path_matches(r"subprocess\.py")),
-        "a child process is not waited for: `with subprocess.Popen(...)`, or wait() after terminate()",
+        "a child process is not waited for: use `with subprocess.Popen(...)`, or wait() after terminate()",
     ),
     Shape(
         _for_handles("threads", _call_path_matches(r"threading\.py:Thread\.start")),
-        "a thread is never told to end: give it a signal to stop, and join() it",
+        "a thread does not end: signal it to stop, then join() it",
     ),
     Shape(
         _for_handles("files", _call_path_matches(r"tempfile\.py:(mkdtemp|mkstemp)")),
-        "what mkdtemp() and mkstemp() make is never removed by itself: TemporaryDirectory() and NamedTemporaryFile() "
-        "are, or remove it",
+        "mkdtemp() and mkstemp() never remove what they create: use TemporaryDirectory() or NamedTemporaryFile(), "
+        "or remove it yourself",
     ),
     Shape(
         _owner_matches(r"logging\.getLogger|\bLogger\b"),
-        "a handler is added each time: add it once, or remove it when done",
+        "a logging handler is added each time: add it once, or remove it when done",
     ),
     Shape(
         _owner_matches(r"lru_cache"),
-        "a cache without a bound keeps all that was ever asked for: give it a maxsize, or clear it",
+        "an unbounded cache keeps every result: set maxsize, or clear it",
     ),
     Shape(
         _for_handles("tasks", lambda _culprit, _held: True),
-        "a task is neither awaited nor cancelled: await it, or use asyncio.TaskGroup",
+        "an asyncio task is neither awaited nor cancelled: await it, or use asyncio.TaskGroup",
     ),
     Shape(
         _for_handles("fds", _call_path_matches(r":(open|socket|socketpair|pipe|create_connection)\(\)$")),

@@ -81,7 +81,7 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
         return FormulaBound(constant(value), str(value) if lower else f"<= {value}")
     if not isinstance(value, str):
-        raise BoundError(f"{shown(value)} is no bound: {_describe_valid(axis, unit, lower=lower)}")
+        raise BoundError(f"{shown(value)} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
     if len(value) > LONGEST:
         raise BoundError(f"{shown(value)} has {len(value)} characters: a bound has at most {LONGEST}")
     text = value.strip()
@@ -95,7 +95,7 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
     if text.startswith(sign):
         text = text[len(sign) :]
     elif not lower:
-        raise BoundError(f"{shown(value)} is no bound: {_describe_valid(axis, unit, lower=lower)}")
+        raise BoundError(f"{shown(value)} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
     return FormulaBound(parse_formula(text, axis, unit, whole=value), value)
 
 
@@ -116,16 +116,16 @@ def _parse_exponent(inside: str, text: str) -> float | None:
     if power is not None and 0 < float(power[1]) <= _MAX_EXPONENT:
         return float(power[1])
     valid = "O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
-    raise BoundError(f"{shown(text)} is none of the laws that are told apart: write {valid}")
+    raise BoundError(f"{shown(text)} is not a supported complexity: write {valid}")
 
 
 def _parse_slope(text: str, axis: str, unit: Unit) -> float:
     form = f"{'3' if unit == 'count' else '1.2 MiB'}/{singular(axis)}"
     match = _SLOPE_PATTERN.fullmatch(text)
     if match is None:
-        raise BoundError(f"{shown(text)} is no slope: write an amount per unit of the axis, such as {form!r}")
+        raise BoundError(f"{shown(text)} is not a slope: write an amount per unit of the axis, such as {form!r}")
     if match[2] not in (axis, singular(axis)):
-        raise BoundError(f"{shown(text)} is per {match[2]!r}, and the axis is {axis!r}: write {form!r}")
+        raise BoundError(f"{shown(text)} is per {match[2]!r}, but the axis is {axis!r}: write {form!r}")
     amount = match[1].strip()
     try:
         if _NUMBER_PATTERN.fullmatch(amount):
@@ -133,7 +133,7 @@ def _parse_slope(text: str, axis: str, unit: Unit) -> float:
         return parse_rate(amount, unit)
     except AmountError:
         what = "number" if unit == "count" else "size"
-        raise BoundError(f"{shown(text)} has {amount!r} where a {what} belongs: write {form!r}") from None
+        raise BoundError(f"{shown(text)} has {amount!r} where a {what} is expected: write {form!r}") from None
 
 
 def _describe_valid(axis: str, unit: Unit, *, lower: bool) -> str:

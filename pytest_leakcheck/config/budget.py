@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, format_rate, parse_amount, parse_rate
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
 
@@ -76,7 +76,7 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, obje
         raise BudgetError(f"takes one level, {len(args)} arguments were given")
     unknown = [name for name in kwargs if name not in KEYWORDS]
     if unknown:
-        raise BudgetError(f"has no keyword {unknown[0]!r}: valid are {', '.join(KEYWORDS)}")
+        raise BudgetError(f"has no keyword {unknown[0]!r}: valid keywords are {', '.join(KEYWORDS)}")
     level = parse_level(resource, args[0]) if args else None
     try:
         per_iteration = parse_rate(kwargs.get("per_iteration", 0), unit)
@@ -85,17 +85,15 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, obje
     peak = _parse_peak(resource, kwargs.get("peak"))
     over = kwargs.get("over")
     if over is not None and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
-        raise BudgetError(f"over={over!r} is not a number of iterations: write over=10_000")
+        raise BudgetError(f"over={over!r} is not a positive whole number: write over=10_000")
     if over is not None and level is None:
-        raise BudgetError(
-            f"over={over} needs a level to hold over that run: write {resource}_budget(LEVEL, over={over})"
-        )
+        raise BudgetError(f"over={over} needs a level to compare with: write {resource}_budget(LEVEL, over={over})")
     unclosed = kwargs.get("unclosed", "fail")
     if unclosed not in _UNCLOSED_CHOICES:
         raise BudgetError(f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED_CHOICES))}")
     reason = kwargs.get("reason", "")
     if not isinstance(reason, str):
-        raise BudgetError(f"reason={reason!r} is not a text")
+        raise BudgetError(f"reason={reason!r} is not a string")
     return Budget(resource, level, per_iteration, over, unclosed, reason, peak=peak)
 
 
@@ -103,7 +101,7 @@ def _parse_peak(resource: str, value: object) -> int | None:
     if value is None:
         return None
     if not find_resource(resource).peak:
-        raise BudgetError(f"peak={value!r}: {resource} has no peak that can be followed")
+        raise BudgetError(f"peak={value!r}: {resource} has no peak that can be measured")
     try:
         return parse_amount(value, find_resource(resource).unit)
     except AmountError as error:
@@ -134,7 +132,7 @@ def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
         return tuple(Budget(name, explicit=False) for name, resource in RESOURCES.items() if resource.default)
     for name, level in levels.items():
         if name not in RESOURCES:
-            raise BudgetError(f"{name}={level!r}: no such resource; valid are {', '.join(RESOURCES)}")
+            raise BudgetError(f"{name}={level!r}: no such resource; valid resources are {', '.join(RESOURCES)}")
     try:
         given = {name: None if level is None else parse_level(name, level) for name, level in levels.items()}
     except BudgetError as error:

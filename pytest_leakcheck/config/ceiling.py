@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, parse_amount
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 Means: TypeAlias = Literal["rlimit", "cgroup"]
 
@@ -50,7 +50,7 @@ def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) ->
         CeilingError: A resource, an amount or ``by`` is invalid, no resource is given, or an argument is positional.
     """
     if positional:
-        raise CeilingError("takes keywords only")
+        raise CeilingError("takes keyword arguments only")
     if by not in MEANS:
         raise CeilingError(f"by={by!r} is not one of {', '.join(map(repr, MEANS))}")
     unknown = [name for name in sizes if name not in LIMITED]
@@ -65,7 +65,7 @@ def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) ->
         except AmountError as error:
             raise CeilingError(f"{name}: {error}") from None
         if find_resource(name).exhausts == "descriptors" and read[name] < _MIN_DESCRIPTORS:
-            raise CeilingError(f"{name}={value!r} leaves no room for pytest itself: at least {_MIN_DESCRIPTORS}")
+            raise CeilingError(f"{name}={value!r} is too low for pytest itself: write {_MIN_DESCRIPTORS} or more")
     return Ceiling(read, "cgroup" if by == "cgroup" else "rlimit")
 
 
@@ -79,6 +79,6 @@ def read_option(text: str) -> Ceiling:
     for part in filter(None, map(str.strip, text.split(","))):
         name, equals_sign, value = part.partition("=")
         if not equals_sign:
-            raise CeilingError(f"{part!r} is no limit: write fd=256,rss=1GiB")
+            raise CeilingError(f"{part!r} is not a limit: write fd=256,rss=1GiB")
         given[name.strip()] = int(value) if value.strip().isdecimal() else value.strip()
     return read_ceiling(**given) if given else Ceiling()

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 # The maximum length of a bound, in characters.
 LONGEST: Final = 200
@@ -71,17 +71,17 @@ def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
 
     def error(wrong: str) -> BoundError:
         example = f"max(64, {axis})" if unit == "count" else f"1.5 MiB * {axis} + 64 MiB"
-        return BoundError(f"{shown(whole)} {wrong}; valid is, for example, {example!r}")
+        return BoundError(f"{shown(whole)} {wrong}; valid example: {example!r}")
 
     def number(match: re.Match[str]) -> str:
         if match[2] and unit == "count":
-            raise error(f"has {match[0]!r}, and this resource is counted, in plain numbers")
+            raise error(f"has {match[0]!r}, but this resource is counted in plain numbers")
         try:
             # A number without a unit may be a factor, so it may have a fraction even for bytes: 1.5 * axis.
             value = float(match[1]) if "." in match[1] else int(match[1])
             return repr(parse_rate(match[0] if match[2] else value, unit))
         except ValueError as wrong:
-            raise error(f"has a number that cannot be read ({wrong})") from None
+            raise error(f"has an invalid number ({wrong})") from None
 
     numbers = _AMOUNT_PATTERN.sub(number, text.strip())
     try:
@@ -93,7 +93,7 @@ def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
     except ValueError as wrong:
         raise error(str(wrong)) from None
     if operands > _MAX_OPERANDS:
-        raise error(f"has more than {_MAX_OPERANDS} numbers and names: write a shorter one")
+        raise error(f"has more than {_MAX_OPERANDS} numbers and names: write a shorter formula")
     return Formula(numbers, tree)
 
 
@@ -123,15 +123,19 @@ def _count_operands(node: ast.expr, axis: str) -> int:
             return 1
         case ast.Name(id=name):
             if name != axis:
-                raise ValueError(f"has the name {name!r}: the only name is the axis, {axis!r}")
+                raise ValueError(f"uses the name {name!r}: the only valid name is the axis, {axis!r}")
             return 1
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             if isinstance(op, ast.FloorDiv) and not _is_positive(right):
-                raise ValueError("divides by what may be 0 or less at some size: divide by a number or the axis")
+                raise ValueError(
+                    "divides by a term that may be 0 or negative at some size: divide by a number or the axis"
+                )
             return _count_operands(left, axis) + _count_operands(right, axis)
         case ast.Call(func=ast.Name(id="max" | "min"), args=[_, *_] as parts, keywords=[]):
             return sum(_count_operands(part, axis) for part in parts)
-    raise ValueError(f"has {ast.unparse(node)!r}: a formula has numbers, {axis!r}, + - * //, max() and min()")
+    raise ValueError(
+        f"contains {ast.unparse(node)!r}: a formula may contain numbers, {axis!r}, + - * //, max() and min()"
+    )
 
 
 def _is_positive(node: ast.expr) -> bool:

@@ -13,8 +13,8 @@ from pytest_leakcheck.config.budget import KEYWORDS, Budget, BudgetError, parse_
 from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling, read_option
 from pytest_leakcheck.config.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 # The mark of a test that is run over an axis; `config.scaling_marker` parses it.
 SCALING: Final = "scaling_budget"
@@ -128,18 +128,18 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
         )
 
     if mark.args:
-        raise fail("takes keywords only.")
+        raise fail("takes keyword arguments only.")
     unknown = [name for name in mark.kwargs if name not in _LEAKCHECK_KEYWORDS]
     if unknown:
         raise fail(f"has no keyword {unknown[0]!r}.{did_you_mean(unknown[0], _LEAKCHECK_KEYWORDS)}")
     resources = mark.kwargs.get("resources", ())
     if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
-        raise fail(f"resources={resources!r} is not a list of {', '.join(RESOURCES)}.")
+        raise fail(f"resources={resources!r} is not a list of resources: {', '.join(RESOURCES)}.")
     given = {name: mark.kwargs[name] for name in (*_NUMERIC_KEYWORDS, "isolate") if name in mark.kwargs}
     # The command line overrides the mark.
     effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
     if given.get("iterations") == 0:
-        raise fail("iterations=0 is not a number of iterations of at least 1.")
+        raise fail("iterations=0 is not a positive whole number.")
     try:
         # An invalid mark is an error even if the command line overrides its values.
         Effort(**{"iterations": 1, **given})

@@ -8,8 +8,8 @@ from typing import Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.ceiling import Ceiling
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 # The maximum number of judged iterations if the user sets none; one of the values that `growth.looks` yields. A memory leak
 # is reported at the first of these values after the horizon of 200 iterations. A series that is undecided there has until

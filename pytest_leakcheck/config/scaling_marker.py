@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 from pytest_leakcheck.config.bounds import Bound, parse_bound
 from pytest_leakcheck.config.formula import BoundError
 from pytest_leakcheck.config.markers import SCALING, Mark, MarkError, did_you_mean, is_budget, spelled
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
 _FIGURE_NAMES: Final = ("total", "per_rank", "at_least")
@@ -93,12 +93,12 @@ def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
 
 def _parse_sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Sweep:
     if repeating:
-        raise AxisError(f"stands beside {repeating}, which repeats one size: make it two tests")
+        raise AxisError(f"is combined with {repeating}, which repeats one size: split it into two tests")
     if len(mark.args) != 2:
         raise AxisError("takes the name of an axis and a list of sizes")
     axis, given = mark.args
     if not isinstance(axis, str) or not axis.isidentifier():
-        raise AxisError(f"{axis!r} is not the name of an argument")
+        raise AxisError(f"{axis!r} is not a valid argument name")
     if axis not in arguments:
         raise AxisError(f"the test takes no argument {axis!r}: write def test_it({axis})")
     sizes = check_axis(given)
@@ -107,7 +107,7 @@ def _parse_sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Swee
     if engine not in (None, *ENGINES):
         raise AxisError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}")
     if not isinstance(reason, str):
-        raise BoundError(f"reason={reason!r} is not a text")
+        raise BoundError(f"reason={reason!r} is not a string")
     if not options:
         raise BoundError("names no resource")
     gauges = _FIXTURE_NAME in arguments
@@ -134,11 +134,11 @@ def _parse_aims(name: str, value: Any, axis: str, engine: str, *, gauges: bool) 
 def _check_figures(resource: str, figures: Mapping[str, Any], engine: str) -> None:
     unknown = [figure for figure in figures if figure not in _FIGURE_NAMES]
     if unknown or not figures:
-        raise BoundError(f"{[*figures]!r} is not a choice of {', '.join(map(repr, _FIGURE_NAMES))}")
+        raise BoundError(f"{[*figures]!r} is not valid: write one or more of {', '.join(map(repr, _FIGURE_NAMES))}")
     if "per_rank" in figures and not engine:
-        raise BoundError("'per_rank' needs ranks: name an engine")
+        raise BoundError("'per_rank' needs ranks: set an engine")
     if "per_rank" in figures and engine == "thread" and not find_resource(resource).of_test:
-        raise BoundError("'per_rank': threads share their process's memory and descriptors: hold the total to a bound")
+        raise BoundError("'per_rank': threads share their process's memory and descriptors: bound the total instead")
 
 
 def _find_measurable(name: str, *, gauges: bool) -> str:
@@ -146,12 +146,12 @@ def _find_measurable(name: str, *, gauges: bool) -> str:
     if name in measurable:
         return name
     if name in RESOURCES:
-        raise BoundError(f"has no peak that can be followed; valid are {', '.join(measurable)}")
+        raise BoundError(f"has no peak that can be measured; valid resources are {', '.join(measurable)}")
     near = did_you_mean(name, measurable)
     if gauges and not near:
         return GAUGE_PREFIX + name
-    counter = f"a counter of your own needs the fixture: def test_it(leakcheck), leakcheck.gauge({name!r}, read)"
-    raise BoundError(f"no such resource.{near} Valid are {', '.join(measurable)}; {counter}")
+    counter = f"for your own counter, use the fixture: def test_it(leakcheck), leakcheck.gauge({name!r}, read)"
+    raise BoundError(f"no such resource.{near} Valid resources are {', '.join(measurable)}; {counter}")
 
 
 class AxisError(LeakcheckError, ValueError):
@@ -176,7 +176,7 @@ def check_axis(sizes: object) -> tuple[int, ...]:
             raise AxisError(f"a size {seen}: {_EXAMPLE_ADVICE}")
     shown = list(sizes) if len(sizes) <= 12 else f"[{', '.join(map(str, sizes[:12]))}, ...]"
     if len(sizes) < FEWEST_SIZES:
-        raise AxisError(f"{shown} has {len(sizes)} of the 3 or more sizes that a law takes: {_EXAMPLE_ADVICE}")
+        raise AxisError(f"{shown} has {len(sizes)} sizes, at least {FEWEST_SIZES} are needed: {_EXAMPLE_ADVICE}")
     for before, after in pairwise(sizes):
         if after <= before:
             wrong = f"has {after} twice" if after == before else f"falls from {before} to {after}"
@@ -184,7 +184,7 @@ def check_axis(sizes: object) -> tuple[int, ...]:
     ratio = mean_ratio(sizes)
     if any(abs(after / before / ratio - 1) > _RATIO_TOLERANCE for before, after in pairwise(sizes)):
         ratios = ", ".join(f"{after / before:.3g}" for before, after in pairwise(sizes[:12]))
-        raise AxisError(f"{shown} rises by the factors {ratios}, not by one: {_EXAMPLE_ADVICE}")
+        raise AxisError(f"{shown} rises by the factors {ratios}, not by a constant factor: {_EXAMPLE_ADVICE}")
     if ratio < _MIN_RATIO:
         raise AxisError(
             f"{shown} rises by a factor of {ratio:.3g} only, at least {_MIN_RATIO} is needed: {_EXAMPLE_ADVICE}"

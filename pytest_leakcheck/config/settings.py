@@ -1,7 +1,8 @@
-"""Options in, a frozen `Settings` out, each value with the place that it came from.
+"""Define the options, and resolve their values to a frozen `Settings` that records the source of each.
 
-One table generates the command line, the configuration keys and the documentation. Two laws of precedence:
-budgets (the contract) come from markers alone; effort is command line, then marker, then configuration.
+The table `OPTIONS` generates the command line, the configuration keys and the documentation. No option sets a budget.
+For iterations, time, isolation and ceilings, the command line overrides markers, and markers override the configuration
+file.
 """
 
 from __future__ import annotations
@@ -11,27 +12,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.wrong_use import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError
 
 Kind: TypeAlias = Literal["bool", "int", "float", "string"]
 
 
 class SettingError(LeakcheckError, ValueError):
-    """An option that cannot be used: ``name = value (source): what is wrong; what is valid``."""
+    """An invalid option value; the message is ``name = value (source): problem``, with the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row: ``--leakcheck-<name>`` and ``leakcheck_<name>``.
+    """One option: ``--leakcheck-<name>`` and ``leakcheck_<name>``.
 
     Attributes:
-        name: Without the prefix; empty for ``--leakcheck`` itself.
-        kind: The type, also of the configuration key.
-        default: What holds where nothing is said.
-        metavar: How the value is shown in help.
-        help: One sentence, ending with an example where the form is not plain.
-        ini: Whether it may stand in the configuration file.
-        check: Says what is wrong with a value, or nothing.
+        name: The name without the prefix; empty for ``--leakcheck`` itself.
+        kind: The type of the value, also of the configuration key.
+        default: The value if the option is not set.
+        metavar: The placeholder for the value in the help.
+        help: The help text; ends with an example if the format is not obvious.
+        ini: Whether the option can be set in the configuration file.
+        check: Returns what is wrong with a value; an empty string if it is valid.
     """
 
     name: str
@@ -51,19 +52,19 @@ class Option:
         return f"leakcheck_{self.name.replace('-', '_')}" if self.name else "leakcheck"
 
 
-# As `plan.MOST_ITERATIONS`; a plain run does not import that.
-_MOST: Final = 100_000
+# Equal to `plan.MOST_ITERATIONS`, which is not imported here to keep runs without ``--leakcheck`` fast.
+_MAX_ITERATIONS: Final = 100_000
 
 
 def _at_least(least: float) -> Callable[[Any], str]:
     return lambda value: "" if value >= least else f"must be at least {least:g}"
 
 
-def _up_to_most(value: Any) -> str:
-    return _at_least(0)(value) or ("" if value <= _MOST else f"must be at most {_MOST:,}")
+def _check_iterations(value: Any) -> str:
+    return _at_least(0)(value) or ("" if value <= _MAX_ITERATIONS else f"must be at most {_MAX_ITERATIONS:,}")
 
 
-def _more_than_zero(value: Any) -> str:
+def _check_positive(value: Any) -> str:
     return "" if value > 0 else "must be more than 0"
 
 
@@ -71,21 +72,21 @@ def _one_of(*words: str) -> Callable[[Any], str]:
     return lambda value: "" if value in words else f"must be one of {', '.join(words)}"
 
 
-def _outcomes(value: Any) -> str:
+def _check_outcomes(value: Any) -> str:
     words = ("leak", "over_budget", "unclosed", "inconclusive")
     wrong = [word for word in split_words(value) if word not in (*words, "auto")]
     return f"{wrong[0]!r} is not one of auto, {', '.join(words)}" if wrong else ""
 
 
-def _packages(value: Any) -> str:
+def _check_packages(value: Any) -> str:
     wrong = [word for word in split_words(value) if not word.isidentifier()]
     return f"{wrong[0]!r} is not the name of a package or module: give top-level names, as imported" if wrong else ""
 
 
-def _limits(value: Any) -> str:
+def _check_ceiling(value: Any) -> str:
     if not value:
         return ""
-    # Loaded only where it is used: a plain run must stay light.
+    # Imported only if a ceiling is set, to keep other runs fast.
     from pytest_leakcheck.config.ceiling import CeilingError, read_option
 
     try:
@@ -96,40 +97,51 @@ def _limits(value: Any) -> str:
 
 
 def split_words(value: str) -> tuple[str, ...]:
-    """Comma-separated words, spaces dropped."""
+    """Split a comma-separated list; surrounding spaces and empty words are dropped."""
     return tuple(word.strip() for word in value.split(",") if word.strip())
 
 
 OPTIONS: Final = (
-    Option("", "bool", False, "", "Repeat the tests that carry a budget, and judge what they retain."),
-    Option("iterations", "int", 0, "N", "Judged iterations; 0 stops when the verdict is known.", check=_up_to_most),
-    Option("warmup", "int", 3, "N", "Iterations before the start that levels are measured from.", check=_up_to_most),
+    Option("", "bool", False, "", "Check the marked tests for leaks, by repeating them."),
+    Option(
+        "iterations",
+        "int",
+        0,
+        "N",
+        "Judged iterations per test; 0 stops as soon as the verdict is known.",
+        check=_check_iterations,
+    ),
+    Option("warmup", "int", 3, "N", "Iterations before the start level is read.", check=_check_iterations),
     Option(
         "max-time",
         "float",
         30.0,
         "S",
-        "Seconds for all iterations of one test; over an axis, for each step of a size.",
-        check=_more_than_zero,
+        "Seconds for all iterations of one test; with scaling_budget, for each of set-up, body and tear-down at each size.",
+        check=_check_positive,
     ),
     Option(
-        "isolate", "bool", False, "", "Run each measured test alone in a process of its own, with a quiet allocator."
+        "isolate",
+        "bool",
+        False,
+        "",
+        "Run each measured test alone in a separate process, with allocator settings that reduce noise.",
     ),
     Option(
         "ceiling",
         "string",
         "",
         "LIMITS",
-        "Run each measured test under these limits, in a process of its own: what takes hours comes in seconds. "
+        "Run each measured test in a separate process under these limits, so that a leak fails in seconds, not hours. "
         "Example: --leakcheck-ceiling=fd=256,rss=1GiB",
-        check=_limits,
+        check=_check_ceiling,
     ),
     Option(
         "run",
         "int",
         10_000,
         "N",
-        "Iterations of the run that a test stands for: growth is read by it.",
+        "Iterations of the production run that this test represents; slow growth is judged against it.",
         check=_at_least(1),
     ),
     Option(
@@ -137,26 +149,25 @@ OPTIONS: Final = (
         "string",
         "auto",
         "LIST",
-        "What turns a test red: leak,over_budget,unclosed,inconclusive. "
-        "'auto' is the first three, and in CI inconclusive where a budget is explicit.",
-        check=_outcomes,
+        "Outcomes that fail a test: leak,over_budget,unclosed,inconclusive. "
+        "'auto' means the first three, and in CI also inconclusive under an explicit budget.",
+        check=_check_outcomes,
     ),
     Option(
         "blame",
         "string",
         "",
         "LIST",
-        "Packages: only growth that a frame of one of them has to do with is red, the rest is third-party. "
+        "Packages: growth fails a test only if its call path passes through one of them; the rest is third-party. "
         "Example: --leakcheck-blame=decode,train",
-        check=_packages,
+        check=_check_packages,
     ),
     Option(
         "vram",
         "string",
         "device",
         "WORD",
-        "What vram reads where there is no accelerator: 'device', nothing, so that its budget is unavailable; 'accounted', "
-        "what live tensors on the CPU come to.",
+        "VRAM source on machines without an accelerator: 'device' (unavailable) or 'accounted' (live CPU tensors).",
         check=_one_of("device", "accounted"),
     ),
     Option(
@@ -164,7 +175,7 @@ OPTIONS: Final = (
         "string",
         "skip",
         "WORD",
-        "A budget without an instrument here: 'skip' the test with the reason, or 'fail' it.",
+        "What to do if a budget's resource cannot be read here: 'skip' the test with the reason, or 'fail' it.",
         check=_one_of("skip", "fail"),
     ),
     Option(
@@ -172,7 +183,7 @@ OPTIONS: Final = (
         "string",
         "failed",
         "WORD",
-        "Lines of the summary: 'failed', 'all' or 'none'.",
+        "Findings listed in the summary: 'failed' (all that are not ok), 'all' or 'none'.",
         check=_one_of("failed", "all", "none"),
     ),
     Option(
@@ -180,8 +191,8 @@ OPTIONS: Final = (
         "string",
         "",
         "PATH",
-        "Write findings and recordings to this file. A regular file is replaced as a whole and keeps its mode, also behind "
-        "a symbolic link; a pipe or a device is written to.",
+        "Write findings and recordings to this file. A regular file is replaced in one step and keeps its mode, also "
+        "through a symbolic link; a pipe or a device is written to directly.",
         ini=False,
     ),
 )
@@ -189,7 +200,7 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for this session; ``sources`` says for each field where it was set."""
+    """The resolved settings of a session; ``sources`` gives for each field where it was set."""
 
     active: bool = False
     iterations: int = 0
@@ -215,12 +226,12 @@ _DEFAULT: Final = "default"
 
 
 def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str) -> Settings:
-    """Join command line, configuration and defaults.
+    """Resolve each option from the command line, the configuration or its default.
 
     Args:
-        command_line: By `Option.key`; None where the flag was not given. Values may be text.
-        configuration: By `Option.key`; the value where the key is set. Values are typed by pytest.
-        origin: The configuration file, for messages.
+        command_line: Values by `Option.key`, possibly as text; None if the flag was not given.
+        configuration: Values by `Option.key`, as typed by pytest.
+        origin: The name of the configuration file, for messages.
 
     Returns:
         Settings with every value checked.
@@ -237,7 +248,7 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
         elif option.key in configuration:
             value, source = configuration[option.key], origin
         name = option.key.removeprefix("leakcheck").removeprefix("_") or "active"
-        values[name], sources[name] = _checked(option, value, source), source
+        values[name], sources[name] = _check_value(option, value, source), source
     words = split_words(values["fail_on"])
     in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
     automatic = ("leak", "over_budget", "unclosed", *(("inconclusive",) if in_ci else ()))
@@ -246,7 +257,7 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     return Settings(**values, sources=sources)
 
 
-def _checked(option: Option, value: Any, source: str) -> Any:
+def _check_value(option: Option, value: Any, source: str) -> Any:
     shown = f"{option.flag}={value}" if source == COMMAND_LINE else f"{option.key} = {value!r}"
     try:
         if option.kind == "int":
@@ -254,11 +265,11 @@ def _checked(option: Option, value: Any, source: str) -> Any:
         elif option.kind == "float":
             value = float(value)
     except (TypeError, ValueError):
-        raise SettingError(f"{shown} ({source}): expects {_EXPECTED[option.kind]}") from None
+        raise SettingError(f"{shown} ({source}): expects {_EXPECTED_TYPES[option.kind]}") from None
     wrong = option.check(value) if option.check else ""
     if wrong:
         raise SettingError(f"{shown} ({source}): {wrong}")
     return value
 
 
-_EXPECTED: Final = {"int": "a whole number", "float": "a number of seconds"}
+_EXPECTED_TYPES: Final = {"int": "a whole number", "float": "a number of seconds"}

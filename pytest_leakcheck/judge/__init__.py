@@ -1,1 +1,1 @@
-"""Decide: from readings and budgets to verdicts and findings. Reads no counter and no clock."""
+"""Turn readings and budgets into verdicts and findings. Reads no counter and no clock."""

@@ -1,4 +1,4 @@
-"""Account for how the ceiling of a test ended: in the verdicts, and in what is known of the cause."""
+"""Add the outcome of a test's ceiling to its verdicts and to what is known of the cause."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Failure:
     """How the test failed under its ceiling.
 
     Attributes:
-        resource: Whose ceiling was reached.
+        resource: The resource whose ceiling was reached.
         iteration: The number of the iteration, warm-up included.
         said: The error, on one line.
         site: The line of the program that failed; None if unknown.
-        in_child: A child process ran out, and did not report it itself. Its limit is not lifted, so the test cannot go on.
+        in_child: A child process reached the limit without reporting it. Its limit is not lifted, so the test cannot go
+            on.
     """
 
     resource: str
@@ -37,8 +38,8 @@ class CeilingOutcome:
     """How the ceiling of a test ended.
 
     Attributes:
-        sizes: The limits by resource, in its unit.
-        iterations: How many iterations ran under them.
+        sizes: The limit of each resource, in its unit.
+        iterations: The number of iterations that ran under the limits.
         failure: How the test failed under them; None if it did not.
         missing: Why a limit could not be imposed, by resource.
     """
@@ -50,19 +51,19 @@ class CeilingOutcome:
 
 
 def account_for_ceiling(result: Result, ceiling: CeilingOutcome) -> Result:
-    """State in each verdict how the ceiling of its resource ended.
+    """Add the outcome of the ceiling to the verdicts.
 
     A failure that no red verdict explains becomes a verdict of its own. A resource whose limit could not be imposed is
-    ``unavailable``: without its ceiling a test has not shown what it was run for.
+    ``unavailable``: without its ceiling, the test has not shown what it was run for.
     """
     if not ceiling.sizes:
         return result
-    verdicts = tuple(_with_end(verdict, result, ceiling) for verdict in result.verdicts)
-    if ceiling.failure is not None and not any(_is_cause(verdict, ceiling.failure) for verdict in verdicts):
-        verdicts = (_without_growth(result, ceiling, ceiling.failure), *verdicts)
+    verdicts = tuple(_add_outcome(verdict, result, ceiling) for verdict in result.verdicts)
+    if ceiling.failure is not None and not any(_explains_failure(verdict, ceiling.failure) for verdict in verdicts):
+        verdicts = (_judge_without_growth(result, ceiling, ceiling.failure), *verdicts)
     verdicts = tuple(one for one in verdicts if one.resource not in ceiling.missing or one.outcome in RED)
     verdicts += tuple(unavailable(name, why) for name, why in ceiling.missing.items())
-    return replace(result, verdicts=verdicts, culprit=_with_line(result.culprit, verdicts, ceiling.failure))
+    return replace(result, verdicts=verdicts, culprit=_add_failed_line(result.culprit, verdicts, ceiling.failure))
 
 
 def towards(ceiling: str) -> tuple[str, ...]:
@@ -75,11 +76,11 @@ def ceiling_of(sizes: Mapping[str, int], resource: str) -> str | None:
     return next((name for name in sizes if resource in towards(name)), None)
 
 
-def _with_end(verdict: Verdict, result: Result, ceiling: CeilingOutcome) -> Verdict:
+def _add_outcome(verdict: Verdict, result: Result, ceiling: CeilingOutcome) -> Verdict:
     name = ceiling_of(ceiling.sizes, verdict.resource)
     if name is None:
         return verdict
-    limit, failure = _shown(name, ceiling.sizes[name]), ceiling.failure
+    limit, failure = _format_limit(name, ceiling.sizes[name]), ceiling.failure
     if failure is not None and failure.resource == name and verdict.outcome in RED:
         end = f"iteration {failure.iteration} failed under the ceiling of {limit}: {failure.said}"
     elif verdict.outcome == "leak":
@@ -88,42 +89,42 @@ def _with_end(verdict: Verdict, result: Result, ceiling: CeilingOutcome) -> Verd
         series = result.recording.find(verdict.resource)
         highest = max(series.readings) if series else 0
         unit = find_resource(verdict.resource).unit
-        end = f"at most {format_amount(highest, unit)} after an iteration, under a ceiling of {limit}"
+        end = f"highest level after an iteration: {format_amount(highest, unit)}, under a ceiling of {limit}"
     else:
         return verdict
     return verdict.adding(end)
 
 
-def _is_cause(verdict: Verdict, failure: Failure) -> bool:
+def _explains_failure(verdict: Verdict, failure: Failure) -> bool:
     return verdict.outcome in RED and verdict.resource in towards(failure.resource)
 
 
-def _without_growth(result: Result, ceiling: CeilingOutcome, failure: Failure) -> Verdict:
+def _judge_without_growth(result: Result, ceiling: CeilingOutcome, failure: Failure) -> Verdict:
     name, at = failure.resource, failure.iteration
-    limit, series = _shown(name, ceiling.sizes[name]), result.recording.find(name)
-    # The level that it must have reached above the start when it failed.
+    limit, series = _format_limit(name, ceiling.sizes[name]), result.recording.find(name)
+    # The level above the start at which it must have failed.
     above = ceiling.sizes[name] - (series.readings[0] if series else 0)
-    reason = f"iteration {at} failed under the ceiling of {limit}, before growth was seen: {failure.said}"
-    advice = "it needs more than that by itself: raise the ceiling"
+    reason = f"iteration {at} failed under the ceiling of {limit}, before growth was detected: {failure.said}"
+    advice = "the test itself needs more than that: raise the ceiling"
     kind = series.kind if series else "measured"
     return Verdict(name, "over_budget", level=above, iterations=at, reason=reason, advice=advice, kind=kind)
 
 
-def _with_line(culprit: Culprit | None, verdicts: tuple[Verdict, ...], failure: Failure | None) -> Culprit | None:
-    """Add the line that failed to what is known of the cause."""
+def _add_failed_line(culprit: Culprit | None, verdicts: tuple[Verdict, ...], failure: Failure | None) -> Culprit | None:
+    """Add the line that failed to the culprit."""
     if failure is None or failure.site is None:
         return culprit
-    cause = next(verdict.resource for verdict in verdicts if _is_cause(verdict, failure))
+    cause = next(verdict.resource for verdict in verdicts if _explains_failure(verdict, failure))
     if culprit is None or culprit.resource != cause:
         culprit = Culprit(cause)
     unresolved = dict(culprit.unresolved)
     if culprit.where is None:
-        # The test could not go on, or failed elsewhere: the line that failed is all that is known.
+        # The test could not go on, or failed elsewhere, so only the line that failed is known.
         unresolved.pop("site", None)
-        unresolved["owner"] = "the test did not go on after it had failed"
+        unresolved["owner"] = "the test did not continue after the failure"
     return replace(culprit, ran_out=failure.site, unresolved=unresolved)
 
 
-def _shown(name: str, size: int) -> str:
+def _format_limit(name: str, size: int) -> str:
     resource = find_resource(name)
     return f"{size:,} {resource.plural}" if resource.unit == "count" else format_amount(size, resource.unit)

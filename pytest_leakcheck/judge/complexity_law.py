@@ -1,18 +1,19 @@
-"""Sizes and peaks in, the law that the peaks follow out. Numbers only: no resource, no bound.
+"""Fit a scaling law to peaks at growing sizes. Works on numbers only: no resource, no bound.
 
-**The fit.** y = a + b*f(n), where f is n**p for an exponent p, and ln n at p = 0 (Box and Cox 1964: (n**p - 1)/p runs
-through it without a break). For each p of a fine grid, a and b are a matter of least squares; the p that leaves the
-smallest sum of squares is the exponent. The constant a is fitted and not subtracted, so that what a program holds anyway
-has no say. Every p that leaves a sum not much larger is in the interval: by as much as the noise of the peaks alone
-would make it in 19 of 20 cases, or their distance from the law, whichever is the larger.
+**The fit.** y = a + b*f(n), where f is n**p for an exponent p, and ln n at p = 0 (Box and Cox 1964: (n**p - 1)/p is
+continuous there). For each p of a fine grid, a and b are fitted by least squares; the p with the smallest sum of squares
+is the exponent. The constant a is fitted and not subtracted, so that memory held at every size has no influence. The
+interval contains every p whose sum of squares exceeds the smallest one by no more than a limit: what the noise of the
+peaks alone causes in 19 of 20 cases, or what their distance from the law causes, whichever is larger.
 
-The usual way, the slope of the logarithms of the increments, is thrown by its smallest one. Simulated at six sizes, with
-noise of 36 KiB at each, and over 300 runs each, right orders of the two: 86 % against 71 % for 64 KiB per doubling,
-98 % against 77 % for 64 KiB times the root, 97 % against 41 % for 4 KiB per unit; at 256 KiB per doubling both have all.
+The usual method, the slope of the logarithms of the increments, is distorted by the smallest increment. In 300 simulated
+runs of each law, at six sizes with noise of 36 KiB at each, this fit found the right order in 86 % (the usual method:
+71 %) for 64 KiB per doubling, in 98 % (77 %) for 64 KiB times the root, and in 97 % (41 %) for 4 KiB per unit; at 256 KiB
+per doubling both were always right.
 
-**Constant** needs no fit. It is growth below the resolution; or below what the peaks have fallen by elsewhere, since a
-counter that falls by one as the size grows also rises by one for no reason; or growth that has ended: a cache that is
-filled by the smaller sizes. A share of the peak is no measure: it would hide any law under a large constant.
+**Constant** needs no fit. It is growth below the resolution; or below the largest fall between sizes, since a counter
+that falls by one as the size grows also rises by one for no reason; or growth that has ended, such as that of a cache
+which the smaller sizes fill. A share of the peak is not a suitable limit: it would hide any law under a large constant.
 """
 
 from __future__ import annotations
@@ -25,66 +26,82 @@ from typing import Final
 from pytest_leakcheck.model.scaling_points import Law
 
 CONSTANT: Final = "O(1)"
-# What lies between is drawn to the nearest; an exponent of 0 is the logarithm.
+# An exponent that differs by less than this from 0 (the logarithm) or from 1 is taken for that law.
 BORDER: Final = 0.25
-_GRID: Final = tuple(step / 50 for step in range(-50, 151))
-# Of Student's distribution: 95 % by degrees of freedom, from 1 on.
-_STUDENT: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-_NORMAL: Final = 1.96
-# Growth over the last two steps that is called none, as a share of all growth. A logarithm has 2 / steps there.
-_STILL: Final = 0.1
-# A peak is a whole number, so it is off by up to a half: the variance of that.
-_ROUNDING: Final = 1 / 12
+# The exponents that are tried: -1 to 3.
+_EXPONENT_GRID: Final = tuple(step / 50 for step in range(-50, 151))
+# Quantiles of Student's t distribution, two-sided 95 %, by degrees of freedom from 1 on.
+_STUDENT_QUANTILES: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+# The same of the normal distribution.
+_NORMAL_QUANTILE: Final = 1.96
+# Growth over the last two steps that counts as none, as a share of all growth. That of a logarithm is 2 / steps.
+_MAX_SETTLED_SHARE: Final = 0.1
+# Variance of the rounding of a peak to a whole number: the error is up to a half.
+_ROUNDING_VARIANCE: Final = 1 / 12
 
 
 def fit_law(sizes: Sequence[int], peaks: Sequence[int], *, resolution: int, noise: int) -> Law:
-    """Find the law.
+    """Fit a law to the peaks.
 
     Args:
-        sizes: At least 3, from the smallest up, each a multiple of the one before.
+        sizes: At least 3, in ascending order, from 1 or more.
         peaks: The peak at each size, in the unit of the resource.
-        resolution: Growth up to this is called constant, in that unit.
+        resolution: Growth up to this counts as constant, in that unit.
         noise: The standard deviation of one peak, in that unit; 0 for an exact counter.
 
     Raises:
-        ValueError: Fewer than 3 sizes, sizes that do not rise from 1 or more, or another number of peaks.
+        ValueError: There are fewer than 3 sizes, they do not rise from 1 or more, or the number of peaks differs.
     """
     if len(sizes) < 3 or len(sizes) != len(peaks):
-        raise ValueError(f"{len(sizes)} sizes and {len(peaks)} peaks: a law takes 3 or more, and as many of both")
+        raise ValueError(
+            f"{len(sizes)} sizes and {len(peaks)} peaks: a law needs at least 3 sizes, and a peak for each"
+        )
     if sizes[0] < 1 or any(after <= before for before, after in pairwise(sizes)):
-        raise ValueError(f"{list(sizes)}: sizes rise, from 1 or more")
+        raise ValueError(f"{list(sizes)}: sizes must rise, from 1 or more")
     growth = peaks[-1] - peaks[0]
     resolution = max(resolution, largest_fall(peaks))
-    slope, slopes = _slope(sizes, peaks, noise)
+    slope, slopes = _fit_slope(sizes, peaks, noise)
     if growth <= resolution:
         return Law(CONSTANT, None, None, slope, slopes, growth, resolution)
-    settles = _settles(sizes, peaks, noise)
+    settles = _find_settled_size(sizes, peaks, noise)
     if settles is not None:
         return Law(CONSTANT, None, None, slope, slopes, growth, resolution, settles)
-    exponent, exponents = _exponent(sizes, peaks, noise)
-    return Law(_order(exponent), exponent, exponents, slope, slopes, growth, resolution)
+    exponent, exponents = _fit_exponent(sizes, peaks, noise)
+    return Law(_name_order(exponent), exponent, exponents, slope, slopes, growth, resolution)
 
 
 def largest_fall(peaks: Sequence[int]) -> int:
-    """How far a peak lies below one at a smaller size, at most; 0 where they only rise."""
+    """Return the largest fall of a peak below one at a smaller size; 0 if the peaks never fall."""
     return max(top - peak for top, peak in zip(accumulate(peaks, max), peaks, strict=True))
 
 
 def trend(peaks: Sequence[int]) -> float:
-    """Kendall's tau: 1 where every peak is above all those at smaller sizes, 0 where as many rise as fall, -1 at least."""
+    """Return Kendall's tau of the peaks, from -1 to 1.
+
+    It is 1 if every peak is above all those at smaller sizes, and 0 if as many pairs rise as fall.
+    """
     signs = [(after > before) - (after < before) for before, after in combinations(peaks, 2)]
     return sum(signs) / len(signs)
 
 
 def standstill(growth: int, count: int, noise: int) -> float:
-    """Growth at the end of so many sizes that is called none, given the growth in all."""
-    # Half of what a logarithm would still show there, should so many sizes make that less than the usual share.
-    return max(2 * noise, growth * min(_STILL, 1 / (count - 1)))
+    """Return the growth over the last two steps that still counts as none.
+
+    Args:
+        growth: The growth over all sizes.
+        count: The number of sizes.
+        noise: The standard deviation of one peak.
+    """
+    # Over the last two steps, a logarithm grows by 2 / (count - 1) of the whole: with many sizes, half of that is the limit.
+    return max(2 * noise, growth * min(_MAX_SETTLED_SHARE, 1 / (count - 1)))
 
 
-def _settles(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> int | None:
-    """The size from which on the peaks stand still, if they have done so over the last two steps at least."""
-    # Of three sizes, the last two steps are all there is.
+def _find_settled_size(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> int | None:
+    """Return the size from which on the peaks are constant.
+
+    None unless they are constant over at least the last two steps.
+    """
+    # With three sizes there are only two steps.
     if len(sizes) < 4:
         return None
     limit = standstill(peaks[-1] - peaks[0], len(sizes), noise)
@@ -96,36 +113,39 @@ def _settles(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> int | No
     return settled if settled is not None and settled <= sizes[-3] else None
 
 
-def _exponent(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[float, tuple[float, float]]:
-    # Ratios in place of sizes: the fit is the same, and no power of them is too large.
+def _fit_exponent(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[float, tuple[float, float]]:
+    # Ratios instead of sizes: the fit is the same, and no power of them overflows.
     ratios = [size / sizes[0] for size in sizes]
-    rests = [_rest([_bent(ratio, p) for ratio in ratios], peaks) for p in _GRID]
+    rests = [_sum_squared_residuals([_transform_ratio(ratio, p) for ratio in ratios], peaks) for p in _EXPONENT_GRID]
     least = min(rests)
-    best = _GRID[rests.index(least)]
+    best = _EXPONENT_GRID[rests.index(least)]
     free = len(sizes) - 3
     if free == 0:
-        return best, (_GRID[0], _GRID[-1])
-    known = _NORMAL**2 * (noise**2 + _ROUNDING)
-    allowed = least + max(known, _student(free) ** 2 * least / free)
-    inside = [p for p, rest in zip(_GRID, rests, strict=True) if rest <= allowed]
+        return best, (_EXPONENT_GRID[0], _EXPONENT_GRID[-1])
+    known = _NORMAL_QUANTILE**2 * (noise**2 + _ROUNDING_VARIANCE)
+    allowed = least + max(known, _student_quantile(free) ** 2 * least / free)
+    inside = [p for p, rest in zip(_EXPONENT_GRID, rests, strict=True) if rest <= allowed]
     return best, (inside[0], inside[-1])
 
 
-def _bent(ratio: float, exponent: float) -> float:
+def _transform_ratio(ratio: float, exponent: float) -> float:
     return math.log(ratio) if exponent == 0 else (ratio**exponent - 1) / exponent
 
 
-def _rest(shape: Sequence[float], peaks: Sequence[int]) -> float:
-    """The sum of squares that a + b*shape leaves."""
+def _sum_squared_residuals(shape: Sequence[float], peaks: Sequence[int]) -> float:
+    """Return the sum of squared residuals of the fit a + b*shape."""
     x, y = _centred(shape), _centred(peaks)
     rate = _dot(x, y) / _dot(x, x)
     return sum((one - rate * at) ** 2 for at, one in zip(x, y, strict=True))
 
 
-def _slope(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[float, tuple[float, float]]:
-    """Theil and Sen's slope: the median of the slopes between any two sizes, each with the weight of its distance."""
-    # Without weights the nearest sizes, whose slopes have most of the noise, would be as good as the farthest: of 30
-    # trials with 4 KiB per unit, the worst was off by 33 % then, by 16 % with them.
+def _fit_slope(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[float, tuple[float, float]]:
+    """Return the Theil-Sen slope and its interval.
+
+    The slope is the median of the slopes between any two sizes, weighted by their distance.
+    """
+    # The slopes between the nearest sizes are the noisiest, hence the weights: in 30 trials with 4 KiB per unit, the
+    # largest error was 33 % without them, and 16 % with them.
     pairs = sorted(
         ((peaks[j] - peaks[i]) / (sizes[j] - sizes[i]), sizes[j] - sizes[i])
         for i, j in combinations(range(len(sizes)), 2)
@@ -135,21 +155,24 @@ def _slope(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[floa
     slope = next(one for (one, _), reached in zip(pairs, sums, strict=True) if reached >= half)
     x, y = _centred(sizes), _centred(peaks)
     rest = sum((one - slope * at) ** 2 for at, one in zip(x, y, strict=True))
-    # Where peaks scatter in proportion to the size, the largest two have most of the say, and so fewer are free: with
-    # this, the interval held the slope in 82 % of 500 simulated cases with 2 or 5 % of such scatter, in 98 % without.
+    # If peaks scatter in proportion to the size, the two largest dominate, so there are fewer degrees of freedom. With
+    # this, the interval contained the slope in 82 % of 500 simulated cases with such scatter of 2 or 5 %, and in 98 %
+    # without scatter.
     free = len(sizes) - 2
-    error = max(_NORMAL * noise, _student(max(1, free - 2)) * math.sqrt(rest / free)) / math.sqrt(_dot(x, x))
+    error = max(_NORMAL_QUANTILE * noise, _student_quantile(max(1, free - 2)) * math.sqrt(rest / free)) / math.sqrt(
+        _dot(x, x)
+    )
     return slope, (slope - error, slope + error)
 
 
-def _order(exponent: float) -> str:
+def _name_order(exponent: float) -> str:
     if exponent < BORDER:
         return "O(log n)"
     return "O(n)" if 1 - BORDER <= exponent <= 1 + BORDER else f"O(n^{exponent:.2f})"
 
 
-def _student(free: int) -> float:
-    return _STUDENT[min(free, len(_STUDENT)) - 1]
+def _student_quantile(free: int) -> float:
+    return _STUDENT_QUANTILES[min(free, len(_STUDENT_QUANTILES)) - 1]
 
 
 def _centred(values: Sequence[float]) -> list[float]:

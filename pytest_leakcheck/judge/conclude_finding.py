@@ -23,7 +23,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
         result: What the repetition found.
         fail_on: Outcomes that are red; ``unclosed`` and ``inconclusive`` only under an explicit budget.
         missing: ``"fail"`` makes an absent instrument of an explicit budget red.
-        blame: Packages; growth is red only where a suspect frame is of one of them. Empty: of any.
+        blame: Packages: growth is red only if a suspect frame is in one of them. Empty: in any package.
 
     Returns:
         The finding. A test that was stopped before its start is ``inconclusive``.
@@ -32,12 +32,12 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     if not verdicts:
         recording = result.recording
         verdicts = (stopped_early(result.plan, recording.seconds, start_read=bool(recording.series)),)
-    colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
+    colours = {verdict: _choose_colour(verdict, fail_on, missing) for verdict in verdicts}
     culprit, third_party = result.culprit, ""
     if blame and not _is_suspect(culprit, blame):
-        third_party = f"no frame that is under suspicion is of {', '.join(blame)}"
+        third_party = f"no suspect frame belongs to {', '.join(blame)}"
         colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in RED}
-    worst = _worst(colours)
+    worst = _find_worst(colours)
     judged = {verdict.resource for verdict in verdicts}
     return Finding(
         test=result.plan.test,
@@ -46,7 +46,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
         verdicts=verdicts,
         colours=tuple(colours[verdict] for verdict in verdicts),
         budgets={budget.resource: str(budget) for budget in result.plan.budgets},
-        seen=_seen(result.recording, judged),
+        seen=_list_unjudged_growth(result.recording, judged),
         held=result.held,
         recording=result.recording,
         reasons={budget.resource: budget.reason for budget in result.plan.budgets if budget.reason},
@@ -55,7 +55,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     )
 
 
-def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, and what is held against it
+def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the settings
     recording: Recording,
     budgets: Mapping[str, str],
     judged: Sequence[tuple[Verdict, Law | None]],
@@ -68,18 +68,18 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
     """Judge a test that was run over an axis.
 
     Args:
-        recording: Of the test as a whole; those of its runs are in `scaled`.
+        recording: The recording of the whole test; those of its runs are in `scaled`.
         budgets: What was allowed, as text, by resource.
-        judged: At least one verdict, with the law that it is about.
-        scaled: What it came to at each size.
+        judged: At least one verdict, each with the law that it is about.
+        scaled: The measured points, one per size.
         fail_on: As in `conclude`.
         missing: As in `conclude`.
-        reason: That of the budget.
-        culprits: What is known of causes, one per resource at most.
+        reason: The reason stated in the budget.
+        culprits: What is known of the causes, at most one per resource.
     """
     verdicts = tuple(verdict for verdict, _law in judged)
-    colours = {verdict: _colour(verdict, fail_on, missing) for verdict in verdicts}
-    worst = _worst(colours)
+    colours = {verdict: _choose_colour(verdict, fail_on, missing) for verdict in verdicts}
+    worst = _find_worst(colours)
     return Finding(
         test=recording.test,
         colour=colours[worst],
@@ -98,7 +98,9 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - what was found, what was asked, 
 
 
 def conclude_ended(interim: Finding, reason: str) -> Finding:
-    """Judge a test whose process ended after it had sent an interim finding: the leak, and the end that it led to.
+    """Complete the interim finding of a test whose process then ended.
+
+    The finding is the leak, with the end that it led to.
 
     Args:
         interim: The finding that the process sent before it went on.
@@ -109,12 +111,12 @@ def conclude_ended(interim: Finding, reason: str) -> Finding:
     return replace(interim, verdict=worst, verdicts=verdicts)
 
 
-def _worst(colours: Mapping[Verdict, Colour]) -> Verdict:
+def _find_worst(colours: Mapping[Verdict, Colour]) -> Verdict:
     order = ("red", "yellow", "green")
     return min(colours, key=lambda verdict: (order.index(colours[verdict]), WORST_FIRST.index(verdict.outcome)))
 
 
-def _colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:
+def _choose_colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:
     if verdict.outcome == "ok":
         return "green"
     if verdict.outcome == "unavailable":
@@ -130,7 +132,7 @@ def _is_suspect(culprit: Culprit | None, packages: tuple[str, ...]) -> bool:
     return touches(culprit.frames if culprit else (), packages)
 
 
-def _seen(recording: Recording, judged: set[str]) -> tuple[Seen, ...]:
+def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[Seen, ...]:
     found = []
     for series in recording.series:
         if series.resource in judged or series.iterations < 2:

@@ -1,13 +1,16 @@
-"""What a series would have shown: the detection floor that is printed with every `ok`. Pure.
+"""Compute the detection floor: the smallest leak that a series would have shown.
 
-A scarce counter is exact, so chance alone would let q iterations that stood still exclude a leak that strikes at random once
-in q / 4.6 (-ln 0.01) iterations, at 99 %. The rule is called ``ok`` also after a few early rises and then a long rest, and at
-several looks, so it takes more: `_CERTAIN` is what 6,000 simulated leaks at each length were missed by in less than 1 %.
+It is printed with every `ok`.
 
-For a counter with noise the floor is found by trial. A leak is planted in the readings, in pieces as the counter would see
-it, and the least that the rule calls growing is the floor. The noise of another run of the same work is another, so the leak must
-show in each of several rotations of this run's: such a leak was then found in 600 of 600 simulated runs that went on until
-they were judged, in noise that is steady, spiky or one-sided.
+A countable (exactly counted) resource has no noise. By chance alone, q quiet iterations would exclude, with 99 % confidence,
+a leak that strikes at random once in q / 4.6 iterations (4.6 is -ln 0.01). But the rule also gives ``ok`` after a few early
+rises and then a long rest, and it looks several times, so it needs more quiet iterations: with `_FLOOR_FACTORS`, less than
+1 % of 6,000 simulated leaks at each length were missed.
+
+For a counter with noise, the floor is found by trial: a leak is planted in the readings, in pieces as the counter would see
+it, and the smallest leak that the rule calls growing is the floor. Another run of the same work has different noise, so the
+leak must show in each of several rotations of this run's noise. Such a leak was then found in 600 of 600 simulated runs
+that went on until they were judged, with steady, spiky or one-sided noise.
 """
 
 from __future__ import annotations
@@ -19,31 +22,32 @@ from typing import Final
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.model.resources import Resource
 
-# A slope of a TiB per iteration that would not have shown: the series is too short to say anything.
-_LARGEST: Final = 1 << 40
+# In the unit of the resource per iteration (1 TiB for bytes). If not even this slope would have shown, the series is too short.
+_MAX_SLOPE: Final = 1 << 40
+# About this many rotations are tried, in addition to the series itself.
 _ROTATIONS: Final = 7
-# Up to so many quiet iterations, what their number is divided by.
-_CERTAIN: Final = ((13, 6.0), (30, 8.5), (1 << 40, 10.0))
+# Up to a number of quiet iterations, the factor: a leak once in (quiet iterations / factor) is excluded.
+_FLOOR_FACTORS: Final = ((13, 6.0), (30, 8.5), (1 << 40, 10.0))
 
 
 def detection_floor(
     readings: Sequence[int], resource: Resource, tolerance: float, first_look: int, quiet: int
 ) -> float | None:
-    """The least sustained growth per iteration that would have been called a leak, in the unit of the resource.
+    """Return the least sustained growth per iteration that would have been called a leak.
 
     Args:
-        readings: What was judged clean.
-        resource: Of which counter.
+        readings: The readings, judged clean.
+        resource: The resource that they count.
         tolerance: Growth per iteration that is allowed.
         first_look: As for `growth.growth`.
-        quiet: For how many iterations the counter has stood still.
+        quiet: The number of iterations since the lower envelope last rose.
 
     Returns:
-        The floor, or None where the series is too short for any.
+        The floor, in the unit of the resource; None if the series is too short for any.
     """
     if resource.scarce:
-        return resource.grain * next(certain for longest, certain in _CERTAIN if quiet <= longest) / max(1, quiet)
-    orders = _orders(readings)
+        return resource.grain * next(certain for longest, certain in _FLOOR_FACTORS if quiet <= longest) / max(1, quiet)
+    orders = _rotate_readings(readings)
 
     def shows(slope: int) -> bool:
         planted = [slope * i // resource.grain * resource.grain for i in range(len(readings))]
@@ -56,7 +60,7 @@ def detection_floor(
     low, high = 0, 1
     while not shows(high):
         low, high = high, high * 2
-        if high > _LARGEST:
+        if high > _MAX_SLOPE:
             return None
     while high - low > max(1, low // 16):
         middle = (low + high) // 2
@@ -64,8 +68,8 @@ def detection_floor(
     return float(high)
 
 
-def _orders(readings: Sequence[int]) -> list[tuple[int, ...]]:
-    """The series as it was, and with its moves begun elsewhere; alike ones once."""
+def _rotate_readings(readings: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the series and several rotations of its increments, without duplicates."""
     moves = [after - before for before, after in pairwise(readings)]
     step = max(1, len(moves) // (_ROTATIONS + 1))
     starts = range(0, len(moves), step)

@@ -1,7 +1,8 @@
-"""Compare two sources on the memory of a device: the allocator that counts, and the driver that it takes memory from.
+"""Compare two counts of device memory: the allocator's and the driver's.
 
-An allocator takes memory in segments and hands it out in pieces, so the driver sees growth late: not before the memory that
-was reserved and free at the start is used up. From then on each further byte must be reserved, and the driver must see it.
+An allocator reserves memory in segments and hands it out in pieces, so the driver sees growth late: only once the memory
+that was reserved and free at the start is used up. From then on each further byte must be reserved, and the driver must
+see it.
 """
 
 from __future__ import annotations
@@ -52,10 +53,12 @@ class Witness:
 
 
 def hear_driver(verdict: Verdict, evidence: DeviceEvidence, *, final: bool) -> Verdict | None:
-    """Confirm a VRAM verdict by the driver, or by live tensors if the driver cannot see the growth yet.
+    """Confirm a verdict on device memory by the driver.
+
+    If the driver cannot see the growth yet, live tensors may confirm it.
 
     Args:
-        verdict: On the memory of the devices, by the allocator's own count.
+        verdict: The verdict by the allocator's own count.
         evidence: What else is known of the devices.
         final: No further iteration will follow.
 
@@ -76,9 +79,11 @@ def hear_driver(verdict: Verdict, evidence: DeviceEvidence, *, final: bool) -> V
 def _confirm_by_tensors(verdict: Verdict, alive: int, *, final: bool) -> Verdict | None:
     """Confirm growth that the driver cannot see yet by the bytes of new tensors that are alive."""
     if alive >= _MIN_TENSOR_SHARE * verdict.level:
-        return verdict.adding(f"{format_amount(alive, 'bytes')} of new tensors are alive on it")
+        return verdict.adding(f"{format_amount(alive, 'bytes')} of new tensors are alive on the device")
     if final:
-        return replace(verdict, outcome="inconclusive", advice="more iterations would tell: --leakcheck-iterations")
+        return replace(
+            verdict, outcome="inconclusive", advice="more iterations would decide it: --leakcheck-iterations"
+        )
     return None
 
 
@@ -89,37 +94,40 @@ def hear(states: Sequence[tuple[State, State]]) -> Witness:
         states: Each device at the start and now, both after free memory was returned to the driver.
     """
     grown = [(before, now) for before, now in states if now.allocated > before.allocated]
-    where = _where(grown) if len(states) > 1 else ""
-    heard = [pair for pair in grown if _both_tell(*pair)]
+    where = _describe_growth(grown) if len(states) > 1 else ""
+    heard = [pair for pair in grown if _is_comparable(*pair)]
     if not grown or len(heard) < len(grown):
         return Witness("alone", where)
     risen = sum((now.driver or 0) - (before.driver or 0) for before, now in heard)
     # Memory that was free at the start could be handed out without asking the driver for more.
-    due = sum(_growth(*pair) - _free(pair[0]) for pair in heard if _growth(*pair) > _free(pair[0]))
+    due = sum(_growth(*pair) - _free_reserve(pair[0]) for pair in heard if _growth(*pair) > _free_reserve(pair[0]))
     if due <= 0:
-        free = sum(_free(before) for before, _now in heard)
+        free = sum(_free_reserve(before) for before, _now in heard)
         text = f"the driver cannot see it yet: it fits into the {_bytes(free)} that were reserved and free"
         return Witness("unseen", _join(where, text))
     if risen + _DRIVER_ROUNDING >= due:
         return Witness("confirmed", _join(where, f"the driver confirms it, +{_bytes(risen)}"))
-    text = f"the driver does not confirm it: it counts {risen:+,} B, where {_bytes(due)} more must have been reserved"
+    text = f"the driver does not confirm it: it counts {risen:+,} B, but {_bytes(due)} more must have been reserved"
     return Witness("denied", _join(where, text))
 
 
 def kept_in_reserve(states: Sequence[tuple[State, State]], least: int) -> str:
-    """Describe the growth of the allocator's free reserve, as part of a sentence; empty below ``least`` bytes."""
-    more = sum(_free(now) - _free(before) for before, now in states)
+    """Describe the growth of the allocator's free reserve, as part of a sentence.
+
+    Empty if it grew by less than ``least`` bytes.
+    """
+    more = sum(_free_reserve(now) - _free_reserve(before) for before, now in states)
     if more < least:
         return ""
-    free, reserved = sum(_free(now) for _, now in states), sum(now.reserved or 0 for _, now in states)
+    free, reserved = sum(_free_reserve(now) for _, now in states), sum(now.reserved or 0 for _, now in states)
     return f"{_bytes(free)} of the {_bytes(reserved)} reserved are free, {_bytes(more)} more than at the start"
 
 
-def _where(grown: Sequence[tuple[State, State]]) -> str:
+def _describe_growth(grown: Sequence[tuple[State, State]]) -> str:
     return ", ".join(f"{now.device} +{_bytes(_growth(before, now))}" for before, now in grown)
 
 
-def _both_tell(before: State, now: State) -> bool:
+def _is_comparable(before: State, now: State) -> bool:
     return None not in (before.reserved, now.reserved, before.driver, now.driver)
 
 
@@ -127,7 +135,7 @@ def _growth(before: State, now: State) -> int:
     return now.allocated - before.allocated
 
 
-def _free(state: State) -> int:
+def _free_reserve(state: State) -> int:
     return max(0, state.reserved - state.allocated) if state.reserved is not None else 0
 
 

@@ -1,4 +1,7 @@
-"""Judge a shared folder in the light of who made its entries. An entry of unknown origin is never an ``ok``."""
+"""Judge a shared folder by who made its entries.
+
+Entries of unknown origin can make the verdict ``inconclusive``.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ class EntryMakers:
 
     Attributes:
         path: The folder.
-        private_folder_helps: A process can be given a folder of its own in place of it (``TMPDIR``).
-        counted: Entries that count.
-        made_here: How many of them this process or one below it made.
-        aside: Entries that do not count, because entries with such names also come while the test rests.
+        private_folder_helps: A process can be given a private folder instead (``TMPDIR``).
+        counted: The number of entries that count.
+        made_here: How many of them this process or a descendant made.
+        aside: Entries that do not count, because entries with such names also arrive while the test rests.
     """
 
     path: str
@@ -39,11 +42,11 @@ class EntryMakers:
 
 
 def account_for_makers(verdict: Verdict, budget: Budget, makers: EntryMakers, *, final: bool) -> Verdict | None:
-    """Judge again with what is known of who made the entries.
+    """Correct a verdict by what is known of who made the entries.
 
     Args:
         verdict: What the numbers say, without the entries that are set aside.
-        budget: What is allowed.
+        budget: The budget of the resource.
         makers: Who made the entries.
         final: No further iteration will follow.
 
@@ -58,7 +61,7 @@ def account_for_makers(verdict: Verdict, budget: Budget, makers: EntryMakers, *,
     n, text = verdict.iterations, _describe(aside)
     if verdict.outcome == "inconclusive":
         return replace(verdict.adding(text), advice=_advice(makers))
-    excluded = _excluded(aside.working, n)
+    excluded = _find_excluded_rate(aside.working, n)
     if excluded <= _EXCLUDED_RATE:
         return replace(verdict.adding(text), floor=max(excluded, verdict.floor or 0.0))
     if not final and n < _MAX_ITERATIONS and aside.working <= n * _MAX_SET_ASIDE_SHARE:
@@ -67,45 +70,54 @@ def account_for_makers(verdict: Verdict, budget: Budget, makers: EntryMakers, *,
 
 
 def _judge_level(verdict: Verdict, budget: Budget, makers: EntryMakers) -> Verdict:
-    """Judge a level. A single entry exceeds it, so an entry that another process made must not count."""
+    """Judge a level, which a single entry may exceed.
+
+    So only entries that are known to come from this process tree count.
+    """
     if makers.made_here > (budget.level or 0):
         return verdict
     unknown = makers.counted - makers.made_here
-    came = "came once, maker unknown" if unknown == 1 else f"came {unknown} times, makers unknown"
-    reason = f"{verdict.reason}; {came}: not by Python in this process"
+    came = "1 entry of unknown origin" if unknown == 1 else f"{unknown} entries of unknown origin"
+    reason = f"{verdict.reason}; {came}: not created by Python in this process"
     return replace(verdict, outcome="inconclusive", reason=reason, advice=_advice(makers))
 
 
 def _describe(aside: SetAside) -> str:
     kinds = " and ".join(aside.kinds[:2])
-    return f"names like {kinds} also come from elsewhere: {aside.working} while the test ran, {aside.resting} while it rested"
+    return f"names like {kinds} also come from elsewhere: {aside.working} while the test ran, {aside.resting} while it was paused"
 
 
 def _advice(makers: EntryMakers) -> str:
     how = (
-        "a TMPDIR of its own, or --leakcheck-isolate"
+        "with a private TMPDIR, or with --leakcheck-isolate"
         if makers.private_folder_helps
-        else "-n0, no other session beside it"
+        else "with -n0, and no other session at the same time"
     )
-    return f"run it where nothing else writes into {makers.path}: {how}"
+    return f"run it where nothing else writes to {makers.path}: {how}"
 
 
-def _excluded(found: int, iterations: int) -> float:
-    """Return the smallest rate of a leak that would leave more entries than these with 99 % probability; 1 if above the limit."""
-    if found >= iterations * _EXCLUDED_RATE or _fewer(found, iterations, _EXCLUDED_RATE) >= _MISS_PROBABILITY:
+def _find_excluded_rate(found: int, iterations: int) -> float:
+    """Return the smallest leak rate that the number of entries excludes.
+
+    With 99 % probability, a leak of that rate would leave more entries than were found. 1 if the rate is above the limit.
+    """
+    if (
+        found >= iterations * _EXCLUDED_RATE
+        or _tail_probability(found, iterations, _EXCLUDED_RATE) >= _MISS_PROBABILITY
+    ):
         return 1.0
     low, high = 0.0, _EXCLUDED_RATE
     for _ in range(10):
         rate = (low + high) / 2
-        low, high = (low, rate) if _fewer(found, iterations, rate) < _MISS_PROBABILITY else (rate, high)
+        low, high = (low, rate) if _tail_probability(found, iterations, rate) < _MISS_PROBABILITY else (rate, high)
     return high
 
 
-def _fewer(found: int, iterations: int, rate: float) -> float:
-    """Return the probability that a leak of this rate leaves no more entries than these."""
+def _tail_probability(found: int, iterations: int, rate: float) -> float:
+    """Return the probability that a leak of this rate leaves no more entries than found."""
 
     def chance(k: int) -> float:
-        # In logarithms, because the binomial coefficient of a few thousand is more than a float holds.
+        # In logarithms: the binomial coefficient of a few thousand exceeds the range of a float.
         ways = lgamma(iterations + 1) - lgamma(k + 1) - lgamma(iterations - k + 1)
         return exp(ways + k * log(rate) + (iterations - k) * log(1 - rate))
 

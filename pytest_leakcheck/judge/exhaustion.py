@@ -1,4 +1,7 @@
-"""What failed since something ran out: which resource that was, and the verdict on the growth up to there. Pure."""
+"""Identify the resource that ran out by the error, and judge its growth up to there.
+
+Reads no counter and no clock.
+"""
 
 from __future__ import annotations
 
@@ -13,51 +16,53 @@ from pytest_leakcheck.model.resources import Exhausts, exhausting, find_resource
 from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.model.verdict import Verdict
 
-_BY_NUMBER: Final[dict[int, Exhausts]] = {
+_EXHAUSTED_BY_ERRNO: Final[dict[int, Exhausts]] = {
     errno.EMFILE: "descriptors",
     errno.ENFILE: "descriptors",
     errno.ENOMEM: "memory",
 }
-# Of what a library or a worker process says in words of its own; the first that fits. Devices first: they say memory too.
-_BY_WORDS: Final[tuple[tuple[re.Pattern[str], Exhausts], ...]] = (
+# Patterns in the messages of libraries and worker processes; the first match counts. Devices come first, since their
+# messages mention memory, too.
+_EXHAUSTED_BY_MESSAGE: Final[tuple[tuple[re.Pattern[str], Exhausts], ...]] = (
     (re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhausted"), "device"),
-    # What torch says where descriptors for shared tensors ran out between processes.
+    # The last one is torch's message when it runs out of descriptors for tensors that processes share.
     (re.compile(r"Too many open files|\[Errno 2[34]\]|received 0 items of ancdata"), "descriptors"),
     (re.compile(r"MemoryError|Cannot allocate memory|\[Errno 12\]|not enough memory"), "memory"),
     (re.compile(r"can't start new thread"), "threads"),
 )
-# TensorFlow's, which is no RuntimeError as those of torch and JAX are.
-_OF_TENSORFLOW: Final = "ResourceExhaustedError"
+# The class of TensorFlow's error. It is not a RuntimeError, unlike those of torch and JAX.
+_TENSORFLOW_ERROR: Final = "ResourceExhaustedError"
 
 
 def exhausted_by(error: BaseException) -> tuple[str, ...]:
-    """The resources that may have run out, judged by what failed or by what caused that; empty where none did.
+    """List the resources that may have run out, judged by an error and its causes.
 
-    Where a library says it in words, as in what a worker process failed with, those are read.
+    Messages are searched as well, because libraries and worker processes may report the cause only there.
     """
     for cause in causes(error):
         if isinstance(cause, MemoryError):
             return exhausting("memory")
-        if isinstance(cause, OSError) and cause.errno in _BY_NUMBER:
-            return exhausting(_BY_NUMBER[cause.errno])
-        if isinstance(cause, (OSError, RuntimeError)) or type(cause).__name__ == _OF_TENSORFLOW:
+        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED_BY_ERRNO:
+            return exhausting(_EXHAUSTED_BY_ERRNO[cause.errno])
+        if isinstance(cause, (OSError, RuntimeError)) or type(cause).__name__ == _TENSORFLOW_ERROR:
             said = f"{type(cause).__name__}: {cause}"
-            for pattern, what in _BY_WORDS:
+            for pattern, what in _EXHAUSTED_BY_MESSAGE:
                 if pattern.search(said):
                     return exhausting(what)
     return ()
 
 
 def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
-    """Judge a series that ended because the process ran out: a leak if it grew up to there.
+    """Judge a series that ended because a resource ran out: a leak if the series grew up to there.
 
     Args:
         series: The readings before the failure.
-        budget: What is allowed.
-        error: What the failing iteration said.
+        budget: The budget of the resource.
+        error: The error of the failing iteration, on one line.
 
     Returns:
-        A verdict, or None where this resource did not rise in most iterations, so that it is not the cause.
+        A verdict. None if the resource rose in fewer than half of the iterations or not on the whole, so that it is not
+        the cause.
     """
     x = series.readings
     rises = sum(1 for i in range(1, len(x)) if x[i] > x[i - 1])
@@ -78,12 +83,12 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
 
 
 def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
-    """Judge the memory of a device that answers no more.
+    """Judge the memory of a device that no longer responds.
 
     Args:
-        series: The readings; the last ones repeat what it answered last.
-        budget: What is allowed.
-        error: What it failed with.
+        series: The readings; after the loss they repeat the last one that succeeded.
+        budget: The budget of the resource.
+        error: The error that it failed with.
     """
     return Verdict(
         series.resource,
@@ -91,14 +96,17 @@ def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
         level=series.readings[-1] - series.readings[0],
         iterations=series.iterations,
         reason=f"the device was lost by iteration {series.iterations}: {error}",
-        advice="see what the driver says of it, and run the test again",
+        advice="check the driver's log, and run the test again",
         explicit=budget.explicit,
         kind=series.kind,
     )
 
 
 def first_line(error: BaseException) -> str:
-    """What failed, in a line. Of what a worker process failed with, the last line of its own traceback says it."""
+    """Return an error in one line.
+
+    For the error of a worker process, this is the last line of the worker's own traceback.
+    """
     lines = str(error).strip().splitlines() or [""]
     said = lines[-1] if "Original Traceback" in str(error) else lines[0]
     name = type(error).__name__
@@ -106,7 +114,7 @@ def first_line(error: BaseException) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what caused it or was being handled, and so on."""
+    """Yield an error, its cause or the error that was being handled, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,15 +1,17 @@
-"""A series of readings in, its growth out: `growing`, `flat` or `undecided`. Numbers only, no resource, no budget.
+"""Decide whether a series of readings is `growing`, `flat` or `undecided`.
+
+Works on numbers only: no resource, no budget.
 
 **The rule.** Only the part of a run that cannot be warm-up is judged. After n iterations, with readings x[0] ... x[n],
-let W3 = [n/2, n] and W12 = [n/8, n/2]; the first eighth is never looked at.
+let W3 = [n/2, n] and W12 = [n/8, n/2]; the first eighth is ignored.
 
-*Growing* needs four things at once: the record test below crosses its threshold on W3; W12 grew too; the rate over W3
-is at least half the rate over W12 (a cache that warms up decays); and the rate over the last quarter of W3 is at least
-a quarter of the rate over W3 (the growth is still alive).
+*Growing* needs four conditions at once: the record test below crosses its threshold on W3; W12 grew too; the rate over
+W3 is at least half the rate over W12 (the growth of a cache that warms up decays); and the rate over the last quarter of
+W3 is at least a quarter of the rate over W3 (the growth continues).
 
-*Flat* means that the lower envelope (the suffix minimum: what was never given back) stands still over W3, and has stood
-still for 4.6 times the mean gap between its earlier steps: a leak that strikes at random at that rate stays quiet for
-so long with probability exp(-4.6) = 1 %. A counter that came back to its old minimum is flat as well, where it has done so
+*Flat* means that the lower envelope (the suffix minimum: what was never released) does not rise over W3, and has not
+risen for 4.6 times the mean gap between its earlier steps: a leak that strikes at random at that rate is quiet for that
+long with probability exp(-4.6) = 1 %. A counter that has returned to its old minimum is flat as well, if it has done so
 before, or stays there.
 
 **The record test** is an e-process. For each scale w in 1, 2, 4, 8, 16, 32 take the minima of successive blocks of w
@@ -24,8 +26,8 @@ calling such a series growing is at most ALPHA = 0.1 %. No variance is estimated
 
 Minima are used since noise in these counters is one-sided: blocks wait to be freed, threads wait to end.
 
-The bound says nothing of a cache that fills at a steady pace, which counts like a leak until it is full. Two things
-outside this module answer that: the horizons of `judge.judge_series`, and the search for a bounded owner.
+The bound does not cover a cache that fills at a steady rate, because it looks like a leak until it is full. Two checks
+outside this module handle it: the horizons of `judge.judge_series`, and the search for a bounded owner.
 """
 
 from __future__ import annotations
@@ -36,31 +38,37 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, Literal, TypeAlias
 
+# The probability of a false alarm, over all looks at a series.
 ALPHA: Final = 0.001
+# L of the record test.
 _BET: Final = 0.9
-_SCALES: Final = ((1, 0.5), (2, 0.2), (4, 0.1), (8, 0.1), (16, 0.05), (32, 0.05))
-# -ln(0.01): a Poisson leak is silent for 4.6 mean gaps with a chance of 1 %.
+# The block sizes of the record test, each with its weight.
+_WEIGHTED_SCALES: Final = ((1, 0.5), (2, 0.2), (4, 0.1), (8, 0.1), (16, 0.05), (32, 0.05))
+# -ln(0.01): a Poisson leak is quiet for 4.6 mean gaps with a probability of 1 %.
 MISS: Final = 4.6
+# Iterations before the first look, and the ratio between successive looks.
 FIRST_LOOK: Final = 10
-_STEP: Final = 1.25
-_STEADY: Final = 0.9
-_ALIVE: Final = 0.75
-# Fewer may be chance.
-_FALLS: Final = 4
+_LOOK_RATIO: Final = 1.25
+# Share of the iterations in which a steady series rises, and of its earlier rate that it keeps, at least.
+_MIN_STEADY_RATIO: Final = 0.9
+# A series that keeps less than this share of its earlier rate slows down.
+_MIN_LASTING_RATIO: Final = 0.75
+# Fewer falls may be chance.
+_MIN_FALLS: Final = 4
 
 State: TypeAlias = Literal["growing", "flat", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What the rule says of one series.
+    """The growth of one series, by the rule.
 
     Attributes:
         state: ``growing``, ``flat`` or ``undecided``.
-        slope: Growth per iteration over the second half, in the unit of the readings (0 where it is flat).
-        earlier: Growth per iteration over W12, to tell decay from persistence.
+        slope: Growth per iteration over the second half, in the unit of the readings; 0 if flat.
+        earlier: Growth per iteration over W12, to distinguish decay from lasting growth.
         steps: Indices at which the lower envelope rose, W12 and W3 together.
-        quiet: Number of iterations since the last of these steps.
+        quiet: The number of iterations since the last of these steps.
     """
 
     state: State
@@ -71,11 +79,14 @@ class Growth:
 
 
 def looks(last: int) -> Iterator[int]:
-    """The iterations after which a verdict is sought: 10, 13, 17, 22, ... growing by a quarter, and `last` itself."""
+    """Yield the numbers of iterations after which to look for a verdict.
+
+    These are 10, 13, 17, 22, ..., a quarter more each time, and `last`.
+    """
     n = FIRST_LOOK
     while n < last:
         yield n
-        n = round(n * _STEP + 0.5)
+        n = round(n * _LOOK_RATIO + 0.5)
     yield last
 
 
@@ -86,9 +97,9 @@ def growth(
 
     Args:
         readings: The counter at the end of warm-up and after each iteration; at least 2.
-        tolerance: Growth per iteration that is not held against the series. It is subtracted as a line.
-        first_look: The first number of iterations after which ``growing`` may be said; later looks pay for it.
-        exact: The counter has no noise, so a rise in the very last reading is a step and no edge effect.
+        tolerance: Growth per iteration that is allowed. It is subtracted as a line.
+        first_look: The least number of iterations for ``growing``. Each look from there on raises the threshold.
+        exact: The counter has no noise, so a rise in the last reading is a step and not an edge effect.
 
     Returns:
         The growth; slopes include the tolerated part.
@@ -100,43 +111,48 @@ def growth(
     start, half = max(1, n // 8), n // 2
     early, late = levelled[start : half + 1], levelled[half:]
     slope, earlier = _rate(late), _rate(early)
-    steps = _steps(levelled, start, tail=0 if exact else max(1, len(late) // 4))
-    quiet = _quiet(n, start, steps)
+    steps = _find_envelope_steps(levelled, start, tail=0 if exact else max(1, len(late) // 4))
+    quiet = _count_quiet(n, start, steps)
     state: State = "undecided"
     if _is_flat(levelled, start, steps, tolerance, exact=exact):
         state = "flat"
     elif n >= first_look and _persists(late, slope, earlier):
         look = sum(1 for at in looks(n) if at >= first_look)
-        if _evidence(late) >= look * (look + 1) / ALPHA:
+        if _record_evidence(late) >= look * (look + 1) / ALPHA:
             state = "growing"
     shown = slope + tolerance if state != "flat" else 0.0
     return Growth(state, shown, earlier + tolerance, steps, quiet)
 
 
 def is_steady(readings: Sequence[int]) -> bool:
-    """Whether a series without noise grows in nearly every iteration and at one rate, as no cache that fills at random.
+    """Return whether a series without noise grows in nearly every iteration at one rate.
 
-    The rate is the median step of the later half and of the three eighths before it, so that a single larger step, an
-    interpreter's own table that was doubled, changes nothing. Measured: numpy's cache of small blocks takes some 300 bytes
-    per iteration for hundreds of iterations, at first in seven of ten of them.
+    A cache that fills at random does not.
+
+    The median step of the later half is compared with that of the three eighths before it, so that a single larger step,
+    such as a table of the interpreter that doubles, changes nothing. Measured: numpy's cache of small blocks takes some
+    300 bytes per iteration for hundreds of iterations, at first in seven of ten of them.
     """
     n = len(readings) - 1
     steps = [after - before for before, after in pairwise(readings)]
     late, earlier = steps[n // 2 :], steps[n // 8 : n // 2]
-    if sum(step > 0 for step in late) < _STEADY * len(late) or not earlier:
+    if sum(step > 0 for step in late) < _MIN_STEADY_RATIO * len(late) or not earlier:
         return False
-    return middle(late) >= _STEADY * middle(earlier)
+    return middle(late) >= _MIN_STEADY_RATIO * middle(earlier)
 
 
 def middle(steps: Sequence[int]) -> int:
-    """The median; of an even number the upper one of the two."""
-    # `statistics` would take 5 ms to load.
+    """Return the median; for an even number of values, the upper of the two in the middle."""
+    # Importing `statistics` would take 5 ms.
     return sorted(steps)[len(steps) // 2]
 
 
 def decays(grown: Growth) -> bool:
-    """Whether a series without noise slows down; where there is noise, a rate is too uncertain to tell that so early."""
-    return grown.slope < _ALIVE * grown.earlier
+    """Return whether a series without noise slows down.
+
+    With noise, a rate is too uncertain to decide that so early.
+    """
+    return grown.slope < _MIN_LASTING_RATIO * grown.earlier
 
 
 def _persists(late: Sequence[float], slope: float, earlier: float) -> bool:
@@ -146,41 +162,44 @@ def _persists(late: Sequence[float], slope: float, earlier: float) -> bool:
 
 
 def _rate(window: Sequence[float]) -> float:
-    """Minimum of the last third less minimum of the first, per iteration between their beginnings."""
+    """Return the growth per iteration between the minima of the first and the last third.
+
+    The distance is that between the starts of the thirds.
+    """
     third = max(1, len(window) // 3)
     distance = len(window) - third
     return (min(window[-third:]) - min(window[:third])) / distance if distance else 0.0
 
 
-def _steps(levelled: Sequence[float], start: int, tail: int) -> tuple[int, ...]:
-    # The last `tail` readings are witnesses only: where there is noise, a suffix minimum over few of them rises by itself.
+def _find_envelope_steps(levelled: Sequence[float], start: int, tail: int) -> tuple[int, ...]:
+    # The last `tail` readings only contribute to the minima: with noise, a suffix minimum over few readings rises by chance.
     envelope = list(accumulate(reversed(levelled), min))[::-1][start : len(levelled) - tail]
     return tuple(start + i for i in range(1, len(envelope)) if envelope[i] > envelope[i - 1])
 
 
-def _quiet(n: int, start: int, steps: Sequence[int]) -> int:
+def _count_quiet(n: int, start: int, steps: Sequence[int]) -> int:
     return n - (steps[-1] if steps else start)
 
 
 def let_go(readings: Sequence[int]) -> tuple[int, float] | None:
-    """Whether a counter rises steadily and comes down now and then, by several iterations' worth at once.
+    """Detect a counter that rises steadily, with falls by the growth of several iterations.
 
-    That is how things look that nobody closes and a garbage collector finds, and how a buffer looks that is emptied.
+    Unclosed handles that a garbage collector releases cause this pattern, and so does a buffer that is flushed.
 
     Returns:
-        What it rises by in most iterations, and how far it falls on the average; None where it does neither.
+        The rise in most iterations, and the mean fall; None if the counter does not show this pattern.
     """
     steps = [after - before for before, after in pairwise(readings)]
     (rise, times), *_ = Counter(steps).most_common(1) or [(0, 0)]
     falls = [-step for step in steps if step < 0]
-    if rise <= 0 or 2 * times < len(steps) or len(falls) < _FALLS or sum(falls) < 2 * rise * len(falls):
+    if rise <= 0 or 2 * times < len(steps) or len(falls) < _MIN_FALLS or sum(falls) < 2 * rise * len(falls):
         return None
     return rise, sum(falls) / len(falls)
 
 
 def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], tolerance: float, *, exact: bool) -> bool:
     n = len(levelled) - 1
-    half, quiet = n // 2, _quiet(n, start, steps)
+    half, quiet = n // 2, _count_quiet(n, start, steps)
     late = levelled[half:]
     middle = len(late) // 2
     first, last = late[:middle], late[middle:]
@@ -189,14 +208,16 @@ def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], tolera
     if quiet >= half and (not steps or quiet >= MISS * steps[-1] / len(steps)):
         return True
     returned = min(last) <= min(first) and min(late) <= min(levelled[start : half + 1])
-    # A height that was never reached before may be a step that has just come; where there is noise, it may be anything.
+    # In an exact series, a new maximum may be a step that has just occurred; with noise, it has no meaning.
     return returned and not (exact and max(last) > max(levelled[: half + middle]))
 
 
 def _comes_back(before: Sequence[float], last: Sequence[float], slack: float) -> bool:
-    """Whether a low in the last readings is a habit, or has held: something large that is freed once hides a leak.
+    """Return whether a low in the last readings is usual, or lasts.
 
-    A fall within the slack, what is tolerated over that time, hides nothing that would have been called a leak.
+    Otherwise one large release may hide a leak.
+
+    A fall within the slack (the growth tolerated over that time) hides nothing that would have been called a leak.
     """
     low = min(last)
     at = next(i for i, value in enumerate(last) if value <= low + slack)
@@ -208,9 +229,9 @@ def _comes_back(before: Sequence[float], last: Sequence[float], slack: float) ->
     return 2 * habit >= fall or (2 * len(held) >= len(last) and 4 * (max(held) - low) <= fall)
 
 
-def _evidence(window: Sequence[float]) -> float:
+def _record_evidence(window: Sequence[float]) -> float:
     best = 0.0
-    for scale, weight in _SCALES:
+    for scale, weight in _WEIGHTED_SCALES:
         minima = [min(window[at : at + scale]) for at in range(0, len(window) - scale + 1, scale)]
         if len(minima) < 2:
             break

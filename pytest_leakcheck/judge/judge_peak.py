@@ -22,7 +22,7 @@ def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
         ended: How the process ended, as text.
     """
     if point is None:
-        reason = f"no peak: the process that took it {ended}"
+        reason = f"no peak: the process that measured it {ended}"
         return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
     missing = point.why_not(budget.resource)
     if missing:
@@ -45,7 +45,7 @@ def compare_peak(budget: Budget, peak: int, kind: Kind = "measured") -> Verdict:
     if excess <= 0:
         return verdict
     if unit == "bytes" and excess <= RESOLUTION[unit]:
-        advice = "give the peak more room than that"
-        reason += f"; peaks of memory are known to {format_amount(RESOLUTION[unit], unit)}"
+        advice = "allow more headroom than that"
+        reason += f"; memory peaks are accurate to {format_amount(RESOLUTION[unit], unit)}"
         return replace(verdict, outcome="inconclusive", reason=reason, advice=advice)
     return replace(verdict, outcome="over_budget")

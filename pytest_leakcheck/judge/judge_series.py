@@ -1,8 +1,11 @@
-"""Judge one series: readings, a budget and evidence in, a final `Verdict` out. Reads no counter and no clock.
+"""Judge one series by its readings, a budget and evidence.
+
+Reads no counter and no clock.
 
 The questions, in this order:
 
-0. Do other processes rise, and fall now and then? Their garbage collectors are not watched, so nothing else can be decided.
+0. Does the count in other processes rise, and fall now and then? Their garbage collectors are not watched, so nothing
+   else can be decided.
 1. Does it grow (`judge.growth`)? Statistical growth is only a suspicion, because a bounded cache that is still filling
    explains it. Countable resources (descriptors, threads, ...) need no horizon. Memory and gc objects must grow for a
    horizon of iterations, because caches fill, unless the growth would reach the limit of the process within a
@@ -49,7 +52,7 @@ class Profile:
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
 RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
-# Countable resources that fall in other processes: it takes longer to see whether anything closed them (`_let_go`).
+# Countable resources whose count falls in other processes: it takes longer to see whether anything closed them.
 _RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
 # A heap without per-thread caches of freed blocks varies less, so steady growth is decided after half the horizon.
 _QUIET_TOLERANCE: Final = 8.0
@@ -70,7 +73,7 @@ class Context:
         horizon: The most iterations that this test will be given; a shorter effort shortens the horizon with it.
         carried: The level above its first start that the resource had reached when the series was started again.
         exact_flat: For resident memory: the exact memory counters did not grow.
-        elsewhere: Other processes hold a part of it, and their collectors are not watched.
+        elsewhere: Other processes hold a part of the resource, and their collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
         slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`: threads that
             were there at the start hold more or less of it from one moment to the next.
@@ -89,7 +92,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the process showed when it was asked about a suspicion. It is gathered only where the numbers raise one.
+    """What is known of the process in addition to the numbers.
+
+    Evidence is gathered only if the numbers raise a suspicion.
 
     Attributes:
         explained: An innocent explanation of the growth, as text for the report: for example a cache with a readable
@@ -112,7 +117,10 @@ NO_EVIDENCE: Final = Evidence()
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One series with its growth, computed once: gives a verdict for any evidence. Made by `examine`."""
+    """One series with its growth, which is computed once. Created by `examine`.
+
+    It gives a verdict for any evidence.
+    """
 
     series: Series
     budget: Budget
@@ -150,9 +158,14 @@ class Examination:
         Returns:
             A verdict, or None if more iterations are needed. With ``context.final`` never None.
         """
-        case = self._with(evidence)
+        case = self._add_evidence(evidence)
         found = (
-            _let_go(case) or _growing(case) or _standing(case) or _unclosed(case) or _settled(case) or _undecided(case)
+            _check_releases_elsewhere(case)
+            or _check_growth(case)
+            or _check_level(case)
+            or _check_unclosed(case)
+            or _check_settled(case)
+            or _explain_undecided(case)
         )
         if found is not None and evidence.makers is not None:
             return account_for_makers(found, self.budget, evidence.makers, final=self.context.final)
@@ -160,8 +173,11 @@ class Examination:
             return hear_driver(found, evidence.device, final=self.context.final)
         return found
 
-    def _with(self, evidence: Evidence) -> Examination:
-        """Add evidence. Growth that is explained in part is tolerated, and the growth of the rest is computed."""
+    def _add_evidence(self, evidence: Evidence) -> Examination:
+        """Add evidence.
+
+        If growth is explained in part, that part is tolerated, and the growth of the rest is computed.
+        """
         if not evidence.explained_rate:
             return replace(self, evidence=evidence)
         tolerance = self.tolerance + evidence.explained_rate * _EXPLAINED_MARGIN
@@ -171,7 +187,7 @@ class Examination:
         return replace(self, evidence=evidence, tolerance=tolerance, grown=grown)
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
-        """Make the verdict. ``changes`` replace the figures that this examination gives it."""
+        """Create the verdict. ``changes`` replace the figures of this examination."""
         values = {
             "slope": self.grown.slope,
             "level": self.level,
@@ -196,7 +212,7 @@ def judge(
 
     Args:
         series: At least two readings.
-        budget: What is allowed.
+        budget: The budget of the resource.
         context: The facts about the run; by default one that may go on.
         evidence: What the process showed; by default nothing.
 
@@ -207,11 +223,11 @@ def judge(
 
 
 def judge_once(series: Series, budget: Budget, makers: EntryMakers | None = None) -> Verdict:
-    """Judge a block that ran once, by the difference of its two readings and the level of the budget.
+    """Judge a block that ran once, by the difference of its two readings.
 
     Args:
         series: Two readings.
-        budget: With a level.
+        budget: A budget with a level.
         makers: For a shared folder: who made its entries.
     """
     verdict = _judge_difference(examine(series, budget, Context(final=True)))
@@ -227,13 +243,16 @@ def _judge_difference(case: Examination) -> Verdict:
         return case.say("inconclusive" if noisy else "over_budget", reason, level=level, slope=0.0)
     if released and case.budget.unclosed != "allow":
         much = f"{released} {case.resource.plural}" if case.resource.unit == "count" else case.amount(released)
-        reason = f"{much} given back by the garbage collector alone"
+        reason = f"{much} released by the garbage collector only"
         return case.say("unclosed", reason, slope=float(released), level=level)
     return case.say("ok", "", level=level, slope=0.0)
 
 
 def examine(series: Series, budget: Budget, context: Context) -> Examination:
-    """Compute what the questions share: the growth of the readings and of what was released, the level and the noise."""
+    """Compute the figures that the questions share.
+
+    These are the growth of the readings, the growth of what was released, the level and the noise.
+    """
     resource = find_resource(series.resource)
     quiet = context.quiet_heap and resource.thread_caches
     x = series.readings
@@ -248,8 +267,11 @@ def examine(series: Series, budget: Budget, context: Context) -> Examination:
     return Examination(series, budget, context, resource, profile, tolerance, grown, collected, level, wander)
 
 
-def _let_go(case: Examination) -> Verdict | None:
-    """Other processes rise steadily, and fall now and then: no level of theirs means anything, and nobody saw why they fell."""
+def _check_releases_elsewhere(case: Examination) -> Verdict | None:
+    """Question 0: a count in other processes rises steadily, and falls now and then.
+
+    The cause of the falls is unknown, so the level of such a count means nothing.
+    """
     teeth = let_go(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
     if (
         teeth is None
@@ -262,23 +284,23 @@ def _let_go(case: Examination) -> Verdict | None:
     within = case.budget.level is not None and highest <= case.budget.level
     if within or (case.grown.state == "growing" and case.grown.slope > rise / 2):
         return None
-    reason = f"{case.rate(rise)}, and now and then {fall:.3g} are let go at once, by a child or its garbage collector"
-    advice = "close them when done; with the collectors of the children switched off it would be seen which it is"
+    reason = f"{case.rate(rise)}, and occasionally {fall:.3g} are released at once, by a child or its garbage collector"
+    advice = "close them when done; to see which it is, disable the garbage collector in the children"
     return case.say("inconclusive", reason, advice, slope=float(rise))
 
 
-def _growing(case: Examination) -> Verdict | None:
-    """Question 1: growth that is proved, that nothing bounded explains, and that has held for long enough."""
-    if case.grown.state != "growing" or case.evidence.explained or _kept_by_allocator(case):
+def _check_growth(case: Examination) -> Verdict | None:
+    """Question 1: proven growth that has lasted long enough, without an explanation."""
+    if case.grown.state != "growing" or case.evidence.explained or _is_kept_by_allocator(case):
         return None
     if case.evidence.background:
-        reason = f"grows also while the test rests, {case.evidence.background}: something that was started before it does that"
+        reason = f"also grows while the test is paused, {case.evidence.background}: something started before the test causes it"
         return case.say(
-            "inconclusive", reason, "end what other tests start, or run this one alone: --leakcheck-isolate"
+            "inconclusive", reason, "stop what other tests start, or run this test alone: --leakcheck-isolate"
         )
     held = _has_held(case)
     if case.budget.over is not None and case.budget.level is not None:
-        return _extrapolated(case, case.budget.over, case.budget.level) if held or case.context.final else None
+        return _judge_extrapolation(case, case.budget.over, case.budget.level) if held or case.context.final else None
     fatal = case.context.headroom is not None and case.grown.slope * case.context.run_length >= case.context.headroom
     if not held and not fatal:
         return None
@@ -296,20 +318,20 @@ def _has_held(case: Examination) -> bool:
     return steady or not (quiet and decays(case.grown))
 
 
-def _kept_by_allocator(case: Examination) -> bool:
+def _is_kept_by_allocator(case: Examination) -> bool:
     return bool(case.resource.exact_counter) and case.context.exact_flat
 
 
-def _extrapolated(case: Examination, over: int, level: int) -> Verdict:
+def _judge_extrapolation(case: Examination, over: int, level: int) -> Verdict:
     there = case.level + case.grown.slope * max(0, over - case.n)
-    reason = f"{case.amount(there)} over {over:,} iterations at {case.rate(case.grown.slope)}"
+    reason = f"{case.amount(there)} after {over:,} iterations at {case.rate(case.grown.slope)}"
     if there <= level:
-        return case.say("ok", reason, floor=_floor(case))
-    # Nobody has run that far.
+        return case.say("ok", reason, floor=_compute_floor(case))
+    # The test has not run that far.
     return case.say("over_budget", f"{reason}, {case.amount(level)} allowed", kind="predicted")
 
 
-def _standing(case: Examination) -> Verdict | None:
+def _check_level(case: Examination) -> Verdict | None:
     """Question 2: a level that is exceeded and has settled."""
     allowed = case.budget.level
     if allowed is None or case.level <= allowed + case.slack:
@@ -320,80 +342,85 @@ def _standing(case: Examination) -> Verdict | None:
         return None
     if case.level - allowed <= case.noise and not case.resource.scarce:
         reason = f"{case.amount(case.level)} above the start, {case.amount(allowed)} allowed"
-        advice = "give the budget a level above the noise, or bound growth only"
+        advice = "set a level above the noise, or bound growth only"
         return case.say("inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice)
-    name, stays = case.series.resource, _literal(case)
+    name, stays = case.series.resource, _format_level(case)
     advice = f"if it is meant to stay: {name}_budget({stays}), or {name}_budget() to bound growth only"
     if case.grown.state != "flat":
-        advice = "more iterations would tell whether it goes on: --leakcheck-iterations"
-    return case.say("over_budget", f"{_shape(case)}, {case.amount(allowed)} allowed", advice)
+        advice = "more iterations would show whether it continues: --leakcheck-iterations"
+    return case.say("over_budget", f"{_describe_shape(case)}, {case.amount(allowed)} allowed", advice)
 
 
-def _literal(case: Examination) -> str:
+def _format_level(case: Examination) -> str:
     return str(case.level) if case.resource.unit == "count" else f'"{case.amount(case.level)}"'
 
 
-def _shape(case: Examination) -> str:
+def _describe_shape(case: Examination) -> str:
     x = case.series.readings
     rises = [i for i in range(1, len(x)) if x[i] > x[i - 1]]
     if case.resource.scarce and len(rises) == 1 and x[-1] == max(x):
         return f"one-off +{case.amount(case.level)} at iteration {rises[0]}"
-    return f"{'settles' if case.grown.state == 'flat' else 'stands, still rising,'} at +{case.amount(case.level)}"
+    return f"{'settles' if case.grown.state == 'flat' else 'still rising,'} at +{case.amount(case.level)}"
 
 
-def _unclosed(case: Examination) -> Verdict | None:
-    """Question 3: given back, but by the collector alone."""
+def _check_unclosed(case: Examination) -> Verdict | None:
+    """Question 3: the resource is released, but only by the garbage collector."""
     if case.collected.state != "growing" or case.budget.unclosed == "allow":
         return None
     slope = case.collected.slope
     much = f"{slope:.3g} {case.resource.plural}" if case.resource.unit == "count" else case.amount(slope)
-    reason = f"{much} per iteration given back by the garbage collector alone"
-    advice = "close them when done: the collector runs late, and not at all where it is switched off"
+    reason = f"{much} per iteration released by the garbage collector only"
+    advice = "close them when done: the collector runs late, or never if it is disabled"
     return case.say("unclosed", reason, advice, slope=slope)
 
 
-def _settled(case: Examination) -> Verdict | None:
+def _check_settled(case: Examination) -> Verdict | None:
     if case.n < min(case.profile.clean, case.context.horizon):
         return None
     if case.grown.state != "flat" and not (case.context.final and _below_resolution(case)):
         return None
     if case.collected.state == "undecided" and any(case.series.released) and not case.context.final:
         return None
-    note = _shape(case) if case.level > 0 and case.resource.scarce else ""
+    note = _describe_shape(case) if case.level > 0 and case.resource.scarce else ""
     if case.budget.level is not None and case.level > case.budget.level:
-        whose = "other threads'" if case.context.slack else "the interpreter's own"
-        note = f"{case.amount(case.level)} above the start; up to {case.amount(case.slack)} over a level is {whose}"
-    return case.say("ok", note, floor=_floor(case))
+        whose = "other threads" if case.context.slack else "the interpreter"
+        note = f"{case.amount(case.level)} above the start; up to {case.amount(case.slack)} over the level is attributed to {whose}"
+    return case.say("ok", note, floor=_compute_floor(case))
 
 
 def _below_resolution(case: Examination) -> bool:
-    """A step or two that the counter cannot tell from none, and no proof of growth."""
+    """Return whether an unproven change is too small for the resolution of the counter."""
     x = case.series.readings
     return case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
 
 
-def _undecided(case: Examination) -> Verdict | None:
-    """No further iteration will follow: say what is missing."""
+def _explain_undecided(case: Examination) -> Verdict | None:
+    """Explain why there is no decision.
+
+    None as long as further iterations may decide. They cannot if the allocator keeps the memory.
+    """
     grown, n = case.grown, case.n
-    if _kept_by_allocator(case) and grown.state == "growing" and (case.context.final or n >= case.horizon):
-        reason = f"{case.rate(grown.slope)} over {n} iterations, while the exact memory counters stand still"
-        return case.say("inconclusive", f"kept by the allocator: {reason}")
+    if _is_kept_by_allocator(case) and grown.state == "growing" and (case.context.final or n >= case.horizon):
+        reason = f"{case.rate(grown.slope)} over {n} iterations, while the exact memory counters do not grow"
+        return case.say("inconclusive", f"held by the allocator: {reason}")
     if not case.context.final:
         return None
     if case.evidence.explained:
         reason = case.evidence.explained
     elif grown.state == "growing":
-        reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may fill for {case.horizon}"
+        reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may take up to {case.horizon} to fill"
     elif n < case.profile.clean:
         reason = f"{n} iterations, {case.profile.clean} needed"
     elif 0 < grown.slope < grown.earlier / 2:
         decays = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
-        reason = f"still growing but decaying: {decays}; about {n} more iterations would tell"
+        reason = f"still growing but decaying: {decays}; about {n} more iterations would decide it"
     else:
-        moves = f"moves by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
-        reason = f"{moves}, {case.rate(grown.slope)} on the whole"
-    return case.say("inconclusive", reason, "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time")
+        moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
+        reason = f"{moves}, {case.rate(grown.slope)} overall"
+    return case.say(
+        "inconclusive", reason, "more iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
+    )
 
 
-def _floor(case: Examination) -> float | None:
+def _compute_floor(case: Examination) -> float | None:
     return detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, case.grown.quiet)

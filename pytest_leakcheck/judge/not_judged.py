@@ -1,4 +1,7 @@
-"""Give the verdicts on resources that could not be judged: ``unavailable`` and ``inconclusive``, with the reason."""
+"""Give the verdicts on resources that could not be judged, with the reason.
+
+They are ``unavailable`` or ``inconclusive``.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
     """Report that a resource cannot be read here.
 
     Args:
-        resource: Its name.
+        resource: The name of the resource.
         why: The reason.
         peak: The verdict is about the peak of one run.
     """
@@ -32,16 +35,18 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Ve
 
 
 def no_time_left(budgets: Iterable[Budget], *, restarted: bool) -> tuple[Verdict, ...]:
-    """Give ``inconclusive`` for each budget: no time was left for an iteration after the start was read.
+    """Give ``inconclusive`` for each budget, because no time was left after warm-up.
+
+    No iteration followed after the start level was read.
 
     Args:
-        budgets: What would have been judged.
+        budgets: The budgets that would have been judged.
         restarted: The series had been started again.
     """
     reason = "no time was left after warm-up"
     if restarted:
-        reason = "began again after things that ended late or were frozen; no time was left to judge the rest"
-    advice = "more time would tell: --leakcheck-max-time"
+        reason = "restarted after late releases, frozen garbage or a full cache; no time was left to judge the rest"
+    advice = "allow more time: --leakcheck-max-time"
     return tuple(
         Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
         for budget in budgets
@@ -52,21 +57,23 @@ def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
     """Give ``inconclusive`` for a test that was stopped before its first verdict.
 
     Args:
-        plan: What would have been judged.
-        seconds: How long it ran.
-        start_read: The start had been read.
+        plan: The plan of the test.
+        seconds: How long the test ran.
+        start_read: The start level had been read.
     """
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
     missed = "a verdict" if start_read else "the first reading"
     reason = f"stopped after {seconds:.1f} s, before {missed}"
-    return Verdict(names[0], "inconclusive", reason=reason, advice="give it more time: --leakcheck-max-time")
+    return Verdict(names[0], "inconclusive", reason=reason, advice="allow more time: --leakcheck-max-time")
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
-    """Give ``inconclusive`` for a test that passed once and failed later, for another reason than what it leaks.
+    """Give ``inconclusive`` for a test that passed once and failed later.
+
+    It failed for a reason other than its leak.
 
     Args:
-        plan: What would have been judged.
+        plan: The plan of the test.
         iteration: The number of the iteration that failed.
         ended_with: The error, on one line.
     """
@@ -75,8 +82,8 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
         first.resource,
         "inconclusive",
         iterations=iteration - 1,
-        reason=f"does not repeat: iteration {iteration} ended with {ended_with}",
-        advice="a test is judged by repetition: let it leave the state that it found",
+        reason=f"not repeatable: iteration {iteration} ended with {ended_with}",
+        advice="make the test clean up after itself",
         explicit=first.explicit,
     )
 
@@ -85,7 +92,7 @@ def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Ve
     """Give ``inconclusive`` for a test whose process ended or was ended before it reported.
 
     Args:
-        resource: That the verdict is about.
+        resource: The resource that the verdict is about.
         iterations: How many iterations it had reported.
         reason: How it ended.
         advice: What to do.

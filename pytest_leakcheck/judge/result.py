@@ -1,4 +1,4 @@
-"""Hold what a repetition found: the plan, the readings, the verdicts and what is known of the cause."""
+"""Hold the result of a repetition: plan, readings, verdicts and cause."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Result:
     """What a repetition found.
 
     Attributes:
-        plan: What was asked.
+        plan: The plan that was carried out.
         recording: All readings.
-        verdicts: One per judged resource, in the order of judgement; after a red no further one is judged.
-        held: Survivors by resource (for ``unclosed``: what the collector gave back), where they have identities.
+        verdicts: One per judged resource, in the order of judgement; after a red one, no other resource is judged.
+        held: Survivors by resource (for ``unclosed``: what the collector released), if they can be identified.
         culprit: What is known of the cause of a red.
     """
 

@@ -10,7 +10,7 @@ from itertools import repeat
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from pytest_leakcheck.model.wrong_use import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError
 
 T = TypeVar("T")
 # Stands for a missing key; its `repr` appears in the error message.

@@ -1,11 +1,13 @@
-"""Define the table of resources that a budget can bound, one row each."""
+"""Define the traits of a resource that a budget can bound, and look resources up by name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.model.resource_table import BASES, ROWS
 from pytest_leakcheck.model.units import Unit
 
 # How a reading was obtained: measured by an instrument, summed up from the requests of the program, taken from a model of
@@ -53,13 +55,14 @@ class Resource:
         ends_by_itself: A unit may end by itself with a delay, so the harness waits for it.
         of_test: Defined by the test (`leakcheck.gauge`): read only while its body runs, separately for each rank.
         of_block: Bounded by 0 in ``leakcheck.budget()`` without levels.
-        witness: Read in every repetition, judged or not, to report it next to a failing verdict ("seen, not judged").
+        witness: Read in every repetition, judged or not, to report it next to a failing verdict ("also growing").
         in_phases: It can be read at any moment, so the amount added by each phase of an iteration is reported.
         paced: Too expensive to read after every iteration (`runner.pacing`), so judged over many iterations.
         includes_harness: Exact enough to show the allocations of the harness, which are subtracted.
         per_tracer: The most that coverage.py retains for each thread, in the unit of the resource.
         per_waiting_thread: The most that a waiting thread may hold in addition to its holdings at the start, in the unit of
             the resource.
+        instrument: What reads it: a module of `probes` and a class or function in it; empty if it is read with others.
     """
 
     name: str
@@ -92,6 +95,7 @@ class Resource:
     includes_harness: bool = False
     per_tracer: int = 0
     per_waiting_thread: int = 0
+    instrument: str = ""
 
     @property
     def of_tree(self) -> bool:
@@ -109,107 +113,9 @@ class Resource:
         return self.in_python and self.unit == "bytes"
 
 
-_handle_resource: Final = partial(Resource, unit="count", scarce=True, made_of="handles")
-_tree_resource: Final = partial(_handle_resource, scope="process tree", of_block=True, in_phases=True)
-_folder_resource: Final = partial(_handle_resource, scope="machine", of_block=True, verb="made")
-_python_resource: Final = partial(Resource, unit="count", exhausts="memory", in_python=True, includes_harness=True)
-_memory_resource: Final = partial(Resource, unit="bytes", made_of="memory", exhausts="memory")
-
-# In display order, which is also the order of judgement except that child processes are judged first. Countable resources
-# lead, since a process dies of these first.
 RESOURCES: Final[dict[str, Resource]] = {
-    resource.name: resource
-    for resource in (
-        _tree_resource("fd", plural="descriptors", handles="fds", verb="opened", exhausts="descriptors", ceiling=True),
-        _tree_resource(
-            "thread", plural="threads", handles="threads", verb="started", exhausts="threads", ends_by_itself=True
-        ),
-        _tree_resource(
-            "process",
-            plural="child processes",
-            handles="children",
-            verb="started",
-            exhausts="threads",
-            ends_by_itself=True,
-        ),
-        _folder_resource("shm", plural="shared-memory entries", handles="segments"),
-        _folder_resource("disk", plural="temporary files", handles="files"),
-        _handle_resource(
-            "task", plural="asyncio tasks", handles="tasks", verb="started", ends_by_itself=True, in_phases=True
-        ),
-        # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is flushed; in 60 clean series
-        # of torch, pandas and PyAV loops, 16 bytes per iteration bounded this drift without a false alarm.
-        # Slack: the interpreter occasionally allocates a block of about 1 KiB (at the 1,024th call of a function).
-        # per_tracer: a tracer of coverage 7 was measured to retain 620 to 670 bytes.
-        _memory_resource(
-            "heap",
-            plural="bytes in use",
-            tolerance=16.0,
-            grain=32,
-            slack=4096,
-            in_python=True,
-            includes_harness=True,
-            thread_caches=True,
-            witness=True,
-            in_phases=True,
-            paced=True,
-            per_tracer=1024,
-        ),
-        # per_waiting_thread: a waiting thread holds its locals and the object that it waits for. The monitor thread of tqdm,
-        # which wakes up every 10 seconds, holds 2 to 6 more objects afterwards.
-        _python_resource(
-            "object",
-            plural="gc objects",
-            peak=False,
-            made_of="objects",
-            witness=True,
-            per_tracer=8,
-            per_waiting_thread=8,
-        ),
-        # Tolerance: pandas and pyarrow grow by 0.15 to 0.25 blocks per iteration, small caches by less.
-        _python_resource(
-            "block", plural="Python blocks", tolerance=0.5, slack=64, made_of="blocks", paced=True, per_tracer=16
-        ),
-        _memory_resource("arrow", plural="bytes in Arrow's pool", grain=64, buffers_only=True, in_phases=True),
-        # Memory of live tensors: exact, and the first memory to run out. Allocators round up to multiples of 512 bytes.
-        _memory_resource(
-            "vram",
-            plural="bytes on the device",
-            scarce=True,
-            grain=512,
-            exhausts="device",
-            ceiling=True,
-            buffers_only=True,
-            in_phases=True,
-        ),
-        # A mapping is at least one page; allocators map and unmap about a megabyte at a time, hence the resolution.
-        _memory_resource(
-            "mmap",
-            plural="mapped bytes",
-            tolerance=2048.0,
-            grain=4096,
-            resolution=1 << 20,
-            handles="mappings",
-            verb="mapped",
-            in_phases=True,
-            paced=True,
-        ),
-        # The allocator decides when to return pages. Kernels before 6.17 also count pages in batches of up to 64 per CPU,
-        # hence the resolution. The tolerance of 1 KiB per iteration is a quarter of a page.
-        _memory_resource(
-            "rss",
-            plural="resident bytes",
-            tolerance=1024.0,
-            grain=4096,
-            resolution=64 * 4096,
-            default=False,
-            ceiling=True,
-            in_python=True,
-            counts_small=True,
-            exact_counter="heap",
-            paced=True,
-        ),
-    )
+    row["name"]: Resource(**{name: trait for name, trait in (BASES[row["base"]] | row).items() if name != "base"})
+    for row in ROWS
 }
 # The resource that counts child processes. It is judged before the descriptors and threads of these processes.
 CHILDREN: Final = "process"
@@ -233,3 +139,25 @@ def find_resource(name: str) -> Resource:
 def exhausting(what: Exhausts) -> tuple[str, ...]:
     """List the resources whose growth exhausts the given system resource."""
     return tuple(name for name, resource in RESOURCES.items() if what and resource.exhausts == what)
+
+
+def added_rows(names: Iterable[str]) -> dict[str, Resource]:
+    """Return the rows of these resources that a project has added: no other process knows them."""
+    own = {row["name"] for row in ROWS}
+    return {name: RESOURCES[name] for name in dict.fromkeys(names) if name in RESOURCES and name not in own}
+
+
+@contextmanager
+def known(rows: Mapping[str, Resource]) -> Iterator[None]:
+    """Know the resources of another project while its report is rendered.
+
+    Args:
+        rows: Rows by name, from `added_rows`. Those of the table stay as they are.
+    """
+    new = [name for name in rows if name not in RESOURCES]
+    RESOURCES.update((name, rows[name]) for name in new)
+    try:
+        yield
+    finally:
+        for name in new:
+            del RESOURCES[name]

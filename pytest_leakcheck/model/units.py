@@ -6,7 +6,7 @@ import math
 import re
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.wrong_use import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError
 
 Unit: TypeAlias = Literal["count", "bytes"]
 

@@ -1,6 +1,7 @@
-"""The entry point ``leakcheck``: options, configuration keys, markers, the fixture. Everything else waits for ``--leakcheck``.
+"""Register the options, configuration keys, markers and the fixture of the pytest plugin ``leakcheck``.
 
-Without the flag three small modules are imported, no hook that runs per test is registered, and tests run once.
+Without ``--leakcheck`` only a few small modules are imported, no hook that runs per test is registered, and tests run
+once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_leakcheck.config.settings import OPTIONS, SettingError, Settings, resolve
+from pytest_leakcheck.model.resource_table import BASES, ROWS
 from pytest_leakcheck.plugin.stash import SETTINGS, SIZE
 
 if TYPE_CHECKING:
@@ -21,42 +23,34 @@ if TYPE_CHECKING:
 
 
 _SCALING: Final = "scaling_budget"
-# Spelled out, so that a plain run registers them and imports nothing for it; a test compares with `markers`.
-_BUDGET: Final = (
+_BUDGET_LINE: Final = (
     "{name}_budget({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason=''): "
     "pytest-leakcheck: bound the {plural} that this test retains."
 )
 
 
-def _line(name: str, example: str, plural: str, *, peak: bool = True) -> str:
-    return _BUDGET.format(name=name, example=example, plural=plural, peak=f"peak={example}, " if peak else "")
+def _marker(name: str, unit: str, plural: str, *, peak: bool = True) -> str:
+    example = "0" if unit == "count" else '"1 MiB"'
+    return _BUDGET_LINE.format(name=name, example=example, plural=plural, peak=f"peak={example}, " if peak else "")
 
 
 MARKERS: Final = (
-    _line("fd", "0", "descriptors"),
-    _line("thread", "0", "threads"),
-    _line("process", "0", "child processes"),
-    _line("shm", "0", "shared-memory entries"),
-    _line("disk", "0", "temporary files"),
-    _line("task", "0", "asyncio tasks"),
-    _line("heap", '"1 MiB"', "bytes in use"),
-    _line("object", "0", "gc objects", peak=False),
-    _line("block", "0", "Python blocks"),
-    _line("arrow", '"1 MiB"', "bytes in Arrow's pool"),
-    _line("vram", '"1 MiB"', "bytes on the device"),
-    _line("mmap", '"1 MiB"', "mapped bytes"),
-    _line("rss", '"1 MiB"', "resident bytes"),
-    "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound peaks over the sizes "
-    "of an axis, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
+    *(
+        _marker(row["name"], (BASES[row["base"]] | row)["unit"], row["plural"], peak=row.get("peak", True))
+        for row in ROWS
+    ),
+    "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound the peaks at each "
+    "of these sizes, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
     "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit'): pytest-leakcheck: run this test under limits, in a "
-    "process of its own, until it fails for want of what it leaks. by='cgroup' limits memory as a container does.",
+    "separate process, so that a leak fails in seconds. by='cgroup' limits memory as a container does.",
     "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: repeat this test "
-    "and judge all resources, or those named. For example leakcheck(iterations=50); the command line beats it.",
+    "and judge all resources, or those named. For example leakcheck(iterations=50); the command line overrides it.",
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("leakcheck", "leakcheck: what tests retain as they repeat")
+    """Add the options and configuration keys."""
+    group = parser.getgroup("leakcheck", "leakcheck: find leaks by repeating tests")
     for option in OPTIONS:
         text = option.help if option.kind == "bool" else f"{option.help} Default: {option.default or 'none'}."
         if option.kind == "bool":
@@ -68,12 +62,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the hook `pytest_leakcheck_probes`."""
     from pytest_leakcheck.plugin import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Register markers and added probes, read the settings, and with ``--leakcheck`` register the measuring hooks."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     if added := config.hook.pytest_leakcheck_probes(config=config):
@@ -82,19 +78,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SETTINGS] = settings
     if not settings.active:
         return
-    _leave_asserts_alone(config)
+    _disable_assert_rewriting(config)
     from pytest_leakcheck.plugin.register import register
 
     register(config, settings)
 
 
-def _leave_asserts_alone(config: pytest.Config) -> None:
-    """Load the rest of this package as it was compiled: pytest would compile all of it anew to rewrite its asserts.
+def _disable_assert_rewriting(config: pytest.Config) -> None:
+    """Keep pytest from rewriting the asserts of this package, which would compile all of it again.
 
-    Where bytecode is not kept, as in many a CI, that is 0.1 s in each session. pytest has no way to ask for it.
+    Without a bytecode cache, as often in CI, that takes 0.1 s in each session. pytest has no option for it, hence the
+    private attributes.
     """
     hook = config.pluginmanager.rewrite_hook
-    # Neither is there with --assert=plain.
+    # With --assert=plain the hook has neither attribute.
     getattr(hook, "_must_rewrite", set()).discard("pytest_leakcheck")
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
 
@@ -111,15 +108,14 @@ def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe | Device]]
     for probe in probes:
         if not isinstance(probe, Probe):
             continue
-        example, plural = "0" if probe.unit == "count" else '"1 MiB"', probe.as_resource().plural
-        config.addinivalue_line("markers", _line(probe.name, example, plural))
+        config.addinivalue_line("markers", _marker(probe.name, probe.unit, probe.as_resource().plural))
 
 
 @pytest.fixture
 def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
-    """Judge inside a test: ``steps()`` for a loop, ``budget()`` for a block, ``gauge()`` for a counter of your own.
+    """Check parts of a test: ``steps()`` for a loop, ``budget()`` for a block, ``gauge()`` for your own counter.
 
-    Without ``--leakcheck`` a loop runs one step, and the rest does nothing.
+    Without ``--leakcheck``, ``steps(n)`` yields `n` steps, by default one, and the rest does nothing.
     """
     from pytest_leakcheck.plugin.fixture import make_leakcheck
 
@@ -127,8 +123,13 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give the argument of a ``scaling_budget`` its value: the smallest size, or the one that this process is for."""
-    # `get_closest_marker` walks the markers of all parents, 5,400 instructions a test; the keywords hold their names already.
+    """Set the argument that ``scaling_budget`` names: to the size that this process measures, or else the smallest.
+
+    Raises:
+        pytest.Collector.CollectError: The marker is invalid.
+    """
+    # Checked first because `get_closest_marker` walks the markers of all parents, 5,400 instructions per test, and the
+    # keywords already contain their names.
     if _SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(_SCALING) is None:
         return
     from pytest_leakcheck.config.markers import MarkError
@@ -143,12 +144,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         stand_alone(metafunc.config)
     size = metafunc.config.stash.get(SIZE, sweep.sizes[0])
-    # One node id, measured or not.
+    # Hidden, so that the node id is the same with and without measuring.
     metafunc.parametrize(sweep.axis, [size], ids=[pytest.HIDDEN_PARAM])
 
 
 def _read_settings(config: pytest.Config) -> Settings:
-    """Read every key now, active or not: a wrong value is found on the first run, not on the first leak."""
+    """Read and check all options, even without ``--leakcheck``, so that an invalid value fails on the first run.
+
+    Raises:
+        pytest.UsageError: A value is invalid.
+    """
     command_line: dict[str, Any] = {option.key: config.getoption(option.key) for option in OPTIONS}
     origin = config.inipath.name if config.inipath else "configuration"
     configuration: dict[str, Any] = {}

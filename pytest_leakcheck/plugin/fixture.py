@@ -118,7 +118,7 @@ class _MeasuringFixture:
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         if self._looping and name not in self._gauges:
             raise RuntimeError(
-                f"leakcheck.gauge({name!r}) inside the loop is new: call it once before leakcheck.steps()"
+                f"leakcheck.gauge({name!r}) was first called inside the loop: call it once before leakcheck.steps()"
             )
         self._gauges[name] = read if callable(read) else partial(int, read)
         self._gauge_levels[name] = level
@@ -133,8 +133,8 @@ class _MeasuringFixture:
     def _report(self, result: Result) -> None:
         from pytest_leakcheck.judge.conclude_finding import conclude
         from pytest_leakcheck.plugin.errors import LeakError
-        from pytest_leakcheck.plugin.session_report import glyphs_of
         from pytest_leakcheck.plugin.stash import FINDINGS
+        from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
         from pytest_leakcheck.report.finding_text import block
 
         finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)

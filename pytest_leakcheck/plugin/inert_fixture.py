@@ -100,4 +100,4 @@ def check_steps(n: int | None) -> None:
         ValueError: It is less than 1.
     """
     if n is not None and n < 1:
-        raise ValueError(f"leakcheck.steps({n!r}): not a number of steps of at least 1")
+        raise ValueError(f"leakcheck.steps({n!r}): the number of steps must be at least 1")

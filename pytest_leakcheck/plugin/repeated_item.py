@@ -24,8 +24,8 @@ from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
-from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
+from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids

@@ -15,7 +15,7 @@ import pytest
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.item_reports import attach
-from pytest_leakcheck.plugin.session_report import glyphs_of
+from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.report.finding_text import block
 
 # The plugins whose `pytest_runtest_makereport` may run here: pytest's own and the repeater. Those of other plugins may

@@ -16,9 +16,8 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.stash import ENCODING
+from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
 from pytest_leakcheck.report.terminal_summary import first_line, summary_lines
 
 _MARKUP: Mapping[str, dict[str, bool]] = {
@@ -27,25 +26,6 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
     "green": {"green": True},
     "dim": {"light": True},
 }
-
-
-def encoding_of(config: pytest.Config) -> str:
-    """Return the encoding of the session's terminal; ``ascii`` if it is unknown.
-
-    An xdist worker receives it from its controller, and the subprocess of an isolated test from its session.
-    """
-    if ENCODING in config.stash:
-        return config.stash[ENCODING]
-    if xdist.is_worker(config):
-        return xdist.told_encoding(config) or "ascii"
-    if not config.pluginmanager.hasplugin("terminalreporter"):
-        return "ascii"
-    return getattr(config.get_terminal_writer()._file, "encoding", None) or "ascii"
-
-
-def glyphs_of(config: pytest.Config) -> Glyphs:
-    """Return the characters that the terminal of the session can show."""
-    return glyphs_for(encoding_of(config))
 
 
 class SessionReport:
@@ -67,7 +47,7 @@ class SessionReport:
             wrong = json_file.check_writable(self._json)
             if wrong:
                 raise pytest.UsageError(
-                    f"--leakcheck-json={settings.json} (command line): {wrong}; name a file in a folder that can be written"
+                    f"--leakcheck-json={settings.json} (command line): {wrong}; name a file in a writable folder"
                 )
         if config.pluginmanager.hasplugin("xdist") and not xdist.is_worker(config):
             config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")

@@ -10,12 +10,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
-from pytest_leakcheck.probes.device import Device
+from pytest_leakcheck.probes.device import Device, Vram
 
 if TYPE_CHECKING:
     from pytest_leakcheck.probes.gpu_driver import ProcessMemory
 
 _LIBRARIES: Final = ("torch", "tensorflow", "jax")
+
+
+def open_vram() -> Vram:
+    """Return the instrument of ``vram``, over the accelerators that this process uses when it is opened."""
+    return Vram(find_accelerators)
 
 
 def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
@@ -85,7 +90,7 @@ class TorchDevice(Device):
         """
         torch = self._torch
         if not callable(getattr(self._memory, "memory_allocated", None)):
-            raise Unavailable(f"torch {torch.__version__} has no count of what is allocated on {self.name}")
+            raise Unavailable(f"torch {torch.__version__} does not report the memory allocated on {self.name}")
         if self._is_used():
             with torch.random.fork_rng([self._index], device_type=self.name.partition(":")[0]), torch.no_grad():
                 matrix = torch.rand(8, 8, device=self.name)
@@ -187,7 +192,7 @@ class JaxDevice(Device):
     def _stats(self) -> Any:
         stats = self._device.memory_stats()
         if stats is None:
-            raise Unavailable(f"JAX {self._version} tells nothing of the memory of {self.name}")
+            raise Unavailable(f"JAX {self._version} does not report the memory of {self.name}")
         return stats
 
     def describe(self) -> str:

@@ -104,5 +104,5 @@ def accounts_of(libraries: Mapping[str, Any]) -> tuple[Device, ...]:
     wanted = {"torch": "Tensor", "tensorflow": "config", "jax": "live_arrays"}
     found = tuple(accounts[name](one) for name, one in libraries.items() if hasattr(one, wanted[name]))
     if not found:
-        raise Unavailable(f"none of {', '.join(libraries)} can be accounted for")
+        raise Unavailable(f"live tensors of {', '.join(libraries)} cannot be counted")
     return found

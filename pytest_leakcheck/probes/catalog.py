@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import import_module
 from typing import Final
 
-from pytest_leakcheck.probes.accelerators import find_accelerators
+from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.probes.base import Instrument, Unavailable
-from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.probes.library_counters import ArrowPool, Tasks
-from pytest_leakcheck.probes.memory import Mapped, Rss
-from pytest_leakcheck.probes.native_heap import Heap
-from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
-# `runner.sampler` reads the process tree and the shared folders separately. Objects come first, so that temporary
-# objects of the other readings are not counted.
+# Read before the others, so that temporary objects of the other readings are not counted.
+_READ_FIRST: Final = ("object", "block")
+
+
+def _make(path: str) -> Instrument:
+    """Make the instrument that a row of the table names: a module of this room and a name in it."""
+    module, _, name = path.partition(":")
+    instrument: Instrument = getattr(import_module(f"pytest_leakcheck.probes.{module}"), name)()
+    return instrument
+
+
+def _reading_order(name: str) -> int:
+    return _READ_FIRST.index(name) if name in _READ_FIRST else len(_READ_FIRST)
+
+
+# Functions that make an instrument, by resource. `runner.instruments` opens the process tree and the shared folders.
 CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
-    "object": Objects,
-    "block": Blocks,
-    "task": Tasks,
-    "arrow": ArrowPool,
-    "vram": lambda: Vram(find_accelerators),
-    "heap": Heap,
-    "mmap": Mapped,
-    "rss": Rss,
+    name: partial(_make, RESOURCES[name].instrument)
+    for name in sorted(RESOURCES, key=_reading_order)
+    if RESOURCES[name].instrument
 }
 
 

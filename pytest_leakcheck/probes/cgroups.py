@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -115,15 +115,19 @@ class MemoryGroup:
         self._files = _V2_FILES if (path / _V2_FILES.limit).exists() else _V1_FILES
 
     @classmethod
-    def make(cls, limit: int) -> MemoryGroup:
-        """Create an empty cgroup with a limit in bytes.
+    def make(cls, limit: int, find_parent: Callable[[], Path | None] | None = None) -> MemoryGroup:
+        """Create an empty cgroup.
+
+        Args:
+            limit: Its limit in bytes.
+            find_parent: Returns the cgroup to create it in; by default `find_parent_group`.
 
         Raises:
             Unavailable: This process lacks the permission, or there are no memory cgroups.
         """
-        own = _find_parent_group()
+        own = (find_parent or find_parent_group)()
         if own is None:
-            raise Unavailable("no cgroup of this process has a memory controller that could be found")
+            raise Unavailable("no cgroup with a memory controller was found for this process")
         path = own / f"leakcheck-{os.getpid()}"
         try:
             path.mkdir()
@@ -132,7 +136,7 @@ class MemoryGroup:
         except OSError as error:
             with contextlib.suppress(OSError):
                 path.rmdir()
-            raise Unavailable(f"a memory cgroup cannot be made here ({error.strerror}: {path})") from None
+            raise Unavailable(f"a memory cgroup cannot be created here ({error.strerror}: {path})") from None
         return group
 
     def join(self) -> None:
@@ -162,7 +166,7 @@ class MemoryGroup:
             self.path.rmdir()
 
 
-def _find_parent_group() -> Path | None:
+def find_parent_group() -> Path | None:
     """Return the cgroup in which this process can create one; None if not found."""
     with contextlib.suppress(OSError):
         for version, path in memory_paths():

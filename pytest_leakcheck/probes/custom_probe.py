@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES, MadeOf, Resource
 from pytest_leakcheck.model.units import Unit
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.catalog import CATALOG
@@ -55,7 +55,7 @@ class Probe:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name != self.name.lower():
-            raise ProbeError(f"Probe({self.name!r}): the name is no identifier in lower case, such as 'connection'")
+            raise ProbeError(f"Probe({self.name!r}): the name is not a lower-case identifier, such as 'connection'")
         if self.unit not in ("count", "bytes"):
             raise ProbeError(f"Probe({self.name!r}): unit={self.unit!r} is neither 'count' nor 'bytes'")
 
@@ -88,7 +88,7 @@ class _ProbeInstrument:
         except Exception as error:  # noqa: BLE001 - the project's code may raise anything
             raise Unavailable(f"the probe {self.resource!r} raised {type(error).__name__}: {error}") from None
         if not isinstance(value, int):
-            raise Unavailable(f"the probe {self.resource!r} gave {value!r}, which is no whole number")
+            raise Unavailable(f"the probe {self.resource!r} returned {value!r}, which is not a whole number")
 
     def close(self) -> None:
         """Do nothing."""
@@ -116,7 +116,7 @@ def add_probes(probes: Iterable[Probe | Device]) -> None:
         if not isinstance(probe, Probe):
             raise ProbeError(f"{probe!r} is neither a Probe nor a Device: return [Probe('connection', read=pool.size)]")
         if probe.name in RESOURCES:
-            whose = "added twice" if probe.name in _added_names else "a resource of pytest-leakcheck"
+            whose = "used twice" if probe.name in _added_names else "a resource of pytest-leakcheck"
             raise ProbeError(f"Probe({probe.name!r}): that name is {whose}; choose another")
         RESOURCES[probe.name] = probe.as_resource()
         CATALOG[probe.name] = lambda probe=probe: _ProbeInstrument(probe)  # type: ignore[misc]

@@ -88,7 +88,7 @@ class Device:
         Raises:
             Unavailable: The device cannot be limited.
         """
-        raise Unavailable(f"{self.name} has no ceiling that could be set to {size} bytes")
+        raise Unavailable(f"{self.name} cannot be limited to {size} bytes")
 
     def describe(self) -> str:
         """Return the source of the figures, for the report."""

@@ -46,7 +46,7 @@ class Makers:
             OSError: fanotify is not available here.
         """
         if not sys.platform.startswith("linux"):
-            raise OSError("fanotify is of Linux")
+            raise OSError("fanotify exists only on Linux")
         self._key = os.getpid(), path
         for process, other in [
             key for key in _open_queues if key[0] == self._key[0] and key[1] not in (path, _SHM_FOLDER)

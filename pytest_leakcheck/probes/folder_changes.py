@@ -58,7 +58,7 @@ class Notices:
 
     def __init__(self, paths: Sequence[str]) -> None:
         if not sys.platform.startswith("linux"):
-            raise OSError("inotify is of Linux")
+            raise OSError("inotify exists only on Linux")
         self._all_paths = tuple(paths)
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._open()

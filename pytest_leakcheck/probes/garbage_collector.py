@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from pytest_leakcheck.model.wrong_use import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
 # A finalizer may drop the last reference to another cycle. Three rounds are enough for all but deliberately long
@@ -82,7 +82,7 @@ class CollectorWatch:
         """
         if CollectorWatch._is_open:
             raise BusyError(
-                "a measurement is under way in this process already: do not nest leakcheck.steps(), leakcheck.budget() "
+                "a measurement is already running in this process: do not nest leakcheck.steps(), leakcheck.budget() "
                 "and measure(), and do not run them in two threads"
             )
         CollectorWatch._is_open = True

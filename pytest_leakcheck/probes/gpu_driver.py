@@ -66,7 +66,7 @@ def find_driver(torch: Any, index: int) -> ProcessMemory | None:
         return None
     nvml = load_nvml()
     if nvml is None:
-        why_not = " (NVML would tell this process apart: pip install 'pytest-leakcheck[vram]')"
+        why_not = " (NVML would count this process only: pip install 'pytest-leakcheck[vram]')"
         return ProcessMemory(lambda: free(index), None, why_not)
     uuid = getattr(module.get_device_properties(index), "uuid", None)
     return driver_by_nvml(nvml, f"GPU-{uuid}", lambda: free(index))

@@ -50,7 +50,7 @@ class Tasks:
         self._sets = tuple(one for one in known if one is not None)
         if not self._sets or sys.version_info >= (3, 14):
             raise Unavailable(
-                f"asyncio of Python {sys.version_info[0]}.{sys.version_info[1]} keeps its tasks out of reach"
+                f"asyncio of Python {sys.version_info[0]}.{sys.version_info[1]} does not expose its tasks"
             )
 
     def read(self) -> int:

@@ -34,7 +34,7 @@ class Rss:
         try:
             self._status = open_high("/proc/self/status")
         except (OSError, ImportError):
-            raise Unavailable("resident memory is read from /proc/self/status, which only Linux has") from None
+            raise Unavailable("resident memory is read from /proc/self/status, which exists only on Linux") from None
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def read(self) -> int:
@@ -70,7 +70,7 @@ class PeakRss:
             Unavailable: The peak cannot be read or reset here.
         """
         if not sys.platform.startswith("linux"):
-            raise Unavailable("the peak of resident memory is read from /proc, which only Linux has")
+            raise Unavailable("the peak of resident memory is read from /proc, which exists only on Linux")
         try:
             self._status = open_high("/proc/self/status")
             self._statm = open_high("/proc/self/statm")
@@ -79,7 +79,7 @@ class PeakRss:
         except OSError as error:
             self.close()
             raise Unavailable(
-                f"the peak of resident memory cannot be set back: /proc/self/clear_refs: {error.strerror}"
+                f"the peak of resident memory cannot be reset: /proc/self/clear_refs: {error.strerror}"
             ) from None
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
@@ -161,7 +161,7 @@ class Mapped:
         try:
             self._statm = open_high("/proc/self/statm")
         except (OSError, ImportError):
-            raise Unavailable("mapped bytes are read from /proc/self/statm, which only Linux has") from None
+            raise Unavailable("mapped bytes are read from /proc/self/statm, which exists only on Linux") from None
 
     def read(self) -> int:
         text = os.pread(self._statm, 24, 0)

@@ -111,7 +111,7 @@ def _counts_malloc(read: Callable[[], int]) -> bool:
 
 def _foreign_malloc_error() -> Unavailable:
     address = ctypes.cast(ctypes.PyDLL(None).malloc, ctypes.c_void_p).value or 0
-    whose = f"it is that of {_library_at(address) or 'a library that is not known'}, whose bytes glibc does not count"
+    whose = f"it is from {_library_at(address) or 'an unknown library'}, whose bytes glibc does not count"
     return Unavailable(f"malloc is not glibc's: {whose}; start Python without it (LD_PRELOAD?), or use rss_budget")
 
 

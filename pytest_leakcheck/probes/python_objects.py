@@ -44,7 +44,9 @@ class Blocks(Stateless):
 
     def open(self) -> None:
         if not sys.getallocatedblocks():
-            raise Unavailable("Python's own allocator is off (PYTHONMALLOC); heap_budget sees what it would have")
+            raise Unavailable(
+                "Python's own allocator is disabled (PYTHONMALLOC); heap_budget counts these blocks instead"
+            )
 
     def read(self) -> int:
         _empty_attribute_cache()

@@ -12,7 +12,7 @@ from pytest_leakcheck.report.glyphs import Glyphs, shorten
 if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, TestPhase, Where
 
-_PHASE_NAMES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "the test", "teardown": "tear-down"}
+_PHASE_NAMES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "during the test", "teardown": "tear-down"}
 # A `Step.via` with one of these prefixes refers to an entry of a container, not to an attribute or a variable.
 _ENTRY_PREFIXES: Final = ("[", "key ", "element", "cache")
 # Longer reference paths lose their middle.
@@ -87,9 +87,9 @@ def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs)
     for caller in callers[:_MAX_CALLERS]:
         yield "", shorten(f"called from {place(caller)} in {_format_function(caller)}", width, glyphs)
     if where.fixture:
-        yield "", f"in fixture {where.fixture}, {_PHASE_NAMES[where.phase]}: the test itself is innocent"
+        yield "", f"in fixture {where.fixture}, {_PHASE_NAMES[where.phase]}: outside the test function"
     elif where.phase in ("setup", "teardown"):
-        yield "", f"in {_PHASE_NAMES[where.phase]}: the test itself is innocent"
+        yield "", f"in {_PHASE_NAMES[where.phase]}: outside the test function"
 
 
 def _owner_rows(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
@@ -109,7 +109,7 @@ def _owner_rows(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str,
     shown = [*range(half), *range(len(steps) - half, len(steps))] if cut else range(len(steps))
     for depth, at in enumerate(shown):
         if cut and depth == half:
-            yield "", f"{'  ' * depth}{glyphs.dots} {len(steps) - _MAX_STEPS} references more"
+            yield "", f"{'  ' * depth}{glyphs.dots} {len(steps) - _MAX_STEPS} more references"
         step, target = steps[at]
         line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} "
         room = width - len(line) - len(marks[at])

@@ -103,11 +103,11 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         if one.resource not in in_order:
             yield one.resource, with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one, glyphs)
     if in_order:
-        yield "in order", ", ".join(with_kind(name, kind) for name, kind in in_order.items())
-    for label, seen in zip(chain(["seen"], repeat("")), finding.seen, strict=False):
+        yield "also ok", ", ".join(with_kind(name, kind) for name, kind in in_order.items())
+    for label, seen in zip(chain(["also growing"], repeat("")), finding.seen, strict=False):
         unit = find_resource(seen.resource).unit
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
-        yield label, with_kind(f"{seen.resource} {grew}; not judged", finding.recording.kind(seen.resource))
+        yield label, with_kind(f"{seen.resource} {grew} (not judged)", finding.recording.kind(seen.resource))
     yield from _phase_rows(finding)
     yield from _held_rows(finding, glyphs)
     if finding.culprit is not None:
@@ -117,7 +117,7 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
 
 def _advice_rows(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if finding.recording.collector == "off":
-        yield "collector", "switched off by the program: cyclic garbage counts as retained"
+        yield "collector", "disabled by the program: cyclic garbage counts as retained"
     means = consequence(finding, verdict, glyphs)
     if means:
         yield "means", with_kind(means, verdict.kind)
@@ -140,9 +140,9 @@ def _format_series(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     if verdict.outcome == "ok":
         floor = floor_text(verdict)
         kind = "" if verdict.kind == "measured" else f", {verdict.kind}"
-        return f"{course:<19} within budget{kind}" + (f"; would have seen {floor}" if floor else "")
+        return f"{course:<19} within budget{kind}" + (f"; would have caught {floor}" if floor else "")
     if verdict.outcome == "unclosed":
-        rate, note = format_rate(verdict.slope, resource.unit), "by the collector"
+        rate, note = format_rate(verdict.slope, resource.unit), "released by GC"
     else:
         amount = f"+{format_amount(verdict.level, resource.unit)}"
         rate = format_rate(verdict.slope, resource.unit) if verdict.slope else amount
@@ -198,7 +198,7 @@ def _held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
             )
             label = ""
         if len(group) > _MAX_HELD_KINDS:
-            yield "", f"and {len(group) - _MAX_HELD_KINDS} kinds more"
+            yield "", f"and {len(group) - _MAX_HELD_KINDS} more kinds"
 
 
 def _shorten_path(what: str, width: int, glyphs: Glyphs) -> str:
@@ -228,4 +228,4 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
         return ""
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
     when = f"this process reaches {shown} after {glyphs.about} {at:,.0f} iterations"
-    return f"where nothing collects, {when}" if verdict.outcome == "unclosed" else when
+    return f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when

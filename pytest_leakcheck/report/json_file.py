@@ -12,7 +12,7 @@ from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Colour, Finding, Seen
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.resources import Kind
+from pytest_leakcheck.model.resources import Kind, Resource, added_rows
 from pytest_leakcheck.model.scaling_points import Law, Scaled
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 from pytest_leakcheck.report.output_file import check_writable as check_writable
@@ -70,13 +70,15 @@ class Document:
         findings: One per verdict.
         recordings: One per finding.
         scaled: The points of each test that was run over an axis, by test.
+        resources: The traits of the counters that the project has added, by name.
     """
 
-    SCHEMA: ClassVar[int] = 1
+    SCHEMA: ClassVar[int] = 2
 
     findings: tuple[Entry, ...]
     recordings: tuple[Recording, ...]
     scaled: Mapping[str, Scaled]
+    resources: Mapping[str, Resource]
 
 
 def document(findings: Sequence[Finding]) -> Document:
@@ -89,6 +91,7 @@ def document(findings: Sequence[Finding]) -> Document:
         ),
         tuple(finding.recording for finding in findings),
         {finding.test: finding.scaled for finding in findings if finding.scaled is not None},
+        added_rows(verdict.resource for finding in findings for verdict in finding.verdicts),
     )
 
 

@@ -29,7 +29,7 @@ def check_writable(path: Path) -> str:
         with tempfile.TemporaryFile(dir=target.parent):
             pass
         if existing is not None and not os.access(path, os.W_OK):
-            return "exists and may not be written"
+            return "exists and is not writable"
     except OSError as error:
         return error.strerror or str(error)
     return ""
@@ -84,7 +84,7 @@ def _reason_not_writable(path: Path, mode: int) -> str:
     if stat.S_ISSOCK(mode):
         return "is a socket"
     # Checked without opening it: opening a pipe would wait for a reader, and closing it would end that reader.
-    return "" if os.access(path, os.W_OK) else "exists and may not be written"
+    return "" if os.access(path, os.W_OK) else "exists and is not writable"
 
 
 def _open_special(path: Path, existing: os.stat_result) -> int:

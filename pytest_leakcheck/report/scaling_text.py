@@ -103,7 +103,7 @@ def _phase_rows(scaled: Scaled) -> Iterator[tuple[str, str]]:
             with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))
             for name, peak in phase.amounts.items()
         )
-        yield label, f"{phase.label}: {amounts}" + (f" at most, {phase.count} times" if phase.count > 1 else "")
+        yield label, f"{phase.label}: {amounts}" + (f" (highest of {phase.count})" if phase.count > 1 else "")
         label = ""
 
 
@@ -117,9 +117,11 @@ def _describe_method(scaled: Scaled, resources: set[str]) -> str:
     parts = [f"the test's body, in {where}"]
     if RESIDENT in resources:
         children = (
-            "children of ranks left out" if scaled.engine in ("process", "gloo") else "children seen from outside"
+            "child processes of ranks not included"
+            if scaled.engine in ("process", "gloo")
+            else "child processes read from outside"
         )
-        parts.append(f"memory between calls and by the kernel's mark, {children}")
+        parts.append(f"memory read between calls and from the kernel's high-water mark, {children}")
     if resources - {RESIDENT}:
-        parts.append("counters at each call and return, so not inside one call of C")
+        parts.append("counters read at each call and return, so not within a C call")
     return "; ".join(parts)

@@ -64,12 +64,12 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
 def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if wanted != "all":
         if floors := _format_floors(green):
-            yield from _wrap_dim(f"in each ok test a leak would have been seen of {floors}")
+            yield from _wrap_dim(f"every ok test would have caught a leak of {floors}")
         return
     for finding in green:
         yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
         if floors := _format_floors([finding]):
-            yield from _wrap_dim(f"would have seen {floors}")
+            yield from _wrap_dim(f"would have caught {floors}")
         for verdict in finding.verdicts:
             if verdict.reason:
                 yield from _wrap_dim(f"{with_kind(verdict.resource, verdict.kind)}: {verdict.reason}")

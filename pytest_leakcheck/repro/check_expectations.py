@@ -109,8 +109,8 @@ def _check_expectation(incident: Incident, expected: Expectation, findings: Sequ
     else:
         right = found is not None and _is_as_expected(expected, found)
     if found is None:
-        return Check(expected, None, False, f"NOT as it must be  {what}: nothing was said of it")
-    text = f"{'as it must be' if right else 'NOT as it must be'}  {what}{_format_figures(incident, found)}"
+        return Check(expected, None, False, f"UNEXPECTED  {what}: no verdict")
+    text = f"{'as expected' if right else 'UNEXPECTED'}  {what}{_format_figures(incident, found)}"
     if not right:
         text += f"\n    found {found['resource']} {found['verdict']}: {found['reason']}"
     return Check(expected, found, right, text)

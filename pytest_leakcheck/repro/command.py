@@ -15,7 +15,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pytest_leakcheck.exit_codes import CANNOT, INTERRUPTED, WRONG_USE
-from pytest_leakcheck.model.wrong_use import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.report.html.view_model import missing_for_page
 from pytest_leakcheck.repro.check_expectations import ArmResult, check_arm, is_red
 from pytest_leakcheck.repro.fix_diff import difference
@@ -38,18 +38,22 @@ class WrongUse(LeakcheckError, ValueError):
 
 def add_parser(commands: Any) -> None:
     """Register ``repro`` with the argument parser of the shell command."""
-    parser = commands.add_parser("repro", help="list the incidents, or run one: the leaky arm and the fixed one")
-    parser.add_argument("incident", nargs="?", metavar="INCIDENT", help="its name; left out, all are listed")
+    parser = commands.add_parser("repro", help="list the incidents, or run the leaky and the fixed arm of one")
     parser.add_argument(
-        "--arm", metavar="ARM", help="leaky, fixed or another of its arms, which exits as pytest does; or all of them"
+        "incident", nargs="?", metavar="INCIDENT", help="name of the incident; without it, all are listed"
     )
     parser.add_argument(
-        "--iterations", type=int, metavar="N", help="so many of each test, in place of as many as needed"
+        "--arm", metavar="ARM", help="leaky, fixed or another arm: run only this one and exit as pytest does; or 'all'"
     )
-    parser.add_argument("--ceiling", metavar="LIMITS", default="", help="run into a limit of its own: fd=256, rss=1GiB")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON, and all else to stderr")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the page there (leakcheck-repro)")
-    parser.add_argument("--no-open", action="store_true", help="do not show the page in a browser")
+    parser.add_argument(
+        "--iterations", type=int, metavar="N", help="iterations of each test (default: as many as needed)"
+    )
+    parser.add_argument(
+        "--ceiling", metavar="LIMITS", default="", help="run the tests under resource limits, such as fd=256,rss=1GiB"
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON, and everything else to stderr")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the HTML page (default: leakcheck-repro)")
+    parser.add_argument("--no-open", action="store_true", help="do not open the page in a browser")
     parser.set_defaults(run=run)
 
 
@@ -100,13 +104,13 @@ def _read_arguments(
         WrongUse: An argument is out of range or names something that does not exist.
     """
     if given.incident not in incidents:
-        raise WrongUse(f"no such incident; there are: {', '.join(incidents)}")
+        raise WrongUse(f"unknown incident; use one of: {', '.join(incidents)}")
     incident = incidents[given.incident]
     if given.arm not in (None, ALL, *incident.arms):
-        raise WrongUse(f"--arm {given.arm}: no such arm; there are: {', '.join(incident.arms)}; or {ALL}")
+        raise WrongUse(f"--arm {given.arm}: unknown arm; use one of: {', '.join(incident.arms)} or {ALL}")
     arms = BOTH if given.arm is None else tuple(incident.arms) if given.arm == ALL else (given.arm,)
     if given.iterations is not None and given.iterations < 1:
-        raise WrongUse(f"--iterations {given.iterations}: at least 1")
+        raise WrongUse(f"--iterations {given.iterations}: must be at least 1")
     if given.ceiling:
         from pytest_leakcheck.config.ceiling import CeilingError, read_option
 
@@ -128,7 +132,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WrongUse(f"--out {folder}: {error.strerror}; name a folder that can be written") from None
+        raise WrongUse(f"--out {folder}: {error.strerror}; use a writable folder") from None
 
 
 def _list_incidents(incidents: Any) -> list[str]:
@@ -153,7 +157,7 @@ def _run_and_show(incident: Incident, arms: Sequence[str], options: Options, fil
         if arm not in shown:
             shown.add(arm)
             colour = "red" if is_red(incident, arm) else "green"
-            print(f"\n=== {incident.name}, {arm} arm: must come out {colour} ===\n", file=file)
+            print(f"\n=== {incident.name}, {arm} arm: expected {colour} ===\n", file=file)
         print(text, end="", file=file, flush=True)
 
     return run_arms(incident, arms, options, show)
@@ -170,7 +174,7 @@ def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> Non
     for result in results:
         print(*(f"  {check.text}" for check in result.checks), sep="\n", file=file)
         cut = " (partial: interrupted)" if result.run.interrupted else ""
-        print(f"{result.run.arm} arm: {result.right} of {len(result.checks)} as it must be{cut}\n", file=file)
+        print(f"{result.run.arm} arm: {result.right} of {len(result.checks)} as expected{cut}\n", file=file)
     if diff:
         print(diff, file=file)
 
@@ -178,7 +182,7 @@ def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> Non
 def _write_page(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
     """Write the page and return its path; None if a package for it is missing."""
     if missing := missing_for_page():
-        print(f"no page: {missing}", file=file)
+        print(f"no HTML page: {missing}", file=file)
         return None
     from pytest_leakcheck.report.html.render import write_page
     from pytest_leakcheck.repro.incident_page import page_of_arms

@@ -43,7 +43,7 @@ def _build_arm(incident: Incident, result: ArmResult) -> Arm:
     run, checks = result.run, result.checks
     tests = page_of_findings(run.report, run.arm).arms if run.report else ()
     colour = "red" if is_red(incident, run.arm) else "green"
-    name = f"{run.arm}: must come out {colour}; {result.right} of {len(checks)} as it must be"
+    name = f"{run.arm}: expected {colour}; {result.right} of {len(checks)} as expected"
     culprits = [arm.culprit for arm in tests if arm.culprit]
     verdicts = tuple(check.text.replace("\n", "; ") for check in checks)
     tone: Tone = "unsure"
@@ -94,7 +94,7 @@ def _build_chart(found: Mapping[str, Any], result: ArmResult, fixed: ArmResult |
         return
     name = found["test"].partition("::")[2] or found["test"]
     axis = "size" if found["points"] else "iteration"
-    verdict_mark = Mark(float(found["iterations"]), f"{found['verdict'].replace('_', ' ')} is said")
+    verdict_mark = Mark(float(found["iterations"]), f"verdict {found['verdict'].replace('_', ' ')}")
     marks = (verdict_mark,) if axis == "iteration" and found["verdict"] != "ok" else ()
     yield Chart(
         f"{found['resource']}: {name}{BY_COLLECTOR if released else ''}",

@@ -1,4 +1,7 @@
-"""Run the phases after a red verdict: iterations that find the cause, and under a ceiling those that lead to the failure."""
+"""Run the phases after a red verdict.
+
+First come iterations that find the cause and then, under a ceiling, those that lead to the failure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from pytest_leakcheck.runner.sampler import Sampler
 
 
 class Diagnosis:
-    """Find the cause of a red verdict, in a few iterations. `UntilFailure` may follow.
+    """The phase that finds the cause of a red verdict. `UntilFailure` may follow.
 
     Attributes:
         culprit: What is known of the cause; None until the search has ended.
@@ -23,7 +26,8 @@ class Diagnosis:
     """
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
-        """
+        """Prepare the search, and suspend the ceiling.
+
         Args:
             run: What the phases share. Its ceiling is lifted during the search.
             sampler: The instruments.
@@ -35,7 +39,7 @@ class Diagnosis:
         self.culprit: Culprit | None = None
         self.wants_more = True
         if red.outcome == "unclosed" and find_resource(red.resource).handles == "fds":
-            # The collector has closed them by now: only in the next iterations can be seen what they are.
+            # The collector has closed them already, so only the next iterations can show what they are.
             sampler.instruments.watch.name_released(True)
         run.ceiling.suspend()
         self._at_red = take_identities()
@@ -43,7 +47,7 @@ class Diagnosis:
         self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, bounded)
 
     def begin(self) -> Phase:
-        """Prepare the first iteration of the search. Returns the phase that it belongs to."""
+        """Prepare the next iteration of the search. Returns the phase that the iteration belongs to."""
         if self._search.iteration_done():
             return self
         self.end()
@@ -68,7 +72,10 @@ class Diagnosis:
             self.culprit = self._search.end(self.held().get(self.red.resource, ()))
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
-        """List what was new at the verdict, by resource; for memory and objects, what came since then and is still there."""
+        """List what was new at the verdict, by resource.
+
+        For memory and objects: what was created after the verdict and still exists.
+        """
         held = survivors_of(self._sampler, self.red, self._start, self._at_red)
         if self._search.kinds:
             held[self.red.resource] = self._search.kinds
@@ -76,14 +83,17 @@ class Diagnosis:
 
 
 class UntilFailure:
-    """Repeat the test under its ceiling until what it leaks runs out. Without a ceiling this phase ends at once.
+    """The phase that repeats the test under its ceiling until the leaked resource runs out.
+
+    It ends at once if there is no ceiling.
 
     Attributes:
         culprit: What the diagnosis found.
     """
 
     def __init__(self, run: MeasurementRun, diagnosis: Diagnosis) -> None:
-        """
+        """Take over the result of the diagnosis.
+
         Args:
             run: What the phases share.
             diagnosis: The phase before.
@@ -93,7 +103,7 @@ class UntilFailure:
 
     @property
     def drives_on(self) -> bool:
-        """The failure that the leak leads to is still to come."""
+        """Whether the leak is still expected to make the test fail."""
         return self._run.ceiling.drives_on(self._diagnosis.red)
 
     @property
@@ -110,19 +120,20 @@ class UntilFailure:
         return self._diagnosis.held()
 
     def end(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
 
 def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
     """List the handles that are new, by resource.
 
     Args:
-        sampler: Knows the entries of folders, and what the collector has released.
+        sampler: The instruments, which know the entries of folders and what the collector has released.
         red: The verdict.
         start: The handles that existed at the start.
         now: The handles that exist now.
     """
-    # Libraries map memory too, and other processes make entries of folders: listed only if the verdict is about them.
+    # Libraries map memory too, and other processes create entries in folders: these are listed only if the verdict is about
+    # them.
     held = {
         name: kinds
         for name, kinds in survivors(start, now).items()

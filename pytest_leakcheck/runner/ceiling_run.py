@@ -1,4 +1,7 @@
-"""Run a test under a ceiling: go on until what it leaks runs out, and report the failure as that leak."""
+"""Run a test under a ceiling until what it leaks runs out.
+
+The failure is reported as that leak.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,20 @@ if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Site
 
 _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
-# Descriptors. With fewer left than this, a worker process can do nothing any more.
+# With fewer free descriptors than this, a worker process can do nothing any more.
 _MIN_USABLE_DESCRIPTORS: Final = 4
 
 
 class CeilingRun:
-    """The ceiling of one test, from before its first iteration to the end.
+    """The ceiling of one test, from before the first iteration to the end.
 
     Attributes:
         failure: How the test failed under it; None as long as it has not.
     """
 
     def __init__(self, ceiling: Ceiling, *, drives_on: bool) -> None:
-        """
+        """Prepare the limits; `begin` imposes them.
+
         Args:
             ceiling: The limits.
             drives_on: The caller reports iterations that fail, so that the test may be repeated until it fails.
@@ -46,7 +50,7 @@ class CeilingRun:
 
     @property
     def group(self) -> Path | None:
-        """The folder of the cgroup that was made for the test; None if none was."""
+        """The folder of the cgroup that was created for the test; None if none was."""
         return self._imposed.group
 
     def begin(self) -> None:
@@ -66,7 +70,7 @@ class CeilingRun:
         return dict(self._ceiling.sizes) if self.failure is None else {}
 
     def drives_on(self, red: Verdict | None) -> bool:
-        """Whether to go on after the diagnosis of a red verdict, until the failure that the leak leads to."""
+        """Return whether to continue after the diagnosis until the leak makes the test fail."""
         if red is None or red.outcome != "leak" or not self._drives_on:
             # Growth that the collector releases does not exhaust anything while the collector runs.
             return False
@@ -82,7 +86,10 @@ class CeilingRun:
             self._imposed.resume()
 
     def is_reached(self, error: BaseException) -> bool:
-        """Whether an iteration failed because a limit was reached. Then the limits are lifted, for the diagnosis."""
+        """Return whether an iteration failed because a limit was reached.
+
+        If so, the limits are lifted for the diagnosis.
+        """
         if self.failure is not None:
             return False
         gone, said, child = exhausted_by(error), first_line(error), ""
@@ -103,13 +110,13 @@ class CeilingRun:
         return self.failure is None or not self.failure.in_child
 
     def grown_towards(self, error: BaseException) -> tuple[str, ...]:
-        """List the resources of which one may have run out, judged by the error."""
+        """List the resources that may have run out, judged by the error."""
         if self.failure is not None and self.failure.in_child:
             return towards(self.failure.resource)
         return exhausted_by(error)
 
     def end(self) -> None:
-        """Lift the limits in any case."""
+        """Lift the limits, however the test ended."""
         self._imposed.lift()
 
     def outcome(self) -> CeilingOutcome:
@@ -118,7 +125,10 @@ class CeilingRun:
 
 
 def _child_at_limit(size: int) -> str:
-    """Describe a child process that has as many descriptors open as it may have; empty if there is none."""
+    """Describe a child process that has nearly reached the limit of descriptors.
+
+    Empty if there is none.
+    """
     if not sys.platform.startswith("linux"):
         return ""
     for pid, command in live_children().items():
@@ -130,13 +140,16 @@ def _child_at_limit(size: int) -> str:
 
 
 def failed_at(error: BaseException) -> Site | None:
-    """Return the innermost line of the program's own code that failed; the worker's line for an error that a worker sent."""
+    """Return the innermost line of the program's own code that failed.
+
+    For an error that a worker sent, this is the worker's line.
+    """
     from pytest_leakcheck.attribution.call_paths import is_harness, is_own
     from pytest_leakcheck.attribution.object_inspection import name_of
     from pytest_leakcheck.model.culprit import Site
 
     # A worker's traceback is text by now: File "/a/b.py", line 12, in function.
-    told = [Site(file, int(line), function) for file, line, function in _TRACEBACK_FRAME.findall(str(error))]
+    from_text = [Site(file, int(line), function) for file, line, function in _TRACEBACK_FRAME.findall(str(error))]
     raised: list[Site] = []
     for cause in causes(error):
         trace = cause.__traceback__
@@ -144,7 +157,7 @@ def failed_at(error: BaseException) -> Site | None:
             code = trace.tb_frame.f_code
             raised.append(Site(code.co_filename, trace.tb_lineno, name_of(code)))
             trace = trace.tb_next
-    for path in (told, raised):
+    for path in (from_text, raised):
         # Code compiled from Python may carry a path of its build machine.
         own = [one for one in path if Path(one.file).is_absolute() and is_own(one.file) and not is_harness(one.file)]
         if own:

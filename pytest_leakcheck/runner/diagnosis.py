@@ -1,8 +1,8 @@
-"""After a red verdict: a few more iterations, each watched in a way of its own, to find out where it comes from.
+"""Find the cause of a red verdict in a few more iterations, each traced in a different way.
 
-What has an identity (a descriptor, a thread, a file) is followed from the call that made it to the end of the iteration.
-What Python allocates is followed by `tracemalloc`. Any other counter is charged to the calls that it grows in. Meanwhile the
-containers that grow are counted, and in the end what keeps the growth is followed back to a root.
+Handles (descriptors, threads, files) are followed from the call that created them to the end of the iteration. What Python
+allocates is followed by `tracemalloc`. Any other counter is charged to the calls in which it grows. During these iterations
+the growing containers are counted, and at the end the references to what grew are followed back to a root.
 """
 
 from __future__ import annotations
@@ -45,19 +45,22 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.sampler import Sampler
 
-# Iterations that the line which keeps it takes to find.
-_TO_WATCH: Final = 6
-# What comes in fewer iterations than this is looked for at its own rate.
-_EACH: Final = 0.5
-_OURS: Final = "pytest_leakcheck"
-_ONCE: Final = "it came once, and was not seen to come again"
+# Iterations that it takes to find the line that stores it in its owner.
+_KEEPER_ITERATIONS: Final = 6
+# What comes in a smaller share of the iterations is searched for at its own rate. Also the least share of what is expected
+# that a kind of object must reach.
+_MIN_FREQUENT_RATIO: Final = 0.5
+_OWN_PACKAGE: Final = "pytest_leakcheck"
+_REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 
 
 class CauseSearch:
-    """Runs inside the repetition: `iteration_done` after each iteration, as long as it wants another.
+    """The search for the cause of a red verdict.
+
+    Call `iteration_done` after each iteration, as long as it wants another.
 
     Attributes:
-        kinds: Of memory and objects, what came in these iterations and is still there.
+        kinds: For memory and objects: what was created in these iterations and still exists.
     """
 
     def __init__(
@@ -68,13 +71,14 @@ class CauseSearch:
         deadline: float,
         bounded: frozenset[int] = frozenset(),
     ) -> None:
-        """
+        """Prepare the search.
+
         Args:
             sampler: The instruments.
-            verdict: A red one.
-            plain_seconds: What an iteration takes.
+            verdict: The red verdict.
+            plain_seconds: Duration of an untraced iteration.
             deadline: When no further iteration may begin, by ``time.perf_counter``.
-            bounded: Identities of caches with a bound. They grow as well, and were found not to explain the verdict.
+            bounded: The ``id()`` of each bounded cache. They may grow as well, but do not explain the verdict.
         """
         self._sampler = sampler
         self._bounded = bounded
@@ -89,25 +93,25 @@ class CauseSearch:
         self._steps = self._investigate()
 
     def iteration_done(self) -> bool:
-        """Evaluate the iteration that has ended, and get ready for the next. Returns whether one is wanted."""
+        """Evaluate the iteration that has ended. Returns whether another is wanted."""
         try:
             next(self._steps)
         except StopIteration:
             return False
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in here must not cost the verdict
-            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - an error in the search must not cost the verdict
+            self._note_failure(error)
             return False
         return True
 
-    def _failed(self, error: Exception) -> None:
-        failed = f"the search itself failed, please report it: {type(error).__name__}: {error}"
+    def _note_failure(self, error: Exception) -> None:
+        failed = f"the search for the cause failed, please report this: {type(error).__name__}: {error}"
         self._why |= dict.fromkeys(("site", "owner"), failed)
 
     def end(self, held: Sequence[Held]) -> Culprit:
-        """Give everything back, and say what was found.
+        """Release everything and return what was found.
 
         Args:
-            held: The survivors of this resource.
+            held: What survived of the resource.
         """
         found = self._culprit
         try:
@@ -117,10 +121,10 @@ class CauseSearch:
             native = self._made.native
             found = replace(found, where=where, kept=kept.site if kept else None, source=source, native=native)
         except Exception as error:  # noqa: BLE001 - as above
-            self._failed(error)
+            self._note_failure(error)
         missing = {"site": found.where is None, "owner": found.owner is None and not found.cycle}
         unresolved = {
-            part: self._why.get(part, "no time was left to look for it")
+            part: self._why.get(part, "no time was left to search for it")
             for part, is_missing in missing.items()
             if is_missing
         }
@@ -128,16 +132,16 @@ class CauseSearch:
         return replace(found, hint=hint_for(found, held))
 
     def _collect(self) -> None:
-        # As each iteration is ended: what the program leaves to a collector that it has switched off stays.
+        # As at the end of each iteration. If the program has switched the collector off, its garbage stays.
         if self._sampler.instruments.watch.enabled:
             self._sampler.instruments.watch.collect()
 
     def _investigate(self) -> Generator[None, None, None]:
         slope = self._verdict.slope
         if slope <= 0:
-            self._why = dict.fromkeys(("site", "owner"), _ONCE)
+            self._why = dict.fromkeys(("site", "owner"), _REASON_CAME_ONCE)
             return
-        # What the search itself loads, and keeps, comes before anything is counted.
+        # What the search itself loads and retains must exist before anything is counted.
         plugin_files()
         earlier = newcomers()
         gc.unfreeze()
@@ -151,7 +155,7 @@ class CauseSearch:
             return
         yield from self._find_owner(before, made, earlier)
         if self._wants_native(made):
-            # Last, since what memray itself loads and keeps would be counted with the rest.
+            # Last, since what memray itself loads and retains would be counted with the rest.
             self._made = yield from trace_natively(made, slope, self._rate, self._schedule)
             self._why["site"] = self._made.why
 
@@ -184,24 +188,24 @@ class CauseSearch:
         came, later = gc.get_objects(), newcomers()
         gc.unfreeze()
         try:
-            sought = self._sought(made)
-            ours = {id(came), id(sought), *_of_the_search(), *self._bounded}
+            sought = self._describe_sought(made)
+            ours = {id(came), id(sought), *_own_identities(), *self._bounded}
             holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
             if self._resource.in_python:
-                self.kinds = kinds_of(came, self._schedule.used, _EACH * min(1.0, self._rate))
+                self.kinds = kinds_of(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
             elif self._resource.exhausts == "device":
-                self.kinds = tensor_kinds(came, self._schedule.used, _EACH * min(1.0, self._rate))
+                self.kinds = tensor_kinds(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
             if holders.is_cycle:
                 ours |= {id(one) for one in came if is_ours(one)}
                 garbage = [one for one in came if id(one) not in ours]
                 self._culprit = replace(self._culprit, cycle=name_cycles(garbage, slope * self._schedule.used))
                 del garbage
         finally:
-            # What came is let go of before it is frozen, and is not kept by this search.
+            # Released before the freeze, so that the search retains none of these objects.
             del came
             gc.freeze()
         if not holders.owners and self._resource.handles == "threads":
-            self._why["owner"] = "the interpreter holds a thread until it ends"
+            self._why["owner"] = "the interpreter holds each thread until it ends"
         elif not holders.owners:
             self._why["owner"] = holders.reason.removeprefix("not resolved: ")
         if not holders.owners:
@@ -209,34 +213,37 @@ class CauseSearch:
         self._culprit = replace(self._culprit, owner=holders.owners[0])
         container = holders.objects[0]
         left = MOST - self._schedule.used - (FOR_NATIVE if self._wants_native(made) else 0)
-        if container_kind(container) is not None and left >= _TO_WATCH:
+        if container_kind(container) is not None and left >= _KEEPER_ITERATIONS:
             yield from self._find_keeper(container)
 
-    def _sought(self, made: Made) -> Sought:
+    def _describe_sought(self, made: Made) -> Sought:
         slope, made_of = self._verdict.slope, self._resource.made_of
         iterations = max(1, self._schedule.used)
         if made_of == "anything":
             return Sought(iterations, slope, in_python=True)
         if made_of == "handles":
             return Sought(iterations, slope, identities=made.identities)
-        rate = self._rate if self._rate < _EACH else None
+        rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
             return Sought(iterations, rate, in_python=True)
         return Sought(iterations, rate, made.size or slope, in_python=made.size is not None)
 
     @property
     def _rate(self) -> float:
-        """In which part of the iterations it grows, at most 1: it comes in pieces of the size of a common rise."""
+        """The share of the iterations in which the resource grows.
+
+        It is the slope divided by the size of a common rise, at most 1; or the slope itself, where rises have no typical size.
+        """
         slope = self._verdict.slope
         if not self._resource.in_python and self._resource.exhausts != "device":
-            # It does not come in pieces of some size, or is counted in them.
+            # Handles are counted one by one; other growth has no typical size.
             return slope
         readings = self._sampler.samples.series(self._verdict.resource).readings
         rises = [after - before for before, after in pairwise(readings) if after > before]
         return min(1.0, slope / middle(rises)) if rises else 1.0
 
     def _find_keeper(self, container: Any) -> Generator[None, None, None]:
-        """The line that puts it into its owner, which need not be the one that makes it."""
+        """Find the line that stores it in its owner, which need not be the line that creates it."""
 
         def entries() -> int:
             return length(container)
@@ -248,8 +255,8 @@ class CauseSearch:
             self._kept = kept
 
     def _find_cycle(self) -> Generator[None, None, None]:
-        """The cycle that only the collector frees."""
-        # What the search itself has left.
+        """Find the reference cycle that only the collector frees."""
+        # Collect the garbage of the search itself first.
         self._collect()
         for _ in self._schedule.iterations(1.0, 0):
             yield
@@ -257,17 +264,20 @@ class CauseSearch:
             cycle = name_cycles(garbage, self._verdict.slope)
             del garbage
             self._collect()
-            self._why["owner"] = "no cycle was found in what the collector freed"
+            self._why["owner"] = "no cycle was found in what the garbage collector freed"
             self._culprit = replace(self._culprit, cycle=cycle)
 
 
-def _of_the_search() -> Iterator[int]:
-    """Identities of what grows by the search itself, or holds whatever is alive and nothing else."""
+def _own_identities() -> Iterator[int]:
+    """Yield the ``id()`` of each object that cannot be the owner.
+
+    Such an object grows because of the search, or refers to all live objects of a kind and retains none.
+    """
     yield id(linecache.cache)
-    # Bounded, and filled by what the search itself matches.
+    # Bounded, and filled by the patterns that the search itself matches.
     yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))
-    # Every thread that runs is in here, and none is held by it.
+    # It contains every running thread, and keeps none alive.
     yield id(getattr(threading, "_active", None))
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == _OURS:
+        if name.partition(".")[0] == _OWN_PACKAGE:
             yield from map(id, vars(module).values())

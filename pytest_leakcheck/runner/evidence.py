@@ -1,6 +1,6 @@
-"""Judge one resource of a running test: gather the evidence that the numbers ask for, then decide once.
+"""Judge one resource of a running test, with the evidence that a suspicion requires.
 
-Evidence is gathered in the order of its price, and only for a suspicion, so a clean test pays nothing for it.
+The cheapest evidence is gathered first, and only on suspicion, so a clean test pays nothing for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Wait:
     """No verdict yet.
 
     Attributes:
-        iterations: Look again after at most this many iterations; 0 for the next regular look.
+        iterations: The next look follows after at most this many iterations; 0 for the next regular look.
     """
 
     iterations: int = 0
@@ -34,35 +34,39 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class StartAgain:
-    """The series must begin again: what grew up to here was an artefact of measuring, or a cache that has become full."""
+    """The series must start again.
+
+    The growth so far was caused by measuring, or by a cache that has become full.
+    """
 
 
 Decision: TypeAlias = Verdict | Wait | StartAgain
 
 
 class EvidenceJudge:
-    """Judges the resources of one run."""
+    """The judge of the resources of one run."""
 
     def __init__(self, run: MeasurementRun, sampler: Sampler) -> None:
-        """
+        """Create a judge.
+
         Args:
             run: What the phases share.
             sampler: The instruments.
         """
         self._run = run
         self._sampler = sampler
-        # The levels that resources had reached when the series began again.
+        # The levels that resources had reached when the series was started again.
         self._carried: dict[str, int] = {}
 
     def decide(self, budget: Budget, *, final: bool) -> Decision:
         """Judge one resource.
 
         Args:
-            budget: What is allowed.
+            budget: The budget of the resource.
             final: No further iteration will follow.
 
         Returns:
-            The final verdict, or what is needed first.
+            The final verdict, or what must happen first.
         """
         sampler, name = self._sampler, budget.resource
         device = sampler.instruments.device_for(name)
@@ -80,7 +84,7 @@ class EvidenceJudge:
             evidence = Evidence(explained=self._run.explanations.explain(sampler, name).text)
         if not isinstance(evidence, Evidence):
             return evidence
-        # Looking for an explanation may have waited for what ends by itself, and corrected the last reading.
+        # The search for an explanation may have waited for resources that end by themselves, and corrected the last reading.
         series = sampler.samples.series(name)
         if series != examination.series:
             examination = examine(series, budget, examination.context)
@@ -93,17 +97,17 @@ class EvidenceJudge:
         return examination.verdict(with_second_source) or Wait()
 
     def _explain(self, examination: Examination, suspicion: Verdict) -> Evidence | Wait | StartAgain:
-        """Look for an innocent explanation of all the growth, or of a part of it.
+        """Look for an innocent explanation of the growth or a part of it.
 
-        This comes before anything is frozen again: objects made since the start would then be out of sight.
+        Caches are searched before anything is frozen again, since objects created since the start are not listed afterwards.
         """
         sampler, explanations = self._sampler, self._run.explanations
         name, final = suspicion.resource, examination.context.final
         explanation = explanations.explain(sampler, name)
         evidence = Evidence()
         if explanation.text:
-            evidence = self._weigh(examination, explanation)
-            if not evidence.explained_rate and self._is_just_full(suspicion, explanation):
+            evidence = self._weigh_explanation(examination, explanation)
+            if not evidence.explained_rate and self._prepare_restart_if_full(suspicion, explanation):
                 return StartAgain()
         if evidence.explained:
             return evidence
@@ -113,8 +117,11 @@ class EvidenceJudge:
             return Wait(more)
         return replace(evidence, background=explanations.background(sampler, name, suspicion.slope))
 
-    def _weigh(self, examination: Examination, explanation: Explanation) -> Evidence:
-        """Judge the rest, if the explanation covers a part of the growth. If the rest grows, it needs its own explanation."""
+    def _weigh_explanation(self, examination: Examination, explanation: Explanation) -> Evidence:
+        """Turn an explanation into evidence.
+
+        If it covers only a part of the growth, the rest is judged, and needs its own explanation if it grows.
+        """
         sampler, name = self._sampler, examination.budget.resource
         if isfinite(explanation.rate):
             in_part = Evidence(explained_rate=explanation.rate)
@@ -124,14 +131,17 @@ class EvidenceJudge:
                 return replace(in_part, explained=self._run.explanations.explain_otherwise(sampler, name))
         return Evidence(explained=explanation.text)
 
-    def _is_just_full(self, suspicion: Verdict, explanation: Explanation) -> bool:
-        """Whether a cache has just become full, so that a series that begins now is flat."""
+    def _prepare_restart_if_full(self, suspicion: Verdict, explanation: Explanation) -> bool:
+        """Return whether to start again, because a cache has just become full.
+
+        If so, the levels reached so far are recorded.
+        """
         run, sampler = self._run, self._sampler
         if not _is_growth(suspicion) or not explanation.full or run.clock.out_of_time:
             return False
         if not run.explanations.restart_when_full():
             return False
-        # What is above the start by now still counts for a level.
+        # The growth so far still counts towards a level.
         for one in run.plan.budgets:
             if sampler.samples.has(one.resource):
                 self._carried[one.resource] = self._carried.get(one.resource, 0) + sampler.samples.above_start(
@@ -140,7 +150,7 @@ class EvidenceJudge:
         return True
 
     def _ask_second_source(self, evidence: Evidence, verdict: Verdict) -> Evidence:
-        """Add who made the entries of a shared folder, or what the driver of a device counts."""
+        """Add the makers of the entries of a shared folder, or the driver's count of a device."""
         sampler, name = self._sampler, verdict.resource
         if name in sampler.instruments.folders:
             sampler.settling.set_aside_used(name)
@@ -155,7 +165,7 @@ class EvidenceJudge:
         if exact and sampler.samples.has(exact):
             exact_flat = growth(sampler.samples.series(exact).readings, find_resource(exact).tolerance).state == "flat"
         elsewhere = resource.of_tree and sampler.children > 0
-        # With children the counter is the whole tree's, and the limit that of each process alone.
+        # With children, the counter covers the process tree, but the limit applies to each process.
         headroom = None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name))
         return Context(
             final,
@@ -171,5 +181,5 @@ class EvidenceJudge:
 
 
 def _is_growth(verdict: Verdict | None) -> bool:
-    """Whether the verdict says that the resource keeps growing, and not that its level is too high."""
+    """Return whether the verdict reports growth that continues, and not a level that is too high."""
     return verdict is not None and (verdict.outcome == "leak" or verdict.kind == "predicted")

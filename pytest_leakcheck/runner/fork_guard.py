@@ -25,9 +25,9 @@ class Origin:
         if os.getpid() == self._pid:
             return
         text = (
-            f"pytest-leakcheck: process {os.getpid()} was forked in a measured test (of process {self._pid}) and came back "
-            "from it; only the process that began the measurement goes on, so this one ends here: call os._exit() in "
-            "the child, inside the test\n"
+            f"pytest-leakcheck: process {os.getpid()} was forked in a measured test (of process {self._pid}) and returned "
+            "from it; only the process that started the measurement may continue, so this one exits: call os._exit() "
+            "in the child, inside the test\n"
         )
         try:
             os.write(2, text.encode())

@@ -1,4 +1,6 @@
-"""Impose a ceiling on this process, and lift it: RLIMIT_NOFILE, RLIMIT_AS or a cgroup, and the allocator of a device.
+"""Impose a ceiling on this process, and lift it.
+
+The means are RLIMIT_NOFILE, RLIMIT_AS or a cgroup, and the allocator of a device.
 
 Children inherit the limits of their parent.
 """
@@ -22,7 +24,12 @@ from pytest_leakcheck.probes.memory import PAGE
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """One limit: how it is set, and how it is taken away."""
+    """One limit that can be imposed and lifted.
+
+    Attributes:
+        set_it: Imposes the limit, and returns a function that lifts it.
+        lifts: The functions that lift it; empty while it is not imposed.
+    """
 
     set_it: Callable[[], Callable[[], None]]
     lifts: list[Callable[[], None]]
@@ -36,11 +43,13 @@ class _Limit:
 
 
 class ImposedCeiling:
-    """The limits in force. `impose` before the test's first line, `lift` in any case.
+    """The limits of one test.
+
+    `impose` them before the test's first line, and `lift` them in any case.
 
     Attributes:
         missing: Why a limit could not be set, by resource.
-        group: The folder of the cgroup that was made; None for none.
+        group: The folder of the cgroup that was created; None if none was.
     """
 
     def __init__(self, ceiling: Ceiling) -> None:
@@ -50,39 +59,42 @@ class ImposedCeiling:
         self.group: Path | None = None
 
     def impose(self) -> None:
-        """Limit what is this process's own; devices are limited when they are known."""
+        """Impose the limits of this process.
+
+        Those of devices follow once the devices are known (`impose_on`).
+        """
         for name, size in sorted(self._ceiling.sizes.items()):
             if find_resource(name).exhausts == "descriptors":
-                self._impose(name, partial(_limit, "RLIMIT_NOFILE", size))
+                self._impose(name, partial(_set_soft_limit, "RLIMIT_NOFILE", size))
             elif find_resource(name).exhausts == "memory":
-                self._try(name, partial(self._limit_memory, name), size)
+                self._try_to_impose(name, partial(self._limit_memory, name), size)
 
     def impose_on(self, device: Vram | None) -> None:
-        """Limit the memory of devices, where a ceiling of it is wanted."""
+        """Impose the limits of device memory, if any are wanted."""
         for name, size in self._ceiling.sizes.items():
             if find_resource(name).exhausts != "device":
                 continue
             if device is None:
-                self.missing[name] = "there is no device to set a ceiling for"
+                self.missing[name] = "there is no device to limit"
             else:
                 self._impose(name, partial(device.limit, size))
 
     def lift(self) -> None:
-        """Take them away, for a while or for good."""
+        """Lift the limits, for a while or for good."""
         for limit in self._limits:
             limit.lift()
 
     def resume(self) -> None:
-        """Set them again as they were."""
+        """Impose the limits again."""
         for limit in self._limits:
             limit.impose()
 
     def _impose(self, name: str, set_it: Callable[[], Callable[[], None]]) -> None:
         limit = _Limit(set_it, [])
-        self._try(name, lambda _size: limit.impose(), 0)
+        self._try_to_impose(name, lambda _size: limit.impose(), 0)
         self._limits.append(limit)
 
-    def _try(self, name: str, impose: Callable[[int], None], size: int) -> None:
+    def _try_to_impose(self, name: str, impose: Callable[[int], None], size: int) -> None:
         try:
             impose(size)
         except (Unavailable, OSError, ValueError) as error:
@@ -92,7 +104,7 @@ class ImposedCeiling:
         if self._ceiling.means == "cgroup":
             group = MemoryGroup.make(size)
             self.group = group.path
-            # In it this process stays until it ends: what it has by then cannot be charged to another.
+            # The process stays in the cgroup until it ends, since its memory cannot be charged to another cgroup.
             group.join()
             return
         pages = [int(number) for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
@@ -100,23 +112,23 @@ class ImposedCeiling:
         if size <= resident:
             has = format_amount(resident, "bytes")
             raise Unavailable(
-                f"this process has {has} before the test begins, more than {format_amount(size, 'bytes')}"
+                f"this process has {has} before the test starts, more than {format_amount(size, 'bytes')}"
             )
-        # What is mapped and not resident (libraries, reserved ranges) is not what the ceiling is about.
+        # Memory that is mapped but not resident (libraries, reserved ranges) does not count against the ceiling.
         room = mapped - resident + size
-        self._impose(name, partial(_limit, "RLIMIT_AS", room))
+        self._impose(name, partial(_set_soft_limit, "RLIMIT_AS", room))
 
 
-def _limit(name: str, size: int) -> Callable[[], None]:
-    """Set a soft limit. Returns what sets it back."""
-    resource = _resource()
+def _set_soft_limit(name: str, size: int) -> Callable[[], None]:
+    """Set a soft limit. Returns a function that restores the previous one."""
+    resource = _import_resource()
     number = getattr(resource, name)
     before = resource.getrlimit(number)
     resource.setrlimit(number, (size, before[1]))
     return lambda: resource.setrlimit(number, before)
 
 
-def _resource() -> ModuleType:
+def _import_resource() -> ModuleType:
     try:
         import resource
     except ImportError:

@@ -1,13 +1,13 @@
-"""Before growth is called a leak: the innocent explanations, each tried on the running process.
+"""Check the innocent explanations of growth before it is called a leak.
 
-Asked only when the numbers have made up their mind, so a test that is clean pays nothing:
+They are checked only if the numbers show growth, so a clean test pays nothing:
 
-* a bounded owner that is filling up, or a cache that empties on request;
-* things that end by themselves a little later;
+* a bounded owner that is filling, or a cache that can be emptied;
+* resources that end by themselves a little later;
 * garbage that was alive when it was frozen;
-* something else at work: then the counter also rises while the test rests;
-* what is kept for each thread, by coverage.py or by malloc;
-* what a thread that was there before holds at one moment and not at another.
+* something other than the test: then the counter also rises while the test rests;
+* what coverage.py or malloc retains for each thread;
+* what a thread that existed before holds at one moment and not at another.
 """
 
 from __future__ import annotations
@@ -26,25 +26,28 @@ from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
 from pytest_leakcheck.runner.sampler import Sampler
 
-_RESTARTS: Final = 2
-# Caches after which the series begins again because they have become full.
-_FILLED: Final = 8
-# Share of the growth below which a cache has nothing to do with it: each executor that is kept has one thread of its own.
-_LEAST_EXPLAINED: Final = 0.1
-# Seconds of one rest, and of all in one measurement.
-_SHORTEST: Final = 0.02
-_LONGEST: Final = 1.0
-_ALL: Final = 4.0
-# A rest is so long that it would see so many arrivals if they came as fast as while the test ran: enough to tell all of
-# them from the one that comes late.
-_ARRIVALS: Final = 10.0
-# Iterations after which what could not be told at once is asked again.
-_FOLDER_LEAST, _FOLDER_MOST = 3, 8
-_AS_BEFORE: Final = 0.75
-_GARBAGE: Final = 12
-# Where other threads did less of the work, in seconds of CPU, their caches do not matter; those of 16 hold no more.
-_AT_WORK: Final = 0.05
-_OF_THREADS: Final = 4 << 20
+# Most restarts of a series because of resources that ended late or were frozen.
+_MAX_RESTARTS: Final = 2
+# Most restarts of a series because a cache has become full.
+_MAX_FULL_RESTARTS: Final = 8
+# A cache that holds less than this share of the growth is no explanation: each leaked executor has one thread of its own.
+_MIN_EXPLAINED_SHARE: Final = 0.1
+# Seconds of one rest, and of all rests in one measurement.
+_MIN_REST_SECONDS: Final = 0.02
+_MAX_REST_SECONDS: Final = 1.0
+_MAX_TOTAL_REST_SECONDS: Final = 4.0
+# A rest lasts as long as this many arrivals take at the rate at which they came while the test ran: enough to distinguish
+# a steady source from a single late arrival.
+_ARRIVALS_PER_REST: Final = 10.0
+# Iterations after which the growth of a shared folder is checked again, and the share of its rate that confirms it.
+_MIN_CONFIRMING_ITERATIONS, _MAX_CONFIRMING_ITERATIONS = 3, 8
+_MIN_CONFIRMED_SHARE: Final = 0.75
+# Iterations after which memory is checked again for garbage that was frozen.
+_GARBAGE_CHECK_ITERATIONS: Final = 12
+# If other threads used less than this share of the CPU time, their caches do not matter.
+_MIN_OTHER_THREADS_SHARE: Final = 0.05
+# Bytes. The caches of 16 threads hold no more.
+_MAX_THREAD_CACHES_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,9 @@ class Explanation:
     """An innocent explanation of growth.
 
     Attributes:
-        text: For the report; empty where there is none.
-        rate: How much of the growth per iteration it accounts for, in the unit of the resource; infinity for all of it.
-        full: It is a cache that has just reached its bound, so that a series which begins now stands still.
+        text: The explanation for the report; empty if there is none.
+        rate: The growth per iteration that it accounts for, in the unit of the resource; infinity for all of it.
+        full: A cache has just reached its bound, so a series that begins now is flat.
     """
 
     text: str = ""
@@ -63,14 +66,18 @@ class Explanation:
 
 
 class Explanations:
-    """The explanations for one measurement. Made before the first iteration.
+    """The explanations for one measurement. Create it before the first iteration.
 
     Attributes:
-        restarts: How often the series has begun again.
+        restarts: How often the series was started again.
     """
 
     def __init__(self, left: Mapping[str, str]) -> None:
-        """Args: left: which earlier test left a thread running, by the thread's number."""
+        """Record the threads that run now.
+
+        Args:
+            left: The earlier test that left a thread running, by the thread's number.
+        """
         self._threads = thread_ids()
         self._left = left
         self.restarts = self._filled = 0
@@ -83,10 +90,10 @@ class Explanations:
         self._again_in = 0
 
     def watch(self, *, quiet_heap: bool) -> None:
-        """When the instruments are opened: remember how full bounded owners are.
+        """Record how full bounded owners are, when the instruments are opened.
 
         Args:
-            quiet_heap: The allocator keeps no caches of freed blocks.
+            quiet_heap: The allocator counts a block as free as soon as it is freed.
         """
         self._quiet_heap = quiet_heap
         self._owners = BoundedOwners()
@@ -95,48 +102,56 @@ class Explanations:
         self._others = len(sys._current_frames()) - 1
 
     def slack(self, name: str) -> int:
-        """By how much a level may be exceeded since Python's other threads, those that ran at the start, are elsewhere now."""
+        """Return how far other threads may let a level be exceeded.
+
+        Python threads that ran at the start may now wait elsewhere, and hold more than they did then.
+        """
         return self._others * find_resource(name).per_waiting_thread
 
     def start(self, identities: Identities) -> None:
-        """The series begins: which descriptors, threads and the like there are, and how full owners are."""
+        """Record how full owners are, and which handles exist, when the series begins."""
         self._identities = identities
         self._owners.restart()
 
     def explain(self, sampler: Sampler, name: str) -> Explanation:
-        """What else explains the growth of a resource than a leak."""
+        """Look for an explanation of the growth of a resource other than a leak."""
         filling = self._owners.filling(name, self._new_handles(sampler, name))
-        if filling is not None and (rate := self._explained_rate(filling, sampler, name)):
+        if filling is not None and (rate := self._compute_explained_rate(filling, sampler, name)):
             state = "has just become full" if filling.full else "still filling"
             return Explanation(f"bounded cache {state}: {filling.text}", rate, filling.full)
         return Explanation(self.explain_otherwise(sampler, name))
 
     def explain_otherwise(self, sampler: Sampler, name: str) -> str:
-        """What explains the growth where no cache whose bound can be read explains all of it; empty if nothing does."""
-        if cached := self._cached(sampler, name):
+        """Look for an explanation other than a cache with a readable bound; empty if there is none."""
+        if cached := self._explain_by_refilling_caches(sampler, name):
             return f"bounded cache still filling: {cached}"
-        return self._traced(sampler, name) or self._kept_for_threads(sampler, name)
+        return self._explain_by_tracers(sampler, name) or self._explain_by_thread_caches(sampler, name)
 
     def bounded_owners(self) -> frozenset[int]:
-        """Identities of all caches with a bound: one that fills beside a leak is not what holds it."""
+        """Return the ``id()`` of each bounded owner.
+
+        One that fills at the same time as a leak does not hold the leak.
+        """
         return self._owners.identities()
 
-    def _explained_rate(self, filling: Filling, sampler: Sampler, name: str) -> float:
-        """How much of the growth per iteration the entries account for; 0 where that is too little to matter.
+    def _compute_explained_rate(self, filling: Filling, sampler: Sampler, name: str) -> float:
+        """Return how much of the growth per iteration the entries account for.
 
-        Handles are counted, so what goes beyond them is a leak. What an entry takes of memory is an estimate: it explains
-        all of the growth from half of it on, and below that nothing. Where an entry may hold any amount, so many of them
-        explain as many rises.
+        0 if it is too little to matter.
+
+        Handles and objects are counted, so growth beyond the entries is a leak. The memory of entries is an estimate: if it
+        is at least half of the growth, it explains all of it, else nothing. An entry that may hold any amount explains up
+        to two rises.
         """
         if filling.retained == inf and 2 * filling.entries < sampler.samples.rises(name):
             return 0.0
         rate = filling.retained / sampler.samples.n
         if find_resource(name).made_of in ("memory", "blocks"):
             return inf if 2 * filling.retained >= sampler.samples.above_start(name) else 0.0
-        return rate if filling.retained >= _LEAST_EXPLAINED * sampler.samples.above_start(name) else 0.0
+        return rate if filling.retained >= _MIN_EXPLAINED_SHARE * sampler.samples.above_start(name) else 0.0
 
     def _new_handles(self, sampler: Sampler, name: str) -> frozenset[Hashable]:
-        """The descriptors, threads, files and the like that are there now and were not at the start."""
+        """Return the handles (descriptors, threads, files) that exist now and did not at the start."""
         if name in sampler.instruments.folders:
             return frozenset(sampler.instruments.folders[name].names())
         if find_resource(name).made_of != "handles":
@@ -144,37 +159,45 @@ class Explanations:
         return new_handles(self._identities, take_identities(), name)
 
     def restart_when_full(self) -> bool:
-        """Whether the series may begin again after a cache that has just become full; then it explains nothing more."""
-        if self._filled >= _FILLED:
+        """Return whether the series may start again because a cache has just become full.
+
+        If so, the restart is counted.
+        """
+        if self._filled >= _MAX_FULL_RESTARTS:
             return False
         self._filled += 1
-        self._forget()
+        self._note_restart()
         return True
 
     def begins_anew(self, sampler: Sampler, name: str) -> bool:
-        """Whether it was an artefact of measuring: what ended late, or was frozen. Then the series must begin anew."""
-        if self.restarts - self._filled >= _RESTARTS or find_resource(name).of_test:
+        """Return whether most of the growth ended late or was frozen garbage.
+
+        If so, the series must start again, and the restart is counted.
+        """
+        if self.restarts - self._filled >= _MAX_RESTARTS or find_resource(name).of_test:
             return False
         stood = sampler.samples.above_start(name)
         settled = (
             find_resource(name).scarce and sampler.settling.settle() and 2 * sampler.samples.above_start(name) <= stood
         )
-        if not settled and not self._was_frozen(sampler, name):
+        if not settled and not self._is_frozen_garbage(sampler, name):
             return False
         sampler.patient = sampler.patient or settled
-        self._forget()
+        self._note_restart()
         return True
 
-    def _forget(self) -> None:
+    def _note_restart(self) -> None:
         self.restarts += 1
         self._confirming.clear()
         self._growing.clear()
 
-    def _was_frozen(self, sampler: Sampler, name: str) -> bool:
-        """Whether most of the growth is garbage that was alive when it was frozen. Then the program stays unfrozen.
+    def _is_frozen_garbage(self, sampler: Sampler, name: str) -> bool:
+        """Return whether most of the growth is garbage that was alive when it was frozen.
 
-        One iteration may leave such garbage once, and more of it than a small leak comes to. So memory is asked twice:
-        what has become garbage since the first time must be most of what it has grown by since.
+        If so, objects stay unfrozen.
+
+        One iteration may leave such garbage once, and more of it than a small leak retains. So memory is checked twice: the
+        garbage since the first check must be most of the growth since then.
         """
         since = self._confirming.get(name, sampler.samples.level(name) - sampler.samples.above_start(name))
         garbage = sampler.thaw(name)
@@ -185,46 +208,62 @@ class Explanations:
         sampler.refreeze()
         if most:
             self._confirming[name] = sampler.samples.level(name)
-            self._again_in = _GARBAGE
+            self._again_in = _GARBAGE_CHECK_ITERATIONS
         return False
 
     def set_others_aside(self, sampler: Sampler, name: str) -> None:
-        """Where a shared folder has gained entries: take off what others have in use, rest, and take off what they make."""
+        """Set aside the entries of other processes, if a shared folder has gained entries.
+
+        These are the entries that other processes use, and after a rest those like the entries that arrived in it.
+        """
         if name not in sampler.instruments.folders or sampler.samples.above_start(name) <= 0:
             return
         sampler.settling.set_aside_used(name)
         gained = sampler.samples.above_start(name)
-        # What was made here needs no rest to be told apart.
+        # If all of them were created here, no rest is needed.
         if gained > sampler.instruments.folders[name].own:
-            seconds = self._seconds(_ARRIVALS * sampler.settling.seconds_per_iteration() * sampler.samples.n / gained)
+            seconds = self._take_rest_seconds(
+                _ARRIVALS_PER_REST * sampler.settling.seconds_per_iteration() * sampler.samples.n / gained
+            )
             if seconds:
                 sampler.settling.rest(seconds, name)
 
     def confirm_in(self, sampler: Sampler, name: str, slope: float) -> int:
-        """How many iterations more it takes to be sure that the growth is the test's; 0 when it is.
+        """Return how many more iterations are needed to attribute the growth to the test.
 
-        That of a shared folder must go on after a rest: another process that was busy and is done looks the same up to
-        there. That of memory must go on where much of it turned out to be garbage.
+        Growth of a shared folder must continue after a rest: up to there, another process that was busy and has finished
+        looks the same. Growth of memory must continue if much of it turned out to be garbage.
         """
         again, self._again_in = self._again_in, 0
         if again or name not in sampler.instruments.folders or slope <= 0:
             return again
         level, (then, at) = sampler.samples.level(name), self._growing.get(name, (0, sampler.samples.n))
-        if sampler.samples.n > at and level - then >= _AS_BEFORE * slope * (sampler.samples.n - at):
+        if sampler.samples.n > at and level - then >= _MIN_CONFIRMED_SHARE * slope * (sampler.samples.n - at):
             return 0
         self._growing[name] = level, sampler.samples.n
-        return min(_FOLDER_MOST, max(_FOLDER_LEAST, round(_FOLDER_LEAST / slope)))
+        return min(
+            _MAX_CONFIRMING_ITERATIONS, max(_MIN_CONFIRMING_ITERATIONS, round(_MIN_CONFIRMING_ITERATIONS / slope))
+        )
 
     def background(self, sampler: Sampler, name: str, slope: float) -> str:
-        """What the resource gained while the test rested, as a text; empty where it gained less than half its pace.
+        """Return what the resource gained while the test rested, as text.
 
-        Threads that this test has started work for it, so nothing is said then.
+        Empty if that was less than half of its usual rate.
+
+        Threads that this test has started work for it, so the text is empty as well while they run.
         """
         resource = find_resource(name)
-        if resource.of_test or name in sampler.instruments.folders or slope <= 0 or not self._elsewhere(sampler):
+        if (
+            resource.of_test
+            or name in sampler.instruments.folders
+            or slope <= 0
+            or not self._may_be_other_work(sampler)
+        ):
             return ""
         pace = slope / sampler.settling.seconds_per_iteration()
-        seconds = self._seconds(_ARRIVALS * sampler.settling.seconds_per_iteration() / min(1.0, slope))
+        seconds = self._take_rest_seconds(
+            _ARRIVALS_PER_REST * sampler.settling.seconds_per_iteration() / min(1.0, slope)
+        )
         if not seconds:
             return ""
         gained = sampler.settling.rest(seconds, name)
@@ -232,56 +271,66 @@ class Explanations:
             return ""
         pace_of_it = f"+{format_amount(gained, resource.unit)} in {seconds:.2g} s"
         tests = sorted({self._left[thread] for thread in thread_ids() if thread in self._left})
-        return f"{pace_of_it}, where {' and '.join(tests)} left a thread running" if tests else pace_of_it
+        return f"{pace_of_it}, after {' and '.join(tests)} left a thread running" if tests else pace_of_it
 
-    def _seconds(self, wanted: float) -> float:
-        """A rest within bounds; 0 once all are used up."""
-        if self._rested >= _ALL:
+    def _take_rest_seconds(self, wanted: float) -> float:
+        """Return the length of the next rest in seconds; 0 if all time for rests is used up."""
+        if self._rested >= _MAX_TOTAL_REST_SECONDS:
             return 0.0
-        seconds = min(_LONGEST, max(_SHORTEST, wanted))
+        seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, wanted))
         self._rested += seconds
         return seconds
 
-    def _elsewhere(self, sampler: Sampler) -> bool:
-        """Whether anything was at work before the test that could be at work now."""
+    def _may_be_other_work(self, sampler: Sampler) -> bool:
+        """Return whether something else may be at work, and the test has started no thread."""
         now = thread_ids()
         return (len(now) > 1 or sampler.children > 0) and now <= self._threads
 
-    def _kept_for_threads(self, sampler: Sampler, name: str) -> str:
-        """Whether the allocator's caches of other threads may account for it: uneven growth of no more than they hold.
+    def _explain_by_thread_caches(self, sampler: Sampler, name: str) -> str:
+        """Explain uneven growth by the allocator's caches of other threads.
 
-        glibc keeps up to 230 KB of freed blocks for each thread, in use by its count. Those of this thread are filled
-        beforehand, those of others cannot be.
+        Empty if there are none, or if the growth exceeds what they hold.
+
+        glibc keeps up to 230 KB of freed blocks for each thread, and counts them as in use. The caches of this thread are
+        filled beforehand; those of other threads cannot be.
         """
-        if not find_resource(name).thread_caches or self._quiet_heap or sampler.samples.above_start(name) > _OF_THREADS:
+        if (
+            not find_resource(name).thread_caches
+            or self._quiet_heap
+            or sampler.samples.above_start(name) > _MAX_THREAD_CACHES_BYTES
+        ):
             return ""
         share, readings = sampler.settling.share_of_other_threads(), sampler.samples.series(name).readings
-        if share < _AT_WORK or is_steady(readings):
+        if share < _MIN_OTHER_THREADS_SHARE or is_steady(readings):
             return ""
         return (
             f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "
-            f"+{format_amount(sampler.samples.above_start(name), 'bytes')} so far; --leakcheck-isolate would tell"
+            f"+{format_amount(sampler.samples.above_start(name), 'bytes')} so far; --leakcheck-isolate would decide it"
         )
 
-    def _traced(self, sampler: Sampler, name: str) -> str:
-        """Whether coverage.py's tracers account for the growth: no bound of theirs, but none of the test's doing."""
+    def _explain_by_tracers(self, sampler: Sampler, name: str) -> str:
+        """Explain growth by coverage.py's tracers; empty if they do not account for it.
+
+        They have no bound, but do not belong to the test.
+        """
         gained = tracers_of_coverage() - self._tracers
         if gained * find_resource(name).per_tracer < sampler.samples.above_start(name) or not gained:
             return ""
-        return f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without it"
+        return f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage"
 
-    def _cached(self, sampler: Sampler, name: str) -> str:
-        """Whether most of what stands above the start is in caches that empty on request."""
+    def _explain_by_refilling_caches(self, sampler: Sampler, name: str) -> str:
+        """Name the caches that can be emptied, if most of the growth is in them; else empty."""
         if find_resource(name).scarce:
             return ""
         if name not in self._emptied:
             if self._emptied_at != sampler.samples.n:
                 self._emptied_at = sampler.samples.n
                 self._entries = self._caches.empty()
-            # A few entries do not explain many rises: what fell then is something else, such as an arena of the
+            # A few entries do not explain many rises. The fall then has another cause, such as an arena of the
             # interpreter's allocator that became free, 1 MiB of mapped memory at once.
             enough = 2 * self._entries >= sampler.samples.rises(name)
             if enough and 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
-                # Remembered: what was emptied counts as the harness's doing, so the series goes on as if it were there.
+                # Recorded, because it cannot be seen again: the fall is attributed to the harness, so the series continues
+                # as if the entries still existed.
                 self._emptied[name] = "a cache of the standard library that empties on request (re, linecache)"
         return self._emptied.get(name, "")

@@ -1,4 +1,4 @@
-"""Open the instruments that read one process, side by side, and close them."""
+"""Open and close the instruments that read the counters of one process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
 
 class Instruments:
-    """All that reads the counters of one process.
+    """The instruments that read the counters of one process.
 
     Attributes:
         tree: Descriptors, threads and children of the process tree.
         probes: The other probes.
         reads: Their reading functions, by resource.
         folders: The folders of shared memory and temporary files, by resource.
-        changes: What reports that a folder has changed; None without folders.
+        changes: Reports which folders have changed; None if none is watched.
         device: The accelerators; None if they are not read.
         gauges: The user's own counters, by name.
         watch: The watch on the garbage collector. The caller opens it last.
@@ -92,7 +92,10 @@ class Instruments:
         return self.device if self.device is not None and self.device.resource == resource else None
 
     def counter(self, resource: str) -> Callable[[], int]:
-        """Return a function that reads one counter, cheap enough to be called at each traced call of any thread."""
+        """Return a function that reads one counter.
+
+        It is cheap enough to be called at each traced call of any thread.
+        """
         if resource in TREE:
             of_tree: tuple[Callable[[], int], ...] = (
                 self.tree.own_fds,

@@ -1,4 +1,7 @@
-"""Hold what all phases of one repetition share: the plan, the clock, the ceiling, the instruments, the verdicts."""
+"""Define a phase of a repetition, and what all phases share.
+
+They share the plan, the clock, the ceiling, the instruments and the verdicts.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from pytest_leakcheck.runner.user_gauges import Phases
 
 
 class Phase(Protocol):
-    """One phase of a repetition. Each event returns the phase that comes next, which may be the same.
+    """One phase of a repetition. Each event returns the next phase, which may be the same.
 
     Attributes:
-        wants_more: Another iteration is wanted.
+        wants_more: Whether another iteration is wanted.
         culprit: What is known of the cause of a red verdict; None before the diagnosis has ended, and without one.
     """
 
@@ -33,28 +36,32 @@ class Phase(Protocol):
     def culprit(self) -> Culprit | None: ...
 
     def iteration_done(self) -> Phase:
-        """Take note that an iteration has ended."""
+        """Process the end of an iteration."""
 
     def failed(self, error: BaseException) -> Phase:
-        """Take note that an iteration has failed because it reached the ceiling."""
+        """Process the failure of an iteration that reached the ceiling."""
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
-        """List what is new and still there, by resource; empty without a red verdict."""
+        """List what is new and still exists, by resource; empty without a red verdict."""
 
     def end(self) -> None:
-        """Stop. No further iteration follows, whatever was wanted."""
+        """Stop. No further iteration follows, even if one was wanted."""
 
 
 class Clock:
-    """The time that a repetition has, and has taken.
+    """The time limit of a repetition, and the time elapsed.
 
     Attributes:
         deadline: When no further iteration may begin, by ``time.perf_counter``.
-        out_of_time: The next iteration would end after the deadline, if it takes as long as the last one did.
+        out_of_time: The next iteration would end after the deadline if it took as long as the last one.
     """
 
     def __init__(self, max_time: float) -> None:
-        """Args: max_time: Seconds for all iterations."""
+        """Start the clock.
+
+        Args:
+            max_time: Seconds for all iterations.
+        """
         self._began = self._last_ended = time.perf_counter()
         self.deadline = self._began + max_time
         self.out_of_time = False
@@ -79,23 +86,24 @@ class MeasurementRun:
         phases: The named phases inside a test.
         clock: The time that is left.
         explanations: The innocent explanations of growth.
-        telling: Reports progress to whoever follows.
+        telling: Reports progress to its followers.
         ceiling: The limits that the test runs under.
-        verdicts: What was decided so far, by resource.
+        verdicts: The verdicts so far, by resource.
         sampler: The instruments; None before they are opened.
-        limits: Where the process would die, by resource, in its unit.
+        limits: The level at which the process would die, by resource, in its unit.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
     """
 
     def __init__(
         self, plan: Plan, gauges: Mapping[str, Callable[[], int]], left: Mapping[str, str], *, drives_on: bool
     ) -> None:
-        """
+        """Create the shared state, and start the clock.
+
         Args:
             plan: What to judge, and how hard to try.
-            gauges: Counters of the user's own; may be added to until the start is read.
-            left: Which earlier test left a thread running, by the thread's number.
-            drives_on: After a leak the test is repeated until it fails under its ceiling.
+            gauges: Counters of the user's own; may be added to until the start level is read.
+            left: The earlier test that left a thread running, by the thread's number.
+            drives_on: After a leak, the test is repeated until it fails under its ceiling.
         """
         self.plan = plan
         self.gauges = gauges
@@ -111,11 +119,11 @@ class MeasurementRun:
 
     @property
     def red(self) -> Verdict | None:
-        """The verdict that ended the judging: after it no other resource is judged."""
+        """The red verdict, after which no other resource is judged; None if there is none."""
         return next((verdict for verdict in self.verdicts.values() if verdict.outcome in RED), None)
 
     def judge_exhaustion(self, sampler: Sampler, error: BaseException) -> None:
-        """Judge the first resource that grew until it ran out, which is what the iteration failed with."""
+        """Judge the first resource that grew until it ran out and caused this error."""
         gone = self.ceiling.grown_towards(error)
         for budget in self.plan.budgets:
             if budget.resource in gone and sampler.samples.has(budget.resource):

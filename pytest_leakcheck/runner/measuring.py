@@ -1,4 +1,7 @@
-"""Measure: read all counters after each iteration, and judge at the looks that `judge.growth` prescribes."""
+"""Measure a test: read all counters after each iteration, and judge at each look.
+
+The looks are those of `judge.growth`.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,18 @@ _DIAGNOSIS_SHARE: Final = 0.1
 
 
 class Measuring:
-    """The phase between the start and the last verdict. After a red verdict the diagnosis follows.
+    """The phase between the start and the last verdict. After a red verdict, the diagnosis follows.
 
     Attributes:
-        diagnoses: Search for the cause of a red verdict. Off only where the verdict alone is wanted.
+        diagnoses: Whether to search for the cause of a red verdict. Off only if nothing but the verdict is wanted.
     """
 
     diagnoses: ClassVar[bool] = True
     culprit: None = None
 
     def __init__(self, run: MeasurementRun, sampler: Sampler) -> None:
-        """
+        """Create the phase.
+
         Args:
             run: What the phases share.
             sampler: The instruments, open.
@@ -41,7 +45,7 @@ class Measuring:
         self.wants_more = True
 
     def start(self) -> Phase:
-        """Read the start that levels are measured from. Earlier readings are forgotten."""
+        """Read the start level, and discard earlier readings."""
         run = self._run
         self._identities = take_identities()
         run.explanations.start(self._identities)
@@ -54,7 +58,7 @@ class Measuring:
         return self
 
     def _open_user_phases(self) -> None:
-        # In a frame of its own, so that temporary objects are gone when the start is read.
+        # In a separate frame, so that temporary objects are gone when the start level is read.
         sampler = self._sampler
         judged = (budget.resource for budget in self._run.plan.budgets)
         names = [name for name in judged if find_resource(name).in_phases]
@@ -65,13 +69,13 @@ class Measuring:
         sampler.read(sampler.samples.n + 1 >= self._next_look)
         run.phases.begin()
         run.clock.iteration_done()
-        told = run.telling.tell(sampler.samples, run.verdicts)
+        reported = run.telling.tell(sampler.samples, run.verdicts)
         out_of_time = run.clock.out_of_time
         if sampler.samples.n < self._next_look and not out_of_time:
-            if told:
+            if reported:
                 sampler.subtract_own_work()
             return self
-        if self._look(final=out_of_time or sampler.samples.n >= run.plan.effort.most):
+        if self._judge_all(final=out_of_time or sampler.samples.n >= run.plan.effort.most):
             sampler.subtract_own_work()
             return self
         return self._diagnose()
@@ -92,13 +96,13 @@ class Measuring:
         return survivors_of(self._sampler, red, self._identities, take_identities())
 
     def end(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
-    def _look(self, *, final: bool) -> bool:
-        """Judge what can be judged by now.
+    def _judge_all(self, *, final: bool) -> bool:
+        """Judge the resources for which that is possible already.
 
         Returns:
-            Whether to go on measuring.
+            Whether to continue measuring.
         """
         run, sampler = self._run, self._sampler
         self._next_look = next(self._looks, run.plan.effort.most)
@@ -116,7 +120,7 @@ class Measuring:
                     self._next_look = min(self._next_look, sampler.samples.n + decision.iterations)
                 continue
             if decision.outcome not in RED and run.plan.effort.iterations and not final:
-                # If the number of iterations is given, all of them support an `ok` and its floor.
+                # If the number of iterations is set, an `ok` and its floor use all of them.
                 continue
             run.verdicts[name] = decision
             if decision.outcome in RED:
@@ -135,7 +139,7 @@ class Measuring:
         if red is None or not self.diagnoses:
             self.wants_more = False
             return self
-        # Loaded only here: it is a third of the package, and most tests are green.
+        # Imported only here: it is a third of the package, and most tests are green.
         from pytest_leakcheck.runner.after_red import Diagnosis
 
         run.telling.tell(self._sampler.samples, run.verdicts, "naming")

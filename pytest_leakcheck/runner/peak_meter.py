@@ -158,7 +158,7 @@ class Meter:
         self._take_phase()
         if self._tracer.interrupted:
             # Counters that are read at calls may have missed their peak; the kernel's mark has not.
-            why = f"the test was not followed to its end: {self._tracer.interrupted}"
+            why = f"the test was not traced to its end: {self._tracer.interrupted}"
             self._discard_peaks(*(name for name in self._peaks if name != RESIDENT), why=why)
             self.exact = False
         now = [read() for read in self._reads.values()]

@@ -1,8 +1,8 @@
-"""Repeat a piece of work under a plan: a `Plan` in, a `Recording` and verdicts out, while the caller repeats the work.
+"""Measure and judge work that the caller repeats: a `Plan` in, a `Recording` and verdicts out.
 
 The caller reports the end of each iteration, and `Repetition` answers whether it wants another. The pytest protocol,
-``steps()`` and `measure` all drive the same object, so a test, a loop and a script are judged alike. Inside, one phase
-follows another: `WarmUp`, `Measuring`, and after a red verdict `Diagnosis` and `UntilFailure`.
+``steps()`` and `measure` all use the same object, so tests, loops and scripts are judged in the same way. It passes through
+phases: `WarmUp`, `Measuring`, and after a red verdict `Diagnosis` and `UntilFailure`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_leakcheck.runner.warm_up import WarmUp
 
 
 class Repetition:
-    """Drives one plan through its phases. Use once: `begin`, `iteration_done` ..., `end`."""
+    """One plan on its way through the phases. Use it once: `begin`, `iteration_done` ..., `end`."""
 
     def __init__(
         self,
@@ -35,21 +35,22 @@ class Repetition:
         *,
         drives_on: bool = False,
     ) -> None:
-        """
+        """Prepare the first phase, and start the clock.
+
         Args:
             plan: What to judge, and how hard to try.
-            gauges: Counters of the user's own, read after each iteration; may be added to until the start is read.
-            left: Which earlier test left a thread running, by the thread's number.
-            drives_on: Under a ceiling, go on after a leak until it fails; the caller must then call `failed`.
+            gauges: Counters of the user's own, read after each iteration; may be added to until the start level is read.
+            left: The earlier test that left a thread running, by the thread's number.
+            drives_on: Under a ceiling, continue after a leak until the test fails; the caller must then call `failed`.
         """
         self._run = MeasurementRun(plan, gauges if gauges is not None else {}, left or {}, drives_on=drives_on)
-        # Kept to the end: an object that is freed after the start was read would hide a leak of its size.
+        # Kept to the end: an object that is freed after the start level was read would hide a leak of its size.
         self._warm_up = WarmUp(self._run)
         self._phase: Phase = self._warm_up
         self._origin = Origin()
 
     def follow(self, gauges: Mapping[str, Callable[[], int]], budgets: tuple[Budget, ...]) -> None:
-        """Add gauges and their budgets; only before the start is read."""
+        """Add gauges and their budgets. Call it only before the start level is read."""
         run = self._run
         run.gauges = {**run.gauges, **gauges}
         run.plan = replace(run.plan, budgets=(*budgets, *run.plan.budgets))
@@ -65,7 +66,7 @@ class Repetition:
         self._phase = self._warm_up.begin()
 
     def iteration_done(self) -> bool:
-        """Take note that an iteration has ended and the test's own objects are gone.
+        """Process the end of an iteration, when the test's own objects are gone.
 
         Returns:
             Whether another iteration is wanted.
@@ -76,11 +77,11 @@ class Repetition:
         return self._phase.wants_more
 
     def failed(self, error: BaseException) -> bool:
-        """Take note that an iteration has failed; called in place of `iteration_done`.
+        """Process the failure of an iteration; called instead of `iteration_done`.
 
         Returns:
-            Whether another iteration is wanted all the same: it failed because it reached its ceiling. The ceiling is
-            lifted now, and the cause is still to be found.
+            Whether another iteration is wanted nevertheless: the test reached its ceiling, which is lifted now, and the cause
+            is still to be found.
         """
         self._origin.leave_elsewhere(1)
         if not self._run.ceiling.is_reached(error):
@@ -90,11 +91,14 @@ class Repetition:
 
     @property
     def group(self) -> Path | None:
-        """The cgroup that was made for the test; None if none was."""
+        """The folder of the cgroup that was created for the test; None if none was."""
         return self._run.ceiling.group
 
     def so_far(self) -> Result | None:
-        """Return what is known once the cause is, if the test then goes on into its ceiling: it may not survive that."""
+        """Return an interim result, if the cause is known and the test continues.
+
+        It continues up to its ceiling, which it may not survive.
+        """
         sampler = self._run.sampler
         if sampler is None or not self._run.ceiling.drives_on(self._run.red) or self._phase.culprit is None:
             return None
@@ -104,8 +108,8 @@ class Repetition:
         """Release everything and return what was found.
 
         Args:
-            stopped: Why no further iteration runs, unless this object decided that.
-            error: What the last iteration failed with. Running out of descriptors or memory after growth is a leak.
+            stopped: Why no further iteration runs; None if this object decided that.
+            error: The error of the last iteration. Running out of descriptors or memory after growth is a leak.
         """
         run = self._run
         self._origin.leave_elsewhere(int(stopped is not None))

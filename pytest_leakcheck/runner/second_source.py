@@ -1,4 +1,7 @@
-"""Ask a second source about a suspicion: who made an entry of a shared folder, what the driver of a device counts."""
+"""Ask a second source about a suspicion.
+
+For a shared folder: who made its entries. For a device: what its driver counts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ def entry_makers(folder: Folder) -> EntryMakers:
 
 
 def device_evidence(verdict: Verdict, device: Vram) -> DeviceEvidence:
-    """Ask the driver about a verdict. Live tensors are counted only if the driver cannot see the growth yet: that is slow."""
+    """Ask the driver of a device about a verdict.
+
+    Live tensors are counted only if the driver cannot see the growth yet, since counting them is slow.
+    """
     states = device.states()
     unseen = verdict.outcome in ("leak", "over_budget") and hear(states).says == "unseen"
     return DeviceEvidence(states, bytes_on_device(new_tensors()) if unseen else None)

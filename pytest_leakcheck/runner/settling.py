@@ -39,7 +39,8 @@ class Settling:
         read_one: Callable[[str], int],
         read_collected: Callable[[str], int],
     ) -> None:
-        """
+        """Use what the sampler has opened.
+
         Args:
             samples: The readings, of which the last row may be corrected.
             instruments: What reads them.

@@ -46,10 +46,10 @@ class Gauges:
         """
         if name not in self._cells:
             if self._warmup == 0:
-                raise RuntimeError(f"leakcheck.gauge({name!r}) needs an iteration of warm-up: --leakcheck-warmup=1")
+                raise RuntimeError(f"leakcheck.gauge({name!r}) needs a warm-up iteration: set --leakcheck-warmup=1")
             if self._sealed:
                 raise RuntimeError(
-                    f"leakcheck.gauge({name!r}) was not called in the first iteration: call it in each, or in none"
+                    f"leakcheck.gauge({name!r}) was not called in the first iteration: call it in every iteration, or in none"
                 )
             self._cells[name] = array("q", (0,))
             self._levels[name] = level

@@ -1,4 +1,4 @@
-"""Warm up: iterations before the start that levels are measured from. Opens the instruments."""
+"""Run the warm-up iterations before the start level is read, and open the instruments."""
 
 from __future__ import annotations
 
@@ -20,28 +20,32 @@ class WarmUp:
     culprit: None = None
 
     def __init__(self, run: MeasurementRun) -> None:
-        """Args: run: What the phases share."""
+        """Create the phase.
+
+        Args:
+            run: What the phases share.
+        """
         self._run = run
         self._iterations = 0
         self._measuring: Measuring | None = None
         self.wants_more = True
 
     def begin(self) -> Phase:
-        """Open the instruments now if no more than one iteration of warm-up follows. Returns the first phase."""
+        """Open the instruments now if at most one warm-up iteration follows. Returns the first phase."""
         warmup = self._run.plan.effort.warmup
         if warmup <= 1:
-            self._measuring = self._open()
-        return self._start() if warmup == 0 else self
+            self._measuring = self._open_instruments()
+        return self._start_measuring() if warmup == 0 else self
 
     def iteration_done(self) -> Phase:
         run = self._run
         self._iterations += 1
         run.clock.iteration_done()
         if self._iterations == run.plan.effort.warmup - 1:
-            # Before the last iteration: what that one leaves frozen or dead is then part of the start.
-            self._measuring = self._open()
+            # Before the last iteration, so that what it leaves frozen or as garbage is part of the start level.
+            self._measuring = self._open_instruments()
         if self._iterations >= run.plan.effort.warmup:
-            return self._start()
+            return self._start_measuring()
         self.wants_more = not run.clock.out_of_time
         return self
 
@@ -53,20 +57,20 @@ class WarmUp:
         return {}
 
     def end(self) -> None:
-        """Nothing to stop."""
+        """Do nothing."""
 
-    def _start(self) -> Phase:
+    def _start_measuring(self) -> Phase:
         assert self._measuring is not None
         return self._measuring.start()
 
-    def _open(self) -> Measuring:
+    def _open_instruments(self) -> Measuring:
         run = self._run
         run.limits = read_limits()
         run.quiet_heap = is_quiet()
         run.explanations.watch(quiet_heap=run.quiet_heap)
         witnesses = (name for name, resource in RESOURCES.items() if resource.witness)
         wanted = {*witnesses, *(budget.resource for budget in run.plan.budgets)}
-        # The descriptors that the instruments keep open are above a ceiling.
+        # The descriptors that the instruments keep open must not count against a ceiling.
         with room_for_descriptors():
             sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2)
         device = sampler.instruments.device

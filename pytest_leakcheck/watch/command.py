@@ -40,20 +40,20 @@ def add_parser(commands: Any) -> None:
     """Register ``watch`` with the argument parser of the shell command."""
     parser = commands.add_parser(
         "watch",
-        help="follow a running training: slope, time left, what it holds",
+        help="watch a running training job: growth, time until a limit, new descriptors",
         usage="%(prog)s [options] PID\n       %(prog)s [options] -- COMMAND ...",
-        description="Follows a process and all below it until it ends, or until Ctrl-C. The state is shown as it goes, and appended to a file that `pytest-leakcheck report FILE` turns into a page.",
+        description="Watches a process and its descendants until it ends, or until Ctrl-C. Shows the state while it runs, and appends it to a file that `pytest-leakcheck report FILE` turns into a page.",
     )
-    parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="the process at the top of the tree")
+    parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="the root process")
     parser.add_argument(
-        "--interval", type=_positive_seconds, default=1.0, metavar="S", help="seconds between samples (1)"
+        "--interval", type=_positive_seconds, default=1.0, metavar="S", help="seconds between samples (default: 1)"
     )
-    parser.add_argument("--ledger", type=Path, metavar="FILE", help="append to this file (watch-PID.jsonl)")
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="append to this file (default: watch-PID.jsonl)")
     parser.add_argument(
         "--refresh",
         type=_positive_seconds,
         metavar="S",
-        help="redraw the table so often; by default as often as 0.1 %% of a core allow, and once in two minutes",
+        help="seconds between redraws of the table (default: as often as 0.1 %% of a core allows, at least every two minutes)",
     )
     parser.set_defaults(run=run)
 
@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
         ledger cannot be written; 126 or 127 if the command cannot be started.
     """
     if (given.pid is None) == (not given.to_start):
-        print("pytest-leakcheck watch: give it either a PID or -- and a COMMAND", file=sys.stderr)
+        print("pytest-leakcheck watch: give either a PID or -- and a COMMAND", file=sys.stderr)
         return WRONG_USE
     try:
         if given.pid is not None:
@@ -109,7 +109,7 @@ def _watch_command(given: argparse.Namespace) -> int:
             _print_end(following, path, sys.stderr)
         except (WatchError, OSError) as error:
             # An error of the watch must not end the command.
-            print(f"pytest-leakcheck watch: {error}; the command goes on", file=sys.stderr)
+            print(f"pytest-leakcheck watch: {error}; the command continues", file=sys.stderr)
             process.wait()
         finally:
             _end_command(process)
@@ -187,13 +187,13 @@ def _open_screen(out: TextIO, refresh: float | None) -> Iterator[Screen]:
 
 def _print_end(following: Following, path: Path, out: TextIO) -> None:
     print(*last_lines(following.history), sep="\n", file=out)
-    print(f"  {following.history.ended}; a page of it: pytest-leakcheck report {path}", file=out, flush=True)
+    print(f"  {following.history.ended}; for an HTML page: pytest-leakcheck report {path}", file=out, flush=True)
 
 
 def _positive_seconds(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text}: must be a number of seconds above 0")
     return value
 
 

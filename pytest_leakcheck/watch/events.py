@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 
 # Version of the ledger format; `from_json` rejects a watch that was written in another version.
 SCHEMA: Final = 1
@@ -176,10 +176,10 @@ def from_json(data: object) -> Event:
         EventError: The value is not an event, or is the start of a watch in another version of the format.
     """
     if not isinstance(data, dict):
-        raise EventError(f"an event is a JSON object, not {type(data).__name__}")
+        raise EventError(f"not an event: expected a JSON object, got {type(data).__name__}")
     kind = next((kind for key, kind in _EVENT_TYPES.items() if key in data), None)
     if kind is None:
-        raise EventError(f"no event: none of {', '.join(_EVENT_TYPES)} is there")
+        raise EventError(f"not an event: none of the keys {', '.join(_EVENT_TYPES)} is present")
     if kind is Began and data["watch"] != SCHEMA:
         raise EventError(f"schema {data['watch']!r} is not {SCHEMA}: written by another version")
     if kind is Sample:
@@ -188,7 +188,7 @@ def from_json(data: object) -> Event:
     try:
         return decode(kind, data)
     except DecodeError as error:
-        raise EventError(f"no event: {error}") from None
+        raise EventError(f"not an event: {error}") from None
 
 
 def _sample_to_json(sample: Sample) -> dict[str, Any]:

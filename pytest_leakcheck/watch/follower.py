@@ -130,7 +130,7 @@ class Following:
         except OSError as error:
             # A full disk must not end the watch, nor a training run that it is part of (`Watcher`).
             self._ledger = None
-            self.history.note(f"the ledger ends here, it cannot be written any more: {error.strerror}")
+            self.history.note(f"the ledger ends here, it can no longer be written: {error.strerror}")
 
     def _emit_limits(self, at: float) -> None:
         known = self.history.limits

@@ -133,7 +133,7 @@ class History:
             case Ended(_at, because):
                 self.ended = because
             case Began():
-                raise ValueError("a watch begins once")
+                raise ValueError("a watch can begin only once")
 
     def note(self, text: str) -> None:
         """Keep a remark, unless it is already kept or there are too many."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.model.wrong_use import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sample, from_json, to_json
 
 # A process is not written again for a smaller change of its memory, in bytes, since memory changes in every sample.
@@ -85,20 +85,20 @@ def read_ledger(path: Path) -> Iterator[Event | str]:
         OSError: The file cannot be read.
     """
     if not path.stat().st_size:
-        raise LedgerError("no ledger of a watch: it is empty")
+        raise LedgerError("not a watch ledger: the file is empty")
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 event = from_json(json.loads(line))
             except (ValueError, EventError) as error:
                 if number == 1:
-                    raise LedgerError(f"no ledger of a watch: {error}") from None
+                    raise LedgerError(f"not a watch ledger: {error}") from None
                 torn = not line.endswith(b"\n")
-                why = "is torn: the watch was killed while it wrote it" if torn else f"cannot be read: {error}"
+                why = "is incomplete: the watch was killed while it wrote it" if torn else f"cannot be read: {error}"
                 yield f"line {number} {why}"
                 continue
             if number == 1 and not isinstance(event, Began):
-                raise LedgerError("no ledger of a watch: it does not begin with one")
+                raise LedgerError("not a watch ledger: it does not begin with the start of a watch")
             yield event
 
 

@@ -42,7 +42,7 @@ def page_of_ledger(path: Path) -> Page:
     """
     histories = read_histories(path)
     arms = tuple(map(_build_arm, histories))
-    summary = "Watched from outside; growth is that of the later half of each watch, with an interval of 95 %."
+    summary = "Watched from outside. Growth is that of the later half of each watch, with a 95 % interval."
     return Page(path.name, (summary,), arms, partial=any(not history.ended for history in histories))
 
 
@@ -66,7 +66,7 @@ def _build_arm(history: History) -> Arm:
     verdicts = [_format_row(row) for row in total_rows]
     verdicts += [_format_row(row) for row in process_rows(history) if row.ends or history.ended]
     if not history.ended:
-        verdicts.append("It has no end: the watch was killed, or goes on.")
+        verdicts.append("No end was recorded: the watch was killed, or is still running.")
     charts = [
         _build_chart(history, row, history.totals[name], one)
         for row, (name, one) in zip(total_rows, views.items(), strict=True)
@@ -80,7 +80,7 @@ def _build_arm(history: History) -> Arm:
 
 
 def _format_row(row: Row) -> str:
-    return f"{row.name}: {row.now}, {row.gained}; {row.growth}" + (f"; ends in {row.ends}" if row.ends else "")
+    return f"{row.name}: {row.now}, {row.gained}; {row.growth}" + (f"; runs out in {row.ends}" if row.ends else "")
 
 
 def _build_chart(history: History, row: Row, track: Track, one: Outlook) -> Chart:

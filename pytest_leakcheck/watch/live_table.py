@@ -112,7 +112,7 @@ def table(history: History, width: int) -> RenderableType:
 
     def add(row: Row, style: str) -> None:
         cells = [row.now, row.gained] if wide else [row.now]
-        ends = f"\nends in {row.ends}" if row.ends else ""
+        ends = f"\nruns out in {row.ends}" if row.ends else ""
         drawn.add_row(*(Text(text, style=style) for text in (row.name, *cells, row.growth + ends)))
 
     for row in rows(history):

@@ -19,7 +19,7 @@ from typing import Final
 
 import psutil
 
-from pytest_leakcheck.model.wrong_use import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
@@ -33,9 +33,7 @@ _LINUX: Final = sys.platform.startswith("linux")
 # True since Linux 6.2; on older kernels the size of the folder is 0.
 _FD_COUNT_IS_SIZE: Final = _LINUX and os.stat("/proc/self/fd").st_size > 0
 _COUNT_METHOD: Final = "num_handles" if sys.platform == "win32" else "num_fds"
-_DEGRADED_NOTE: Final = (
-    f"on {sys.platform} memory includes pages of files, and limits of descriptors and what they point to are not read"
-)
+_DEGRADED_NOTE: Final = f"on {sys.platform}, memory includes pages of files; descriptor limits and targets are not read"
 
 
 class WatchError(LeakcheckError):
@@ -154,7 +152,7 @@ class Tree:
         self._followed[pid] = process
         if _LINUX and not os.access(f"/proc/{pid}/fd", os.R_OK):
             self._unreadable.add(pid)
-            text = f"process {pid} ({name}): its descriptors may not be read, its memory is"
+            text = f"process {pid} ({name}): its descriptors may not be read; its memory is read"
             self._pending_events.append(Note(time.time(), text))
         return name
 

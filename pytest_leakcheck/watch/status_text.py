@@ -95,7 +95,7 @@ def lines(history: History) -> Iterator[str]:
     """Yield the state of the totals as plain lines."""
     yield title(history)
     for row in rows(history):
-        ends = f"; ends in {row.ends}" if row.ends else ""
+        ends = f"; runs out in {row.ends}" if row.ends else ""
         yield f"  {row.name:<8}{row.now:>10}  {row.gained:>10}  {row.growth}{ends}"
 
 
@@ -106,10 +106,10 @@ def last_lines(history: History) -> Iterator[str]:
     """
     yield title(history)
     for row in rows(history, floor=True):
-        ends = f"; ends in {row.ends}" if row.ends else ""
+        ends = f"; runs out in {row.ends}" if row.ends else ""
         yield f"  {row.name:<8}{row.now:>10}  {row.gained:>10}  {row.growth}{ends}"
     for row in process_rows(history):
-        ends = f"; ends in {row.ends}" if row.ends else ""
+        ends = f"; runs out in {row.ends}" if row.ends else ""
         yield f"  {row.name}: {row.now}, {row.gained}, {row.growth}{ends}"
     for text in new_lines(history):
         yield f"  new     {text}"
@@ -131,7 +131,7 @@ def new_lines(history: History, most: int = _MAX_TARGETS) -> list[str]:
     when = f" after {duration(history.looked - history.first)}" if early else ""
     texts = [f"{count:,} × {_shorten_target(target)}{when}" for target, count in counts.most_common(most)]
     more = len(counts) - most
-    return [*texts, f"and {more:,} targets more"] if more > 0 else texts
+    return [*texts, f"and {more:,} more targets"] if more > 0 else texts
 
 
 def growth_text(one: Outlook) -> str:

@@ -82,7 +82,7 @@ class Watcher:
         if self._following is None or self._ledger is None or os.getpid() != self._pid:
             return
         following, self._following = self._following, None
-        following.end("the training closed it")
+        following.end("closed by the training run")
         self._ledger.close()
         print(*last_lines(following.history), sep="\n", file=self._out or sys.stderr, flush=True)
 

@@ -79,7 +79,8 @@ def thread_pool_not_closed() -> None:
 
 
 def end_pool(pool: ThreadPool) -> None:
-    pool.terminate()
+    # Not by `terminate`: CPython's may wait for ever for the thread that hands out tasks.
+    pool.close()
     pool.join()
 
 

@@ -116,7 +116,7 @@ def test_the_next_epoch_takes_the_place_of_the_last(dataset: fixed.FramePairs) -
         next(readers[-1])
     assert live_epochs() == 1
     for reader in readers[:-1]:
-        with pytest.raises(ValueError, match="read from an epoch that is over"):
+        with pytest.raises(ValueError, match="read from an epoch that has ended"):
             next(reader)
     # Those that ended have not taken the last one with them.
     assert len(list(readers[-1])) == PAIRS - 1
@@ -150,7 +150,7 @@ def test_closing_inside_a_graph_is_refused(dataset: fixed.FramePairs) -> None:
     def traced() -> Any:
         dataset.close()
 
-    with pytest.raises(RuntimeError, match="close FramePairs outside"):
+    with pytest.raises(RuntimeError, match="close FramePairs, and start its epochs, outside"):
         traced()
     next(reader)
     dataset.close()

@@ -66,7 +66,7 @@ def test_for_programs(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_reset(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert factors(store, "reset", HEAVY) == 0
-    assert capsys.readouterr().out == f"{HEAVY}: forgotten, on 1 type of device\n"
+    assert capsys.readouterr().out == f"{HEAVY}: deleted for 1 device type\n"
     assert set(store.read()) == {(LIGHT, "NVIDIA H200")}
     assert factors(store, "reset", HEAVY) == 2
     assert capsys.readouterr().err == (
@@ -89,7 +89,7 @@ def test_export_and_import(store: Store, tmp_path: Path, capsys: pytest.CaptureF
             "another",
         ]
     assert other.record(HEAVY, "simulated") == store.record(HEAVY, "simulated")
-    assert capsys.readouterr().out.splitlines() == [f"{copy}: 2 records", *[f"{other.path}: 2 records taken over"] * 2]
+    assert capsys.readouterr().out.splitlines() == [f"{copy}: 2 records", *[f"{other.path}: 2 records imported"] * 2]
 
 
 def test_import_makes_a_store(store: Store, tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_import_makes_a_store(store: Store, tmp_path: Path) -> None:
             ["import", "FOLDER/none.json"],
             "No such file or directory; give a file that `python -m leakcheck_incidents.batch_size export`",
         ),
-        (["import", "FOLDER/foreign.json"], "no store of batch-size factors; give a file that"),
-        (["export", "FOLDER/no/where.json"], "cannot be written: No such file or directory; give a file in a folder"),
+        (["import", "FOLDER/foreign.json"], "not a store of batch-size factors; give a file that"),
+        (["export", "FOLDER/no/where.json"], "cannot be written: No such file or directory; use a file in a writable"),
         (
             ["--store", "FOLDER/none.json", "show"],
-            "no such store: FOLDER/none.json. A training writes it; name it with",
+            "no such store: FOLDER/none.json. A training run writes it; set its path with",
         ),
     ],
 )
@@ -131,7 +131,7 @@ def test_nothing_learnt_yet(store: Store, capsys: pytest.CaptureFixture[str]) ->
     for key in (LIGHT, HEAVY):
         store.reset(key)
     assert factors(store, "show") == 0
-    assert capsys.readouterr().out == f"{store.path}: nothing learnt yet\n"
+    assert capsys.readouterr().out == f"{store.path}: nothing learned yet\n"
 
 
 def test_it_takes_neither_torch_nor_lightning_and_says_what_it_needs(store: Store) -> None:

@@ -69,7 +69,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     ),
     "silent without a device": (
         "callback",
-        "%s; nothing is learnt from this training of %s, which goes on",
+        "%s; nothing is learned from this training run of %s, which continues",
         "%.0s%.0s",
         "training: without_an_accelerator",
     ),
@@ -92,7 +92,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
         "training: logger_that_fails",
     ),
     "peaks not reset": ("callback", "self._gauge.reset()", "pass", "training: counts_its_own_peak"),
-    "no bound for the tuner": ("tuning", "_samples(model) - 1", "_MOST", "tuner: ends_where"),
+    "no bound for the tuner": ("tuning", "_samples(model) - 1", "_MAX_BATCH_SIZE", "tuner: ends_where"),
     "zero from the tuner": ("tuning", "found = 0", "return 0", "tuner: not_one_sample"),
     "causes not looked at": ("exhausted", "one.__cause__ or one.__context__", "None", "training: out_of_memory_of"),
     "a full host": (
@@ -110,7 +110,12 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     "no bracket": ("policy", "factor = min(aim, safe, below)", "factor = min(aim, safe)", "policy: says_why"),
     "no line": ("policy", "aim = math.exp(-offset / slope)", "aim = newest * 1.02", "policy: any_plant"),
     "never another plant": ("policy", "for newer in known)", "for newer in [])", "policy: different_ones"),
-    "noise is another plant": ("policy", "_CHANGED: Final = 0.06", "_CHANGED: Final = 0.01", "policy: noise_is_no"),
+    "noise is another plant": (
+        "policy",
+        "_CHANGE_THRESHOLD: Final = 0.06",
+        "_CHANGE_THRESHOLD: Final = 0.01",
+        "policy: noise_is_no",
+    ),
     "chord not heeded": ("policy", "or _ran_out_where_it_fits(together)", "", "policy: prove_that_it_fits"),
     "fifty and one": ("records", "KEPT: Final = 50", "KEPT: Final = 51", "store: fifty_runs"),
     "the oldest kept": ("records", "ordered[-KEPT:]", "ordered[:KEPT]", "store: fifty_runs"),
@@ -136,7 +141,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     ),
     "no copy": ("store", "                replace_file(self._copy, content)\n", "", "store: truncated or deleted"),
     "broken files overwritten": ("store", "path.rename(aside)", "pass", "store: foreign"),
-    "broken files not told": ("store", "%s: %s. It is put aside as %s", "%.0s%.0s%.0s", "store: foreign"),
+    "broken files not told": ("store", "%s: %s. It was renamed to %s", "%.0s%.0s%.0s", "store: foreign"),
     "newer versions overwritten": (
         "store",
         "> VERSION:\n        raise TooNew",

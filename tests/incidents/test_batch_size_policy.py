@@ -107,12 +107,14 @@ def test_it_says_why() -> None:
     assert policy.propose([], 0.6) == Proposal(0.6, "initial")
     ran_out = [Run(0.6, None, oom=True)]
     assert policy.propose(ran_out, 0.6).factor == pytest.approx(0.24)
-    assert policy.propose(ran_out, 0.6).why == "ran out of memory at 0.600, and nothing fits yet"
-    assert policy.propose([Run(0.3, 0.5)], 0.6).why == "as far up as is safe"
-    assert policy.propose([Run(0.3, 0.5), Run(0.5, 0.85)], 0.6).why == "by the line through the runs"
+    assert policy.propose(ran_out, 0.6).why == "ran out of memory at 0.600, and no factor is known to fit"
+    assert policy.propose([Run(0.3, 0.5)], 0.6).why == "the largest safe step up"
+    assert policy.propose([Run(0.3, 0.5), Run(0.5, 0.85)], 0.6).why == "by the line fitted to the runs"
     assert policy.propose([Run(0.5, 0.9)], 0.6).why == "on target"
-    assert policy.propose([Run(0.95, 0.7)], 0.6) == Proposal(1.0, "at the bound of all factors")
-    assert policy.propose([Run(0.5, None, oom=True), Run(0.4, 0.62)], 0.6).why == "below what ran out of memory"
+    assert policy.propose([Run(0.95, 0.7)], 0.6) == Proposal(1.0, "at the bound of the allowed range")
+    assert (
+        policy.propose([Run(0.5, None, oom=True), Run(0.4, 0.62)], 0.6).why == "below the factor that ran out of memory"
+    )
 
 
 def test_what_says_nothing_is_passed_over() -> None:
@@ -178,8 +180,7 @@ def test_batches_of_few_samples_stand_at_the_largest_that_is_near_the_target(tun
     assert all(peak is not None and TARGET - 1.1 / tuned <= peak <= policy.CEILING for peak in peaks)
 
 
-def test_without_noise_the_line_through_two_runs_is_the_secant(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "_NOISE", 0.0)
-    slope, offset = policy._line([(0.4, 0.60), (0.7, 0.84)])
+def test_without_noise_the_line_through_two_runs_is_the_secant() -> None:
+    slope, offset = policy._fit_line([(0.4, 0.60), (0.7, 0.84)], noise=0.0)
     assert slope == pytest.approx(math.log(0.84 / 0.60) / math.log(0.7 / 0.4))
     assert slope * math.log(0.7) + offset == pytest.approx(math.log(0.84 / TARGET))

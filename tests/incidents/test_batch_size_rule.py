@@ -130,7 +130,7 @@ def test_a_plant_that_needs_all_of_the_tuned_batch_is_out_of_its_reach() -> None
         ("hcrl_ch_gat_teacher_knowledge_distillation", 0.4875, "small data set, x0.75 knowledge distillation"),
         ("set_02_vgae_teacher_knowledge_distillation", 0.3375, "large data set, x0.75 knowledge distillation"),
         ("set_04_vgae_autoencoder", 0.4275, "large data set, x0.95 autoencoder"),
-        ("hcrl_sa_gat_fusion", 0.44, "data set of middle size, x0.80 fusion"),
+        ("hcrl_sa_gat_fusion", 0.44, "medium-sized data set, x0.80 fusion"),
         ("set_01_gat_curriculum", 0.585, "small data set, x0.90 curriculum"),
         ("mine_gat_student", 0.60, "unknown data set"),
         # The first that matches, and no other.

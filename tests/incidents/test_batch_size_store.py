@@ -90,8 +90,8 @@ def test_a_full_disk_keeps_what_was_there_and_says_so(filled: Store, monkeypatch
         with pytest.raises(StoreError) as failed:
             filled.add(KEY, DEVICE, entry("lost", 9))
     assert str(failed.value) == (
-        f"{filled.path} cannot be written: No space left on device. It is the store of batch-size factors, and what it had "
-        "before is kept: make room, or use another path"
+        f"{filled.path} cannot be written: No space left on device. This is the store of batch-size factors; its previous "
+        "content is kept: free some space, or use another path"
     )
     assert ids(filled) == {f"before-{number}" for number in range(BEFORE)}
     assert not filled.path.with_name("factors.json.new").exists()
@@ -128,9 +128,9 @@ def test_a_file_that_was_truncated_is_put_aside_and_made_up_for(
     if which == "factors.json":
         (aside,) = path.parent.glob("factors.json.broken-*")
         assert aside.stat().st_size == left
-        assert f"factors.json: no JSON, {left:,} bytes" in caplog.text
+        assert f"factors.json: not JSON, {left:,} bytes" in caplog.text
         assert aside.name in caplog.text
-        assert "its copy has all that was acknowledged" in caplog.text
+        assert "its copy has all acknowledged records" in caplog.text
     assert load(path.read_bytes())[KEY, DEVICE] == filled.record(KEY, DEVICE)
 
 
@@ -142,14 +142,14 @@ def test_a_file_that_was_deleted_is_made_up_for(filled: Store) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ('{"set_01": {"safety_factor": 0.6, "runs": []}}', "no store of batch-size factors"),
-        ("[1, 2, 3]", "no store of batch-size factors"),
-        ("batch: 12", "no JSON, 9 bytes"),
+        ('{"set_01": {"safety_factor": 0.6, "runs": []}}', "not a store of batch-size factors"),
+        ("[1, 2, 3]", "not a store of batch-size factors"),
+        ("batch: 12", "not JSON, 9 bytes"),
         (
             '{"format": "batch-size factors", "version": 1, "records": [{"key": "a"}]}',
-            "a record is not as it should be",
+            "a record is invalid",
         ),
-        ('{"format": "batch-size factors", "version": 1}', "a record is not as it should be"),
+        ('{"format": "batch-size factors", "version": 1}', "a record is invalid"),
     ],
 )
 def test_a_foreign_file_is_put_aside_whole_and_told(
@@ -167,7 +167,9 @@ def test_a_store_of_a_newer_version_is_left_alone(filled: Store) -> None:
     newer = filled.path.read_text().replace('"version": 1', '"version": 2')
     filled.path.write_text(newer)
     for act in (filled.read, lambda: filled.add(KEY, DEVICE, entry("more", 9))):
-        with pytest.raises(StoreError, match=r"of version 2, and this is made for 1\..*use another path, or a newer"):
+        with pytest.raises(
+            StoreError, match=r"of version 2, this program supports up to 1\..*use another path, or a newer"
+        ):
             act()
     assert filled.path.read_text() == newer
 
@@ -189,7 +191,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path, caplog: pytest.LogCa
         store.read()
     choice = fixed.batch_size(store, KEY, DEVICE, 100)
     assert (choice.batch_size, choice.why) == (65, "small data set")
-    assert "begins with the factor 0.650" in caplog.text
+    assert "starts with the factor 0.650" in caplog.text
 
 
 def test_of_a_configuration_fifty_runs_are_kept_and_its_files_stop_growing(store: Store) -> None:

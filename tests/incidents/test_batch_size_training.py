@@ -147,7 +147,7 @@ def test_another_failure_is_not_recorded_and_told(
             LIGHT, choice, store.path.parent, PeakRecorder(choice, store, gauge_of(device)), Fails(ZeroDivisionError())
         )
     assert store.read() == {}
-    assert f"{KEY} was ended by ZeroDivisionError; nothing is learnt from this training" in caplog.text
+    assert f"{KEY} was ended by ZeroDivisionError; nothing is learned from this training run" in caplog.text
 
 
 def chained(error: Exception, cause: Exception) -> Exception:
@@ -186,8 +186,8 @@ def test_without_an_accelerator_nothing_is_learnt_and_that_is_told(
     choice = choose(KEY, 480, 0.3, "")
     train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store))
     assert store.read() == {}
-    assert f"no accelerator: torch {torch.__version__} sees none; nothing is learnt" in caplog.text
-    assert f"nothing is learnt from this training of {KEY}, which goes on" in caplog.text
+    assert f"no accelerator: torch {torch.__version__} sees none; nothing is learned" in caplog.text
+    assert f"nothing is learned from this training run of {KEY}, which continues" in caplog.text
 
 
 def test_a_device_that_nothing_was_done_on_is_told(
@@ -196,7 +196,7 @@ def test_a_device_that_nothing_was_done_on_is_told(
     choice = choose(KEY, 480, 0.3, "")
     train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store, gauge_of(device)))
     assert store.read() == {}
-    assert "nothing was allocated on sim:0; nothing is learnt" in caplog.text
+    assert "nothing was allocated on sim:0; nothing is learned" in caplog.text
 
 
 def test_devices_are_found_opened_and_let_go_of(
@@ -234,7 +234,7 @@ def test_a_device_without_a_mark_is_told(store: Store, caplog: pytest.LogCapture
     choice = choose(KEY, 480, 0.3, "")
     train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store, gauge_of(Markless())))
     assert store.read() == {}
-    assert "does not tell its peak; nothing is learnt" in caplog.text
+    assert "does not report its peak; nothing is learned" in caplog.text
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -252,7 +252,7 @@ def test_a_store_that_cannot_be_written_does_not_end_a_training(
                 train(HEAVY, choice, store.path.parent, recorder)
         else:
             train(HEAVY, choice, store.path.parent, recorder)
-    assert f"this training of {HEAVY.key} is not recorded" in caplog.text
+    assert f"this training run of {HEAVY.key} is not recorded" in caplog.text
 
 
 def test_a_logger_that_fails_neither(device: SimulatedDevice, store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -261,7 +261,7 @@ def test_a_logger_that_fails_neither(device: SimulatedDevice, store: Store, capl
             raise ConnectionError("no server")
 
     run(store, gauge_of(device), choose(KEY, 480, 0.3, ""), logger=Broken(store.path.parent))
-    assert "Broken did not take the metrics of the batch size: no server" in caplog.text
+    assert "Broken did not accept the batch-size metrics: no server" in caplog.text
     assert len(store.record(KEY, "simulated").entries) == 1
 
 

@@ -230,7 +230,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(  # noqa: PLR0917 - fixtures
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{repo}, train: 23 rows in 3 shards, 0.3 MiB"
     assert said[1] == "  data/train-00000-of-00003.parquet  rows 0 to 7, 0.1 MiB"
-    assert said[-1] == "at a time one shard: 0.1 MiB of disk and up to 17 MiB of memory"
+    assert said[-1] == "one shard at a time: 0.1 MiB of disk and up to 17 MiB of memory"
     assert str(plan).splitlines() == said
 
 
@@ -299,7 +299,7 @@ def test_what_a_killed_upload_left_is_found(temporary: Path) -> None:
 def test_two_uploads_to_one_place(temporary: Path) -> None:
     with workplace("here") as folder:
         (folder / "file").touch()
-        with pytest.raises(RuntimeError, match="another process is uploading to the same place"), workplace("here"):
+        with pytest.raises(RuntimeError, match="another process is uploading to the same target"), workplace("here"):
             pass
         assert list(folder.iterdir()) == [folder / "file"]
         with workplace("there"):

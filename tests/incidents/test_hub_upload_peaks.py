@@ -27,10 +27,10 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.Completed
 
 def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
     assert reproduced.returncode == 0, reproduced.stdout + reproduced.stderr
-    assert "leaky arm: 1 of 1 as it must be" in reproduced.stdout
-    assert "leaky_commit arm: 1 of 1 as it must be" in reproduced.stdout
-    assert "fixed arm: 3 of 3 as it must be" in reproduced.stdout
-    assert "push_to_hub arm: 3 of 3 as it must be" in reproduced.stdout
+    assert "leaky arm: 1 of 1 as expected" in reproduced.stdout
+    assert "leaky_commit arm: 1 of 1 as expected" in reproduced.stdout
+    assert "fixed arm: 3 of 3 as expected" in reproduced.stdout
+    assert "push_to_hub arm: 3 of 3 as expected" in reproduced.stdout
     assert "NOT" not in reproduced.stdout
     # One line of pytest per test, when all of its sizes are over.
     assert len(re.findall(r"::test_peak_of_operations\[leaky\] LEAK ", reproduced.stdout)) == 1

@@ -89,8 +89,8 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.Completed
 
 def test_both_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
     assert reproduced.returncode == 0, reproduced.stdout + reproduced.stderr
-    assert "leaky arm: 3 of 3 as it must be" in reproduced.stdout
-    assert "fixed arm: 11 of 11 as it must be" in reproduced.stdout
+    assert "leaky arm: 3 of 3 as expected" in reproduced.stdout
+    assert "fixed arm: 11 of 11 as expected" in reproduced.stdout
     assert "NOT" not in reproduced.stdout
 
 
@@ -284,7 +284,9 @@ def test_depth_in_numbers(bits: depth.Bits) -> None:
 
 
 def test_numbers_are_refused_where_a_codec_would_lose_them(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="depth is made of numbers, which mpeg4 does not keep: libx264, libx265 do"):
+    with pytest.raises(
+        ValueError, match="depth consists of numbers, which mpeg4 does not preserve: use libx264 or libx265"
+    ):
         media.write_clip(media.Clip(kind="depth", codec="mpeg4"), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
 

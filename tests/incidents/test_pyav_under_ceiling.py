@@ -42,9 +42,10 @@ WORKER = """
 
     @pytest.fixture(scope="module", params=["leaky", "fixed"])
     def batches(request, recording):
+        # One switch ahead: a worker that is further ahead at first than at last, as on a busy machine, seems to leak less.
         # Plain numbers: a tensor would be sent by a descriptor, and the worker could run out in the middle of that.
         loader = DataLoader(
-            Switches(request.param, recording), num_workers=1, prefetch_factor=2, collate_fn=sum, persistent_workers=True
+            Switches(request.param, recording), num_workers=1, prefetch_factor=1, collate_fn=sum, persistent_workers=True
         )
         return iter(loader)
 
@@ -85,7 +86,7 @@ def test_in_a_worker_it_runs_out_and_the_line_is_read_from_what_the_worker_sent(
     assert 7 <= found["slope"] <= 11
     reached = re.search(REACHED, found["reason"])
     assert reached
-    # The worker's own are counted: about 20 beforehand, and two switches ahead of what was asked for.
+    # The worker's own are counted: about 20 beforehand, and one switch ahead of what was asked for.
     assert 20 <= int(reached[1]) <= 28
     assert found["site"]["file"].endswith("pyav_loader/leaky.py")
     assert found["site"]["function"] == "__init__"

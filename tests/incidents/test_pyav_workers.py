@@ -57,8 +57,8 @@ def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
     done = shell("repro", INCIDENT.name, folder=tmp_path, limit=900)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
-    assert "leaky arm: 4 of 4 as it must be" in said
-    assert "fixed arm: 12 of 12 as it must be" in said
+    assert "leaky arm: 4 of 4 as expected" in said
+    assert "fixed arm: 12 of 12 as expected" in said
     assert said.count("fd leak, 9 per switch; 2 threads per container") == 2
 
 

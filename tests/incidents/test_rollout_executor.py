@@ -121,7 +121,7 @@ def test_a_caller_that_takes_nothing_slows_it_down() -> None:
         assert not begun[4].began.is_set()
         assert executor.wait(2, PATIENCE) == [7, 7]
         assert begun[4].began.wait(PATIENCE)
-        with pytest.raises(ValueError, match="at most 2 are kept"):
+        with pytest.raises(ValueError, match="at most 2 rollouts are kept"):
             executor.wait(3)
         assert executor.wait(2, PATIENCE) == [7, 7]
         with pytest.raises(TimeoutError, match="fewer than 1 rollouts have ended"):
@@ -249,5 +249,5 @@ class TestManager:
 
     def test_no_rank_is_refused(self) -> None:
         executor: WorkflowExecutor[int] = WorkflowExecutor(Limits(64, 64), lambda: 0)
-        with pytest.raises(ValueError, match="0 ranks"):
+        with pytest.raises(ValueError, match="world_size=0: must be at least 1"):
             executor.initialize(0)

@@ -90,7 +90,7 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     ),
     "told twice": (
         "executor",
-        "if failure is not None and not self._told",
+        "if failure is not None and not self._failure_raised",
         "if failure is not None",
         "executor: callers_thread",
     ),
@@ -111,14 +111,14 @@ MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
     "what waits is not given up": ("executor", "self._managed.withdraw()", "pass", "shutdown: shutdown_counts"),
     "version never looked at again": (
         "executor",
-        "_LOOK_AGAIN if self._would_begin else None",
+        "_POLL_SECONDS if self._would_begin else None",
         "None",
         "executor: new_version",
     ),
     "join of the runner forgotten": ("tasks", "self._thread.join(timeout)", "pass", "shutdown: "),
     "join of the consumer forgotten": ("executor", "consumer.join()", "pass", "shutdown: "),
     "tasks not cancelled": ("tasks", "task.cancel()", "pass", "executor: each_cap_holds_it"),
-    "cancelled once": ("tasks", "timeout=_CLOSING", "timeout=None", "shutdown: swallows_a_cancellation"),
+    "cancelled once": ("tasks", "timeout=_CLOSING_SECONDS", "timeout=None", "shutdown: swallows_a_cancellation"),
     "loop not closed": (
         "tasks",
         "        finally:\n            loop.close()",

@@ -71,7 +71,7 @@ def test_memory_of_the_ranks_is_that_of_what_is_in_flight(ran: Outcome, arm: str
 
 def test_on_a_simulated_accelerator_the_leaky_arm_runs_out_of_memory(ran: Outcome) -> None:
     assert "BackgroundError: in the background: DeviceOutOfMemory: CUDA out of memory (simulated)" in ran.text
-    assert "failed in a process of its own at world_size=2" in ran.text
+    assert "failed in a separate process at world_size=2" in ran.text
     found = ran.finding("TestOnDevice::test_memory[fixed]", "vram")
     assert (found["verdict"], found["kind"]) == ("ok", "simulated")
     assert points(ran, "TestOnDevice::test_memory[fixed]", "vram") == dict.fromkeys((1, 2, 4), 10 << 30)

@@ -94,7 +94,7 @@ def test_the_first_outcome_stands(project: Project) -> None:
         "set_up": 2,
         "subtests": 3,
     }
-    assert "does not repeat: iteration 8 ended with AssertionError: eighth time" in outcome.text
+    assert "not repeatable: iteration 8 ended with AssertionError: eighth time" in outcome.text
     assert "6 inconclusive" in outcome.text
     # Its own output, and none of that of the iterations after it.
     assert outcome.text.count("PRINTED IN ITERATION") == 1
@@ -131,7 +131,7 @@ def test_red_where_the_user_asks_for_it(project: Project) -> None:
     )
     outcome = project.run("--leakcheck-fail-on=leak,inconclusive")
     assert outcome.last_line == "1 failed, 1 passed, 1 xfailed", outcome.text
-    reason = "does not repeat: iteration 3 ended with AssertionError: assert 3 < 3"
+    reason = "not repeatable: iteration 3 ended with AssertionError: assert 3 < 3"
     assert [one["reason"] for one in outcome.findings] == [reason] * 3
     assert [one["colour"] for one in outcome.findings] == ["red", "yellow", "red"]
     assert outcome.text.count("PRINTED") == 1
@@ -236,7 +236,7 @@ def test_a_hang_in_a_later_iteration(project: Project, isolate: tuple[str, ...])
     assert time.monotonic() - began < 15
     assert outcome.last_line == "2 passed", outcome.text
     assert outcome.finding("test_third")["reason"] == (
-        "does not repeat: iteration 3 ended with Failed: Timeout (>2.0s) from pytest-timeout."
+        "not repeatable: iteration 3 ended with Failed: Timeout (>2.0s) from pytest-timeout."
     )
 
 

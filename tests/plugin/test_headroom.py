@@ -83,13 +83,15 @@ def test_descriptors_run_out_in_the_iteration_that_is_told_and_the_line_is_named
 def test_the_mended_one_is_green_and_says_how_near_it_came(ran: Outcome) -> None:
     found = ran.finding("test_mended")
     assert found["verdict"] == "ok"
-    assert re.fullmatch(r"at most \d+ after an iteration, under a ceiling of 256 descriptors", found["reason"])
+    assert re.fullmatch(r"highest level after an iteration: \d+, under a ceiling of 256 descriptors", found["reason"])
 
 
 def test_a_test_that_needs_more_than_the_ceiling_by_itself_is_over_budget(ran: Outcome) -> None:
     found = ran.finding("test_needs_more")
     assert found["verdict"] == "over_budget"
-    assert "iteration 6 failed under the ceiling of 64 descriptors, before growth was seen: OSError" in found["reason"]
+    assert (
+        "iteration 6 failed under the ceiling of 64 descriptors, before growth was detected: OSError" in found["reason"]
+    )
     assert found["culprit"]["ran_out"]["function"].endswith(("test_needs_more", "<listcomp>"))
 
 
@@ -143,7 +145,7 @@ def test_the_kernel_kills_and_what_led_there_is_still_told(project: Project) -> 
     found = ran.finding("test_killed", "rss")
     assert found["verdict"] == "leak"
     assert abs(found["slope"] - (2 << 20)) < 1 << 18
-    ended = r"then killed by the kernel for want of memory in iteration \d+, under a ceiling of rss 200 MiB"
+    ended = r"then killed by the kernel \(out of memory\) in iteration \d+, under a ceiling of rss 200 MiB"
     assert re.search(ended, found["reason"])
     assert found["site"]["function"] == "test_killed"
     assert found["owner"]["name"].endswith("KEPT")

@@ -128,7 +128,7 @@ def test_a_failure_is_the_test_s_own(given_project: Project) -> None:
     outcome = given_project.run()
     assert outcome.last_line == "1 failed, 1 passed", outcome.text
     assert "number=5," in outcome.text
-    assert outcome.finding("test_later")["reason"].startswith("does not repeat: iteration 4 ended with AssertionError")
+    assert outcome.finding("test_later")["reason"].startswith("not repeatable: iteration 4 ended with AssertionError")
     assert (given_project.folder / ".hypothesis").is_dir()
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from projects import Project
 
-MOST_MODULES = 6
+# As `ci/bench/inert.py`, which also bounds what they cost.
+MOST_MODULES = 8
 
 
 def test_what_a_plain_run_imports(project: Project) -> None:

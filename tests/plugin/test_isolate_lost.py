@@ -61,8 +61,8 @@ def test_a_segmentation_fault(project: Project, workers: str) -> None:
 def test_an_exit(project: Project) -> None:
     first, text = dies(project, "os.write(2, b'first'); os._exit(3)", "-s")
     assert first == "exited with status 3 in iteration 7"
-    assert "Captured stderr of its process" in text
-    assert "first" in text.split("Captured stderr of its process")[1]
+    assert "Captured stderr of the subprocess" in text
+    assert "first" in text.split("Captured stderr of the subprocess")[1]
 
 
 def test_a_kill_from_outside(project: Project) -> None:
@@ -183,9 +183,9 @@ def test_a_test_that_is_not_found_again(project: Project) -> None:
     )
     outcome = project.run(ISOLATE)
     assert outcome.last_line == "1 failed"
-    assert "not found again by a process of its own" in outcome.text
+    assert "not found again in a separate process" in outcome.text
     said = " ".join(outcome.text.split())
-    assert "the test file makes an id that differs from one collection to the next" in said
+    assert "the test's id changes from one collection to the next" in said
     assert "give its parameters fixed ids" in said
     project.write("test_it.py", (project.folder / "test_it.py").read_text().replace("time.time_ns()", "5"))
     assert project.run(ISOLATE).last_line == "1 passed"
@@ -204,5 +204,5 @@ def test_a_file_that_cannot_be_imported_twice(project: Project) -> None:
     )
     outcome = project.run(ISOLATE)
     assert outcome.last_line == "1 failed"
-    assert "could not be collected in a process of its own" in outcome.text
+    assert "could not be collected in a separate process" in outcome.text
     assert "RuntimeError: second import" in outcome.text

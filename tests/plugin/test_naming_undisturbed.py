@@ -64,5 +64,5 @@ def test_what_comes_once_is_not_looked_for(project: Project) -> None:
     )
     found = project.run().finding("test_once")
     assert (found["verdict"], found["site"], found["owner"]) == ("over_budget", None, None)
-    assert set(found["culprit"]["unresolved"].values()) == {"it came once, and was not seen to come again"}
+    assert set(found["culprit"]["unresolved"].values()) == {"it appeared once, and was not seen to recur"}
     assert found["culprit"]["iterations"] == 0

@@ -48,7 +48,7 @@ def test_a_fixture_is_blamed_in_the_phase_in_which_it_leaks(project: Project) ->
         assert found["site"]["line"] == line_of(f"{test} LEAK", path.read_text())
         where = found["culprit"]["where"]
         assert (where["fixture"], where["phase"]) == (fixture, phase)
-        assert f"in fixture {fixture}, {shown}: the test itself is innocent" in leaky.text
+        assert f"in fixture {fixture}, {shown}: outside the test function" in leaky.text
     assert leaky.finding("test_setup")["owner"]["name"] == "test_it.KEPT"
     path.write_text(path.read_text().replace("LEAKY = True", "LEAKY = False"))
     mended = project.run()
@@ -100,7 +100,7 @@ def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -
     blamed = project.run("--leakcheck-blame=decode")
     colours = {one["test"].rpartition("::")[2]: one["colour"] for one in blamed.findings}
     assert colours == {"test_decode": "red", "test_decode_again": "red", "test_of_another": "yellow"}
-    assert blamed.finding("test_of_another")["third_party"] == "no frame that is under suspicion is of decode"
+    assert blamed.finding("test_of_another")["third_party"] == "no suspect frame belongs to decode"
     assert blamed.last_line == "2 failed, 1 passed"
     nobody = project.run("--leakcheck-blame=other,another")
     assert nobody.last_line == "3 passed"

@@ -72,7 +72,7 @@ def test_a_test_that_does_not_repeat(project: Project) -> None:
     outcome = project.run()
     found = outcome.finding("test_once")
     assert found["verdict"] == "inconclusive"
-    assert found["reason"].startswith("does not repeat: iteration 8 ended with AssertionError: eighth time")
+    assert found["reason"].startswith("not repeatable: iteration 8 ended with AssertionError: eighth time")
 
 
 def test_a_missing_instrument(project: Project) -> None:

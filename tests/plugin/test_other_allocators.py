@@ -97,7 +97,7 @@ def test_native_leaks_do_not_pass(project: Project, allocator: Path) -> None:
     assert outcome.recordings[1]["unavailable"]["heap"].startswith("malloc is not glibc's: ")
     assert "not read here: heap (malloc is not glibc's" in outcome.text
     assert outcome.last_line == "1 passed, 1 skipped"
-    assert f"heap: malloc is not glibc's: it is that of {allocator.name}" in outcome.text
+    assert f"heap: malloc is not glibc's: it is from {allocator.name}" in outcome.text
     strict = project.run("--leakcheck-missing=fail", "--leakcheck-isolate", "-k", "named", LD_PRELOAD=str(allocator))
     assert strict.last_line == "1 failed, 1 deselected", strict.text
     plain = project.run()

@@ -57,7 +57,7 @@ def test_a_peak_that_is_exceeded_is_red_with_its_line(project: Project, isolate:
     assert files["site"]["line"] == line
     assert memory["owner"]["name"] == "test_memory() local 'parts'"
     # What it retains is in order, and that is told apart.
-    assert high.text.count("  in order     fd\n") == 2
+    assert high.text.count("  also ok      fd\n") == 2
     assert re.search(r"^rss peak \+2\d\.\d MiB \(budget 64.0 MiB, peak 12.0 MiB\)", high.text, re.MULTILINE)
     project.write("test_it.py", f"HIGH = False\n{body}")
     low = project.run(*isolate)
@@ -93,7 +93,7 @@ def test_a_process_that_dies_leaves_the_peak_open(project: Project) -> None:
     )
     ran = project.run(CI="1")
     assert ran.last_line == "1 failed"
-    assert "no peak: the process that took it died of SIGKILL (signal 9)" in re.sub(r"\s+", " ", ran.text)
+    assert "no peak: the process that measured it died of SIGKILL (signal 9)" in re.sub(r"\s+", " ", ran.text)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_peak_and_what_is_allowed(budget: Budget, peak: int, outcome: str) -> 
     ("mark", "wrong"),
     [
         ("fd_budget(0, peak='many')", "peak: 'many' is not a number"),
-        ("object_budget(0, peak=3)", "object has no peak that can be followed"),
+        ("object_budget(0, peak=3)", "object has no peak that can be measured"),
     ],
 )
 def test_a_wrong_peak_is_an_error_of_collection(project: Project, mark: str, wrong: str) -> None:

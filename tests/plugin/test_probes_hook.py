@@ -96,10 +96,10 @@ def test_its_marker_is_known_without_the_flag_and_has_a_line_of_help(connected: 
     ("probes", "message"),
     [
         ('[Probe("fd", read=int)]', "Probe('fd'): that name is a resource of pytest-leakcheck; choose another"),
-        ('[Probe("a", read=int), Probe("a", read=int)]', "Probe('a'): that name is added twice; choose another"),
+        ('[Probe("a", read=int), Probe("a", read=int)]', "Probe('a'): that name is used twice; choose another"),
         (
             '[Probe("Open files", read=int)]',
-            "Probe('Open files'): the name is no identifier in lower case, such as 'connection'",
+            "Probe('Open files'): the name is not a lower-case identifier, such as 'connection'",
         ),
         ('[Probe("a", read=int, unit="MiB")]', "Probe('a'): unit='MiB' is neither 'count' nor 'bytes'"),
     ],
@@ -120,7 +120,7 @@ def test_a_wrong_probe_is_said_before_anything_runs(project: Project, probes: st
     ("read", "reason"),
     [
         ("lambda: 1 / 0", "the probe 'broken' raised ZeroDivisionError: division by zero"),
-        ('lambda: "many"', "the probe 'broken' gave 'many', which is no whole number"),
+        ('lambda: "many"', "the probe 'broken' returned 'many', which is not a whole number"),
     ],
 )
 def test_a_probe_that_does_not_work_is_an_absent_instrument(project: Project, read: str, reason: str) -> None:

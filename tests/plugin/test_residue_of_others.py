@@ -86,7 +86,7 @@ def test_a_thread_that_goes_on_leaking_is_the_doing_of_the_test_that_left_it(pro
     assert outcome.last_line == "2 passed"
     finding = outcome.finding("test_next", "heap")
     assert finding["verdict"] == "inconclusive"
-    assert "where test_it.py::test_that_leaves_a_thread left a thread running" in finding["reason"]
+    assert "after test_it.py::test_that_leaves_a_thread left a thread running" in finding["reason"]
 
 
 def test_a_failed_test_gets_no_verdict_and_its_frames_are_no_leak_of_the_next(project: Project) -> None:

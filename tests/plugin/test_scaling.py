@@ -103,7 +103,7 @@ def test_mended_they_are_silent(mended: Outcome) -> None:
     assert {name: mended.verdicts[name, resource] for name, resource in mended.verdicts} == CLEAN
     assert mended.last_line == "4 passed"
     # The floor, per unit of the axis.
-    assert re.search(r"would have seen rss [\d.]+ KiB/shard", mended.text)
+    assert re.search(r"would have caught rss [\d.]+ KiB/shard", mended.text)
     assert not [one for one in mended.findings if one["colour"] != "green"]
 
 
@@ -120,7 +120,7 @@ def test_phases_are_told_apart(leaky: Outcome) -> None:
         {"label": "opened", "amounts": {"fd": 64}, "count": 1},
         {"label": "closed", "amounts": {"fd": 64}, "count": 2},
     ]
-    assert "closed: fd 64 at most, 2 times" in leaky.text
+    assert "closed: fd 64 (highest of 2)" in leaky.text
 
 
 def scaled_of(outcome: Outcome, test: str) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def test_a_test_that_fails_at_a_size_fails_as_itself(project: Project) -> None:
     assert ran.last_line == "1 failed, 1 passed"
     assert ran.findings == []
     assert "E           ValueError: broken at two" in ran.text
-    assert "failed in a process of its own at n=2" in ran.text
+    assert "failed in a separate process at n=2" in ran.text
     assert "size 2" in ran.text
 
 
@@ -220,8 +220,8 @@ def test_a_process_that_ends_too_early_is_a_verdict(project: Project, act: str, 
 
 def test_a_process_that_hangs_is_ended_and_says_where(project: Project) -> None:
     ran = fails(project, "time.sleep(1000)", "--leakcheck-max-time=1")
-    assert ran.finding("test_it", "rss")["reason"] == "hung at n=2: no answer for 1 s"
-    assert re.search(r"where it was.*test_it.py\", line \d+ in test_it", ran.text, re.DOTALL)
+    assert ran.finding("test_it", "rss")["reason"] == "hung at n=2: made no progress for 1 s"
+    assert re.search(r"stack of the process.*test_it.py\", line \d+ in test_it", ran.text, re.DOTALL)
     assert "--leakcheck-max-time=4" in ran.text
 
 
@@ -303,14 +303,14 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def test_no_name_is_better_than_a_wrong_one(odd: Outcome) -> None:
     found = odd.finding("test_nobody_holds_it", "rss")
     assert (found["verdict"], found["owner"]) == ("over_budget", None)
-    assert found["culprit"]["unresolved"]["owner"].startswith("no variable of a function that runs")
+    assert found["culprit"]["unresolved"]["owner"].startswith("no variable of a running function")
 
 
 def test_the_pages_of_a_forked_child_are_its_own_from_the_fork_on(odd: Outcome) -> None:
     found = odd.finding("test_forked", "rss")
     peaks = [point["peak"] / (16 << 20) for point in found["points"]]
     assert all(0.9 * size < peak < 1.6 * size for size, peak in zip((1, 2, 4), peaks, strict=True)), peaks
-    assert found["culprit"]["unresolved"]["site"] == "most of it is in child processes, which are not looked into"
+    assert found["culprit"]["unresolved"]["site"] == "most of it is in child processes, which are not searched"
 
 
 def test_a_gauge_that_fails_says_how(odd: Outcome) -> None:

@@ -9,25 +9,25 @@ import pytest
 from projects import Project
 
 WRONG = [
-    ('"n", [8, 16, 20, 64], rss="O(1)"', "rises by the factors 2, 1.25, 3.2, not by one"),
-    ('"n", [8, 16], rss="O(1)"', "has 2 of the 3 or more sizes"),
+    ('"n", [8, 16, 20, 64], rss="O(1)"', "rises by the factors 2, 1.25, 3.2, not by a constant factor"),
+    ('"n", [8, 16], rss="O(1)"', "has 2 sizes, at least 3 are needed"),
     ('"n", [64, 32, 16], rss="O(1)"', "falls from 64 to 32"),
     ('"n", [8, 16, 16], rss="O(1)"', "has 16 twice"),
     ('"n", [8, 16, 32], rsss="O(1)"', "no such resource. Did you mean 'rss'?"),
     ('"n", [8, 16, 32], in_flight="O(1)"', "leakcheck.gauge('in_flight', read)"),
-    ('"n", [8, 16, 32], object="O(1)"', "has no peak that can be followed"),
-    ('"n", [8, 16, 32], rss="O(m)"', "is none of the laws"),
-    ('"n", [8, 16, 32], rss="<= open(n)"', "has 'open(n)': a formula has"),
-    ('"n", [8, 16, 32], rss="1 MiB/m"', "is per 'm', and the axis is 'n'"),
+    ('"n", [8, 16, 32], object="O(1)"', "has no peak that can be measured"),
+    ('"n", [8, 16, 32], rss="O(m)"', "is not a supported complexity"),
+    ('"n", [8, 16, 32], rss="<= open(n)"', "contains 'open(n)': a formula may contain"),
+    ('"n", [8, 16, 32], rss="1 MiB/m"', "is per 'm', but the axis is 'n'"),
     ('"m", [8, 16, 32], rss="O(1)"', "the test takes no argument 'm': write def test_it(m)"),
-    ('"n m", [8, 16, 32], rss="O(1)"', "is not the name of an argument"),
+    ('"n m", [8, 16, 32], rss="O(1)"', "is not a valid argument name"),
     ('"n", [8, 16, 32]', "names no resource"),
     ('"n"', "takes the name of an axis and a list of sizes"),
     ('"n", [8, 16, 32], engine="ray", rss="O(1)"', "engine='ray' is not one of 'thread', 'process', 'gloo'"),
-    ('"n", [8, 16, 32], reason=3, rss="O(1)"', "reason=3 is not a text"),
-    ('"n", [8, 16, 32], rss={"per_rank": "<= 1 MiB"}', "'per_rank' needs ranks: name an engine"),
+    ('"n", [8, 16, 32], reason=3, rss="O(1)"', "reason=3 is not a string"),
+    ('"n", [8, 16, 32], rss={"per_rank": "<= 1 MiB"}', "'per_rank' needs ranks: set an engine"),
     ('"n", [8, 16, 32], engine="thread", rss={"per_rank": "<= 1 MiB"}', "threads share their process's memory"),
-    ('"n", [8, 16, 32], rss={"sum": "O(1)"}', "is not a choice of 'total', 'per_rank', 'at_least'"),
+    ('"n", [8, 16, 32], rss={"sum": "O(1)"}', "is not valid: write one or more of 'total', 'per_rank', 'at_least'"),
 ]
 
 
@@ -59,7 +59,7 @@ def test_what_repeats_a_test_does_not_stand_beside_it(project: Project) -> None:
     )
     ran = project.run()
     assert ran.status == 2
-    assert "stands beside leakcheck, which repeats one size: make it two tests" in ran.text
+    assert "is combined with leakcheck, which repeats one size: split it into two tests" in ran.text
 
 
 def test_a_method_that_takes_no_arguments_cannot_be_scaled(project: Project) -> None:

@@ -200,8 +200,8 @@ def test_one_entry_that_another_process_makes_is_not_held_against_a_level(
     )
     if not may_ask:
         reason = outcome.finding("test_it[False]", "disk")["reason"]
-        assert "came once, maker unknown: not by Python in this process" in reason
-        assert "a TMPDIR of its own" in " ".join(outcome.text.split())
+        assert "1 entry of unknown origin: not created by Python in this process" in reason
+        assert "with a private TMPDIR" in " ".join(outcome.text.split())
 
 
 def test_each_worker_and_each_isolated_test_has_a_temporary_folder_of_its_own(

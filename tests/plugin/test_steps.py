@@ -157,7 +157,7 @@ def test_one_measurement_at_a_time(project: Project) -> None:
         import pytest
 
         def test_nested(leakcheck):
-            with pytest.raises(RuntimeError, match="a measurement is under way in this process already"):
+            with pytest.raises(RuntimeError, match="a measurement is already running in this process"):
                 for _ in leakcheck.steps(fd=0):
                     with leakcheck.budget(fd=0): pass
 
@@ -167,11 +167,11 @@ def test_one_measurement_at_a_time(project: Project) -> None:
                 for _ in leakcheck.steps(fd=0): pass
 
         def test_a_new_gauge(leakcheck):
-            with pytest.raises(RuntimeError, match="inside the loop is new"):
+            with pytest.raises(RuntimeError, match="was first called inside the loop"):
                 for _ in leakcheck.steps(fd=0): leakcheck.gauge("late", 1)
 
         def test_no_step(leakcheck):
-            with pytest.raises(ValueError, match="not a number of steps"):
+            with pytest.raises(ValueError, match="the number of steps must be at least 1"):
                 list(leakcheck.steps(0, fd=0))
 
         def test_nothing_is_left_behind():
@@ -262,5 +262,5 @@ def test_a_gauge_needs_an_iteration_of_warm_up(project: Project) -> None:
         """,
     )
     ran = project.run("--leakcheck-warmup=0")
-    assert "RuntimeError: leakcheck.gauge('rows') needs an iteration of warm-up: --leakcheck-warmup=1" in ran.text
+    assert "RuntimeError: leakcheck.gauge('rows') needs a warm-up iteration: set --leakcheck-warmup=1" in ran.text
     assert ran.last_line == "1 failed"

@@ -107,7 +107,7 @@ def test_the_collector_as_the_user_has_it(project: Project) -> None:
     assert outcome.finding("test_on")["slope"] == 1.0
     assert outcome.finding("test_on")["colour"] == "red"
     assert outcome.verdicts["test_off", "fd"] == "leak"
-    assert "collector    switched off by the program" in outcome.text
+    assert "collector    disabled by the program" in outcome.text
     assert outcome.verdicts["test_allowed", "fd"] == "ok"
     assert (outcome.verdicts["test_warned", "fd"], outcome.finding("test_warned")["colour"]) == ("unclosed", "yellow")
     assert (outcome.verdicts["test_by_default", "fd"], outcome.finding("test_by_default")["colour"]) == (

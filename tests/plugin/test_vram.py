@@ -138,7 +138,7 @@ def test_it_is_named_by_line_shape_owner_and_graph(accounted: Outcome) -> None:
     # The input of the first layer, the output of its ReLU, and that of the second: 32 x 64 twice, and 32 x 1.
     assert "MeanBackward0; its graph keeps" in held["note"]
     assert f"3 tensors of {GRAPH - 4:,} B: 2 of (32, 64) float32, 1 of (32, 1) float32" in held["note"]
-    assert "keep loss.item(), or loss.detach()" in leaky["culprit"]["hint"]
+    assert "store loss.item() or loss.detach()" in leaky["culprit"]["hint"]
 
 
 def test_every_line_that_tells_of_it_says_accounted(accounted: Outcome) -> None:

@@ -105,7 +105,7 @@ def test_one_that_throttles_itself_is_red(project: Project) -> None:
         """,
     )
     ran = project.run()
-    assert "in_flight at world_size 2: 32, at least 63 wanted" in ran.text
+    assert "in_flight at world_size 2: 32, at least 63 required" in ran.text
 
 
 LOST = """
@@ -137,7 +137,7 @@ def lost(project: Project, engine: str, act: str) -> Outcome:
 def test_a_rank_that_raises_fails_the_test_with_its_own_traceback(project: Project, engine: str) -> None:
     ran = lost(project, engine, 'raise ValueError("rank one is broken")')
     assert "E           ValueError: rank one is broken" in ran.text
-    assert "failed in a process of its own at world_size=2, rank 1 of 2" in ran.text
+    assert "failed in a separate process at world_size=2, rank 1 of 2" in ran.text
     assert ran.findings == []
 
 
@@ -154,12 +154,12 @@ def test_a_rank_that_never_answers_is_told_from_those_that_wait_for_it(project: 
     ran = lost(project, engine, "time.sleep(1000)")
     reason = ran.finding("test_world", "rss")["reason"]
     if engine == "gloo":
-        assert reason == f"hung at world_size=2: rank 1 of 2 no answer for {STEP} s"
-        assert re.search(r"where rank 0 was.*in barrier.*where rank 1 was.*line 9 in test_world", ran.text, re.DOTALL)
+        assert reason == f"hung at world_size=2: rank 1 of 2 made no progress for {STEP} s"
+        assert re.search(r"stack of rank 0.*in barrier.*stack of rank 1.*line 9 in test_world", ran.text, re.DOTALL)
     else:
         # Nothing tells one sleep from another.
-        assert reason == f"hung at world_size=2: rank 0, 1 of 2 no answer for {STEP} s"
-    assert re.search(r"where rank 1 was.*line 9 in test_world", ran.text, re.DOTALL)
+        assert reason == f"hung at world_size=2: rank 0, 1 of 2 made no progress for {STEP} s"
+    assert re.search(r"stack of rank 1.*line 9 in test_world", ran.text, re.DOTALL)
     spent = ran.recordings[0]["seconds"]
     assert spent <= time.monotonic() - began
 

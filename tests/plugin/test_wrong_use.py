@@ -26,7 +26,7 @@ USAGE_ERROR = 4
         (
             "heap_budget(0, per_iterations=1)",
             "test_it.py::test_it: heap_budget(0, per_iterations=1): has no keyword 'per_iterations': "
-            "valid are per_iteration, peak, over, unclosed, reason. Did you mean 'per_iteration'? "
+            "valid keywords are per_iteration, peak, over, unclosed, reason. Did you mean 'per_iteration'? "
             "Valid: heap_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')",
         ),
         (
@@ -137,7 +137,7 @@ def test_a_report_that_cannot_be_written(project: Project) -> None:
         assert outcome.status == USAGE_ERROR
         assert f"--leakcheck-json={path} (command line): " in outcome.text
         assert reason in outcome.text
-        assert "name a file in a folder that can be written" in outcome.text
+        assert "name a file in a writable folder" in outcome.text
         assert "Traceback" not in outcome.text
 
 
@@ -154,7 +154,7 @@ def test_a_level_for_steps_that_cannot_be_read(project: Project) -> None:
     for leakcheck in (True, False):
         outcome = project.run(leakcheck=leakcheck)
         assert (
-            "fdd=0: no such resource; valid are fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss"
+            "fdd=0: no such resource; valid resources are fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss"
             in outcome.text
         )
         assert "heap='much': 'much' is not a size" in outcome.text

@@ -68,7 +68,7 @@ def test_what_a_page_has_and_has_not() -> None:
     assert "Nothing" in plain
     assert "Partial:" not in plain
     assert "What was changed" not in plain
-    assert "Partial: this was interrupted" in Reader(render(Page("Half", partial=True))).text.replace("\n", " ")
+    assert "Partial: interrupted or not finished" in Reader(render(Page("Half", partial=True))).text.replace("\n", " ")
 
 
 def test_a_diff_is_told_line_by_line() -> None:

@@ -58,6 +58,40 @@ def test_a_leak_and_its_mending(project: Project) -> None:
     assert page.summary == ("1 green",)
 
 
+OWN_PROBE = """
+    from pytest_leakcheck import Probe
+
+    CONNECTIONS = []
+
+    def pytest_leakcheck_probes(config):
+        return [Probe("connection", read=lambda: len(CONNECTIONS))]
+"""
+USES_PROBE = """
+    import pytest
+    from conftest import CONNECTIONS
+
+    @pytest.mark.connection_budget(0)
+    def test_it():
+        CONNECTIONS.append("open")
+        {close}
+"""
+
+
+def test_a_counter_that_the_project_has_added_is_drawn_where_the_project_is_unknown(project: Project) -> None:
+    ini = project.folder / "pytest.ini"
+    ini.write_text(ini.read_text() + "pythonpath = .\n")
+    project.write("conftest.py", OWN_PROBE)
+    for close, tone in (("pass", "bad"), ("CONNECTIONS.pop()", "good")):
+        project.write("test_it.py", USES_PROBE.format(close=close))
+        project.run()
+        out = project.folder / tone
+        done = report(project.folder / "findings.json", "--out", out, "--no-open")
+        assert (done.returncode, done.stderr) == (0, "")
+        shown = (out / "findings.html").read_text(encoding="utf-8")
+        assert "connection: connections" in shown
+        assert ("sustained over 17 iterations" in shown) == (tone == "bad")
+
+
 def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
     (arm,) = page_of_findings(measured(project, SIZES), "findings.json").arms
     (chart,) = arm.charts
@@ -69,16 +103,16 @@ def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ([], "no report of findings"),
-        ({"findings": 3}, "no report of findings"),
-        ({"findings": [], "schema": 99}, "schema 99 is not 1"),
+        ([], "not a report of findings"),
+        ({"findings": 3}, "not a report of findings"),
+        ({"findings": [], "schema": 99}, "schema 99 is not 2"),
         (
-            {"findings": [{"test": "a"}], "schema": 1, "recordings": []},
-            r"^a damaged report: findings\[0\]\.resource: expected str, got nothing\. Write it again: pytest ",
+            {"findings": [{"test": "a"}], "schema": 2, "recordings": []},
+            r"^damaged report: findings\[0\]\.resource: expected str, got nothing\. Write a new one: pytest ",
         ),
         (
-            {"findings": [], "schema": 1, "recordings": [3]},
-            r"^a damaged report: recordings\[0\]: expected object, got 3\. Write it again: pytest ",
+            {"findings": [], "schema": 2, "recordings": [3]},
+            r"^damaged report: recordings\[0\]: expected object, got 3\. Write a new one: pytest ",
         ),
     ],
 )
@@ -101,7 +135,7 @@ def test_what_is_damaged_is_named_by_its_path(project: Project) -> None:
             at = at[folder]
         at[name] = seen
         with pytest.raises(
-            ReportError, match=rf"^a damaged report: findings\[0\]\.{path}, got '{seen}'\. Write it again: "
+            ReportError, match=rf"^damaged report: findings\[0\]\.{path}, got '{seen}'\. Write a new one: "
         ):
             page_of_findings(damaged, "x")
 

@@ -122,7 +122,7 @@ def test_the_summary(project: Project) -> None:
         "  test_it.py::test_leak",
         "622234-fd  fd +7 (budget 1) — 7 × test_it.py",
         "  test_it.py::test_two_stay",
-        "  in each ok test a leak would have been seen of fd 1 in 2 iter",
+        "  every ok test would have caught a leak of fd 1 in 2 iter",
     ]
 
 
@@ -138,7 +138,7 @@ def test_verbose_names_what_passed_and_its_floor(project: Project) -> None:
     project.write("test_it.py", SUITE)
     text = project.run("-v").text
     assert "test_it.py::test_leak LEAK" in text
-    assert "ok  test_it.py::test_clean\n  would have seen fd 1 in 2 iter\n" in text
+    assert "ok  test_it.py::test_clean\n  would have caught fd 1 in 2 iter\n" in text
     assert "ok  test_it.py::test_clean\n" in project.run("--leakcheck-summary=all").text
 
 

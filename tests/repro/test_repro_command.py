@@ -38,14 +38,14 @@ def test_the_incidents_are_listed_with_what_they_need(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pyav"], "repro pyav: no such incident; there are: pyav_loader, "),
-        (["pyav_loader", "--arm", "broken"], "--arm broken: no such arm; there are: leaky, fixed; or all"),
-        (["pyav_loader", "--iterations", "0"], "--iterations 0: at least 1"),
+        (["pyav"], "repro pyav: unknown incident; use one of: pyav_loader, "),
+        (["pyav_loader", "--arm", "broken"], "--arm broken: unknown arm; use one of: leaky, fixed or all"),
+        (["pyav_loader", "--iterations", "0"], "--iterations 0: must be at least 1"),
         (["pyav_loader", "--ceiling", "fds=256"], "--ceiling fds=256: "),
         (["pyav_loader", "--ceiling", "fd=lots"], "--ceiling fd=lots: "),
         (
             ["pyav_loader", "--out", "file/below"],
-            "--out file/below: Not a directory; name a folder that can be written",
+            "--out file/below: Not a directory; use a writable folder",
         ),
     ],
 )
@@ -61,9 +61,9 @@ def test_wrong_use_is_told_before_anything_runs(tmp_path: Path, arguments: list[
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["repro", "pyav_loader", "--json", "x.json"], "repro: error: it takes no x.json"),
-        (["repro", "pyav_loader", "--", "train.py"], "repro: error: it takes no -- train.py"),
-        (["report", "watch.jsonl", "--arm", "leaky"], "report: error: it takes no --arm leaky"),
+        (["repro", "pyav_loader", "--json", "x.json"], "repro: error: unrecognized arguments: x.json"),
+        (["repro", "pyav_loader", "--", "train.py"], "repro: error: unrecognized arguments: -- train.py"),
+        (["report", "watch.jsonl", "--arm", "leaky"], "report: error: unrecognized arguments: --arm leaky"),
     ],
 )
 def test_what_a_command_does_not_take_is_told_by_that_command(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -106,16 +106,16 @@ def test_a_script_gets_json_and_a_person_a_page_with_both_arms(tmp_path: Path) -
     page.feed((tmp_path / "out" / "pyav_loader.html").read_text(encoding="utf-8"))
     text = " ".join(page.text)
     for words in (
-        "leaky: must come out red; 3 of 3 as it must be",
-        "fixed: must come out green; 11 of 11 as it must be",
+        "leaky: expected red; 3 of 3 as expected",
+        "fixed: expected green; 11 of 11 as expected",
         "held by      fixture stream._opened",
         "+++ pyav_loader/fixed.py",
-        "given back by the collector alone",
+        "released by the garbage collector only",
     ):
         assert words in text, words
     assert "interrupted" not in text
     # For people, and so not on the stream that a script reads.
-    assert "leaky arm: 3 of 3 as it must be" in done.stderr
+    assert "leaky arm: 3 of 3 as expected" in done.stderr
 
 
 def _code(name: str) -> str:
@@ -131,14 +131,14 @@ def test_under_a_ceiling_the_leaky_arm_runs_into_it_and_the_mended_one_does_not(
     # Each arm's own output, the arms one after the other. A test is reported once, though a subprocess runs it.
     assert done.stdout.count("::TestCollectorOff::test_switch[leaky] LEAK") == 1
     begins = [
-        done.stdout.index(f"=== pyav_loader, {arm} arm: must come out {colour} ===\n")
+        done.stdout.index(f"=== pyav_loader, {arm} arm: expected {colour} ===\n")
         for arm, colour in (("leaky", "red"), ("fixed", "green"))
     ]
     leaky, fixed = done.stdout[begins[0] : begins[1]], done.stdout[begins[1] :]
     assert "[fixed]" not in leaky
     assert "::TestCollectorOff::test_switch[fixed] PASSED" in fixed
-    assert "leaky arm: 3 of 3 as it must be" in done.stdout
-    assert "fixed arm: 11 of 11 as it must be" in done.stdout
+    assert "leaky arm: 3 of 3 as expected" in done.stdout
+    assert "fixed arm: 11 of 11 as expected" in done.stdout
 
 
 def test_so_many_iterations_are_run() -> None:

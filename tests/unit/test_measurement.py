@@ -52,7 +52,7 @@ def test_without_levels_all_that_is_judged_by_default_is() -> None:
 
 
 def test_a_level_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(BudgetError, match=r"fds=0: no such resource; valid are fd, thread, process"):
+    with pytest.raises(BudgetError, match=r"fds=0: no such resource; valid resources are fd, thread, process"):
         measure(int, fds=0)
     with pytest.raises(BudgetError, match=r"heap='much': 'much' is not a size"):
         measure(int, heap="much")

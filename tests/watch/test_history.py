@@ -127,7 +127,7 @@ def test_too_early_to_tell() -> None:
 def test_the_last_lines_tell_all() -> None:
     history = history_of([20 + 9 * at for at in range(60)], limit=1024)
     history.absorb(News(1059.0, {2: {"/videos/a.mp4": 500, "pipe": 3}, 1: {"/videos/a.mp4": 1}}))
-    history.absorb(Note(1059.0, "process 3 (sudo): its descriptors may not be read, its memory is"))
+    history.absorb(Note(1059.0, "process 3 (sudo): its descriptors may not be read; its memory is read"))
     text = "\n".join(last_lines(history))
     assert "1 python train.py: 59 s, 60 samples" in text
     assert "new     501 × /videos/a.mp4\n" in text

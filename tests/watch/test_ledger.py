@@ -101,7 +101,7 @@ def test_a_torn_line_is_named_and_costs_only_itself(tmp_path: Path) -> None:
     path.write_bytes(whole[:-20])
     (history,) = read_histories(path)
     assert history.samples == 1
-    assert history.notes == ["line 3 is torn: the watch was killed while it wrote it"]
+    assert history.notes == ["line 3 is incomplete: the watch was killed while it wrote it"]
     assert page_of_ledger(path).partial
 
     # What is appended later does not become part of it.
@@ -116,5 +116,5 @@ def test_a_torn_line_is_named_and_costs_only_itself(tmp_path: Path) -> None:
 def test_what_is_no_ledger_says_so(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(LedgerError, match="no ledger of a watch"):
+    with pytest.raises(LedgerError, match="not a watch ledger"):
         list(read_ledger(path))

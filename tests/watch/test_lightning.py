@@ -59,4 +59,4 @@ def test_a_fit(tmp_path: Path, arm: str, said: str, steps: int) -> None:
     fd = next(line for line in done.stderr.splitlines() if line.startswith("  fd "))
     assert said in fd
     (history,) = read_histories(tmp_path / "fit.jsonl")
-    assert (history.steps, history.ended) == (steps, "the training closed it")
+    assert (history.steps, history.ended) == (steps, "closed by the training run")

@@ -89,14 +89,14 @@ def test_a_command_leaky_and_mended(training: Path, tmp_path: Path) -> None:
     status, _out, err = run(tmp_path, *options, sys.executable, training, "leaky", "200")
     assert status == 0
     assert "+2.00 per step (" in err
-    assert "ends in ≈ " in err
+    assert "runs out in ≈ " in err
     assert " × /dev/null" in err
-    assert err.splitlines()[-1] == f"  the process ended; a page of it: pytest-leakcheck report {ledger}"
+    assert err.splitlines()[-1] == f"  the process ended; for an HTML page: pytest-leakcheck report {ledger}"
 
     status, _out, err = run(tmp_path, *options, sys.executable, training, "fixed", "200")
     assert status == 0
     assert "no growth seen; would have caught ≥ " in err
-    assert "ends in" not in err
+    assert "runs out in" not in err
 
     leaky, fixed = page_of_ledger(ledger).arms
     assert (leaky.tone, fixed.tone) == ("bad", "good")
@@ -149,7 +149,7 @@ def test_a_full_disk_ends_neither_the_watch_nor_the_training(training: Path, tmp
     assert status == 5
     # It went on with the steps of the training after the first line could not be written.
     assert max(int(step) for step in re.findall(r"step (\d+)", err)) > 1, err
-    assert "note    the ledger ends here, it cannot be written any more: No space left on device" in err
+    assert "note    the ledger ends here, it can no longer be written: No space left on device" in err
 
 
 def test_a_pid_until_it_ends(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_watch_that_was_killed_is_a_partial_page(tmp_path: Path) -> None:
         process.communicate()
     page = page_of_ledger(ledger)
     assert page.partial
-    assert "It has no end: the watch was killed, or goes on." in page.arms[0].verdicts
+    assert "No end was recorded: the watch was killed, or is still running." in page.arms[0].verdicts
 
 
 def read_all(descriptor: int) -> bytes:
@@ -249,7 +249,7 @@ def test_a_terminal_has_a_table(tmp_path: Path, columns: int) -> None:
         (["watch"], 2, "either a PID or -- and a COMMAND"),
         (["watch", "1", "--", "true"], 2, "either a PID or -- and a COMMAND"),
         (["watch", "first"], 2, "invalid int value: 'first'"),
-        (["watch", "1", "--interval", "0"], 2, "no number of seconds above 0"),
+        (["watch", "1", "--interval", "0"], 2, "a number of seconds above 0"),
         (["watch", "1", "--interval", "x"], 2, "--interval"),
         (["watch", "999999999"], 3, "there is no process 999999999"),
         (["watch", "1", "--ledger", "/no/such/folder/x"], 3, "No such file or directory"),
@@ -272,7 +272,7 @@ def test_a_training_that_watches_itself(training: Path, tmp_path: Path) -> None:
         )
         fd = next(line for line in done.stderr.splitlines() if line.startswith("  fd "))
         assert growth in fd, done.stderr
-    assert sorted(history.ended for history in histories(tmp_path)) == ["the training closed it"] * 2
+    assert sorted(history.ended for history in histories(tmp_path)) == ["closed by the training run"] * 2
     assert {history.steps for history in histories(tmp_path)} == {200}
 
 

@@ -1,15 +1,15 @@
-"""Clean pieces of work for the census: a name and a seed in, a step that a test repeats out.
+"""Clean workloads for the census.
 
-A new one is a function in one of the modules beside this, for example::
+To add a workload, add a function to one of the modules of this package, for example::
 
     @workload("yaml")
     def yaml_round_trip(chance: Random, folder: Path) -> Step:
         yaml = import_module("yaml")
         return lambda: yaml.safe_load(yaml.safe_dump([chance.random() for _ in range(100)]))
 
-The words are the packages that it wants beside the standard library, by the names under which they are imported. What
-stands before ``return`` is done once, like the imports of a test file; the step is one run of the test. It draws from
-`chance`, so that no two steps are alike, and may write to `folder`, where it leaves nothing.
+The arguments of the decorator are the import names of the packages that it needs in addition to the standard library.
+The code before ``return`` runs once, like the imports of a test file; the returned step is one run of the test. The
+step draws from `chance`, so that no two steps are equal, and may write to `folder`, where it must leave nothing.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ _MODULES: Final = ("stdlib", "network", "tables", "learning", "pictures")
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A piece of work that is held to be clean.
+    """A piece of work that is assumed to leak nothing.
 
     Attributes:
-        name: As in the census.
-        prepare: Makes the step.
+        name: Name in the census.
+        prepare: Creates the step.
         needs: Packages that must be importable.
-        heap: Bytes per iteration that are tolerated because the library keeps them, as a marker takes them; empty
-            where nothing is.
-        reason: What the library keeps, and how that was found.
+        heap: Growth per iteration that is tolerated because the library retains it, as a marker takes it; or empty.
+        reason: What the library retains, and how that was found.
     """
 
     name: str
@@ -49,34 +48,37 @@ class Workload:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Packages that are not here."""
+        """List the needed packages that cannot be imported here."""
         return tuple(name for name in self.needs if find_spec(name) is None)
 
     def step(self, seed: int, folder: Path) -> Step:
-        """Make the step. The seed fixes all that it draws, in every process alike."""
+        """Create the step. The seed determines all that it draws, in every process."""
         return self.prepare(Random(f"{self.name}/{seed}"), folder)
 
 
-_found: dict[str, Workload] = {}
+_registered: dict[str, Workload] = {}
 
 
 def workload(*needs: str, heap: str = "", reason: str = "") -> Callable[[Prepare], Prepare]:
-    """Enter a function into the census, under its own name."""
+    """Register a function as a workload, under the function's name."""
 
     def enter(prepare: Prepare) -> Prepare:
         name = prepare.__name__
         if bool(heap) != bool(reason):
             raise ValueError(f"{name}: what is tolerated needs a reason, and a reason something that is tolerated")
-        if name in _found:
+        if name in _registered:
             raise ValueError(f"two workloads are called {name}")
-        _found[name] = Workload(name, prepare, needs, heap, reason)
+        _registered[name] = Workload(name, prepare, needs, heap, reason)
         return prepare
 
     return enter
 
 
 def find_workloads() -> dict[str, Workload]:
-    """All of them by name, also those whose packages are not here: their modules import such packages in `prepare`."""
+    """Return all workloads by name.
+
+    Those whose packages are missing are included, because such packages are imported in `prepare` only.
+    """
     for module in _MODULES:
         import_module(f"workloads.{module}")
-    return dict(_found)
+    return dict(_registered)

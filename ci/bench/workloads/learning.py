@@ -1,4 +1,4 @@
-"""Clean work with torch and TensorFlow, on the CPU."""
+"""Clean workloads with torch and TensorFlow, on the CPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from workloads import Step, workload
 
 @workload("torch")
 def torch_variable_length(chance: Random, folder: Path) -> Step:
+    """Train a recurrent network on batches of varying length."""
     torch = import_module("torch")
     torch.manual_seed(chance.getrandbits(32))
     network = torch.nn.GRU(8, 16, batch_first=True)
@@ -33,6 +34,7 @@ def torch_variable_length(chance: Random, folder: Path) -> Step:
 
 @workload("torch")
 def torch_two_loader_workers(chance: Random, folder: Path) -> Step:
+    """Read a shuffled data set through a DataLoader with two workers."""
     torch = import_module("torch")
     data = import_module("torch.utils.data")
 
@@ -49,7 +51,8 @@ def torch_two_loader_workers(chance: Random, folder: Path) -> Step:
 
 @workload("tensorflow", "numpy")
 def tensorflow_train_step(chance: Random, folder: Path) -> Step:
-    # Notes on the processor, once per process.
+    """Run three training steps in a compiled TensorFlow function."""
+    # Suppresses TensorFlow's notes on the processor.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     numpy, tensorflow = import_module("numpy"), import_module("tensorflow")
     draw = numpy.random.default_rng(chance.getrandbits(32))
@@ -63,7 +66,7 @@ def tensorflow_train_step(chance: Random, folder: Path) -> Step:
         weights.assign_sub(0.01 * tape.gradient(loss, weights))
         return loss
 
-    # One signature for every size: a trace for each would be a cache that fills as long as sizes are new.
+    # One signature for every batch size: with a trace per size, the cache of traces would grow with each new size.
     train = tensorflow.function(train_eagerly, input_signature=[anything])
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Clean work with sockets, on the loopback interface alone."""
+"""Clean workloads with sockets, on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from workloads import Step, workload
 
 @workload()
 def echo_over_sockets(chance: Random, folder: Path) -> Step:
+    """Send data to an echo server in a thread, and read it back."""
+
     def echo(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection:
@@ -40,6 +42,8 @@ def echo_over_sockets(chance: Random, folder: Path) -> Step:
 
 @workload()
 def http_over_loopback(chance: Random, folder: Path) -> Step:
+    """Send requests to an HTTP server in a thread."""
+
     class Answer(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -49,14 +53,14 @@ def http_over_loopback(chance: Random, folder: Path) -> Step:
             self.wfile.write(body)
 
         def log_message(self, format: str, *words: object) -> None:  # noqa: A002 - the name is the base class's
-            """Stay silent."""
+            """Print nothing."""
 
-    # A proxy of the environment would send even loopback addresses elsewhere.
+    # A proxy set in the environment would receive even requests to loopback addresses.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def step() -> None:
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-            # The default interval, at which a request to stop is noticed, is half a second.
+            # Seconds between checks for a request to stop; the default is half a second.
             thread = threading.Thread(target=server.serve_forever, args=(0.005,))
             thread.start()
             try:

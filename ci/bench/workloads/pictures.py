@@ -1,4 +1,4 @@
-"""Clean work with pictures, video and progress bars: matplotlib, PyAV, tqdm."""
+"""Clean workloads with pictures, video and progress bars: matplotlib, PyAV, tqdm."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from workloads import Step, workload
     "per step in each of ten stretches",
 )
 def av_decode(chance: Random, folder: Path) -> Step:
+    """Decode some frames of a clip."""
     from leakcheck_incidents.synthetic.video import Clip, write_clip
 
     av = import_module("av")
@@ -38,6 +39,7 @@ def av_decode(chance: Random, folder: Path) -> Step:
 
 @workload("matplotlib")
 def matplotlib_figure(chance: Random, folder: Path) -> Step:
+    """Draw a figure and save it to memory."""
     import_module("matplotlib").use("Agg")
     pyplot = import_module("matplotlib.pyplot")
 
@@ -54,6 +56,7 @@ def matplotlib_figure(chance: Random, folder: Path) -> Step:
 
 @workload("tqdm")
 def tqdm_bars(chance: Random, folder: Path) -> Step:
+    """Run two nested progress bars."""
     tqdm = import_module("tqdm")
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Clean work with the standard library alone: parsing, files, caches, threads and processes."""
+"""Clean workloads with the standard library only: parsing, files, caches, threads and processes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def _word(chance: Random, most: int = 12) -> str:
 
 @workload()
 def json_round_trip(chance: Random, folder: Path) -> Step:
+    """Encode and decode nested JSON values."""
+
     def nested(depth: int) -> object:
         if depth == 0:
             return chance.choice((chance.random(), chance.randrange(10**9), _word(chance), None, True))
@@ -45,6 +47,7 @@ def json_round_trip(chance: Random, folder: Path) -> Step:
 
 @workload()
 def sqlite_file(chance: Random, folder: Path) -> Step:
+    """Create, fill, query and delete a SQLite database file."""
     path = folder / "table.sqlite"
 
     def step() -> None:
@@ -65,6 +68,8 @@ def sqlite_file(chance: Random, folder: Path) -> Step:
 
 @workload()
 def thread_pool(chance: Random, folder: Path) -> Step:
+    """Sort lists in a pool of threads."""
+
     def step() -> None:
         chunks = [[chance.random() for _ in range(chance.randint(10, 1000))] for _ in range(8)]
         with ThreadPoolExecutor(chance.randint(2, 4)) as pool:
@@ -75,6 +80,7 @@ def thread_pool(chance: Random, folder: Path) -> Step:
 
 @workload()
 def logging_handlers(chance: Random, folder: Path) -> Step:
+    """Attach handlers to a logger, log to them, and remove them."""
     path = folder / "work.log"
 
     def step() -> None:
@@ -96,8 +102,10 @@ def logging_handlers(chance: Random, folder: Path) -> Step:
 
 @workload()
 def regex_churn(chance: Random, folder: Path) -> Step:
+    """Search with new regular expressions in each step."""
     text = " ".join(_word(chance) for _ in range(300))
-    # `re` keeps 512 patterns: at 20 a step its cache is full before the judgement begins, at 1 it fills all through it.
+    # `re` caches 512 patterns: at 20 per step its cache is full before the judged iterations begin, at 1 per step it
+    # fills during all of them.
     patterns = chance.randint(1, 20)
 
     def step() -> None:
@@ -109,6 +117,8 @@ def regex_churn(chance: Random, folder: Path) -> Step:
 
 @workload()
 def bounded_cache(chance: Random, folder: Path) -> Step:
+    """Fill an `lru_cache`, which evicts entries once it is full."""
+
     @functools.lru_cache(maxsize=chance.choice((64, 256, 1024)))
     def squares(n: int) -> tuple[int, ...]:
         return tuple(i * i for i in range(n))
@@ -122,6 +132,8 @@ def bounded_cache(chance: Random, folder: Path) -> Step:
 
 @workload()
 def numbers_and_pickles(chance: Random, folder: Path) -> Step:
+    """Compute with decimals, and pickle the results."""
+
     def step() -> None:
         with decimal.localcontext(decimal.Context(prec=chance.randint(10, 60))):
             sums = [decimal.Decimal(chance.random()).sqrt() for _ in range(chance.randint(10, 200))]
@@ -133,6 +145,8 @@ def numbers_and_pickles(chance: Random, folder: Path) -> Step:
 
 @workload()
 def xml_tree(chance: Random, folder: Path) -> Step:
+    """Build, serialize and parse an XML tree."""
+
     def step() -> None:
         root = ET.Element("root")
         for _ in range(chance.randint(10, 200)):
@@ -147,6 +161,8 @@ def xml_tree(chance: Random, folder: Path) -> Step:
 
 @workload()
 def zip_in_temporary_folder(chance: Random, folder: Path) -> Step:
+    """Write, extract and test a zip file in a temporary folder."""
+
     def step() -> None:
         with tempfile.TemporaryDirectory(dir=folder) as name:
             path = Path(name, "parts.zip")
@@ -162,6 +178,8 @@ def zip_in_temporary_folder(chance: Random, folder: Path) -> Step:
 
 @workload()
 def subprocess_pipe(chance: Random, folder: Path) -> Step:
+    """Send data through a subprocess."""
+
     def step() -> None:
         sent = chance.randbytes(chance.randint(0, 100_000))
         done = subprocess.run(["cat"], input=sent, stdout=subprocess.PIPE, check=True)
@@ -172,6 +190,8 @@ def subprocess_pipe(chance: Random, folder: Path) -> Step:
 
 @workload()
 def asyncio_tasks(chance: Random, folder: Path) -> Step:
+    """Run tasks that pass data through a queue."""
+
     async def pass_on(queue: asyncio.Queue[bytes], number: int) -> int:
         for _ in range(number):
             await queue.put(chance.randbytes(chance.randint(1, 1000)))

@@ -1,4 +1,4 @@
-"""Clean work with arrays and tables: numpy, pandas, pyarrow, datasets."""
+"""Clean workloads with arrays and tables: numpy, pandas, pyarrow, datasets."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from workloads import Step, workload
 
 @workload("numpy")
 def numpy_mixed_sizes(chance: Random, folder: Path) -> Step:
+    """Sort and multiply arrays of varying sizes."""
     numpy = import_module("numpy")
 
     def step() -> None:
@@ -28,6 +29,7 @@ def numpy_mixed_sizes(chance: Random, folder: Path) -> Step:
 
 @workload("numpy", "pandas", "pyarrow")
 def pandas_tables(chance: Random, folder: Path) -> Step:
+    """Group and merge tables, and write and read Parquet in memory."""
     numpy, pandas = import_module("numpy"), import_module("pandas")
 
     def step() -> None:
@@ -45,6 +47,7 @@ def pandas_tables(chance: Random, folder: Path) -> Step:
 
 @workload("numpy", "pyarrow")
 def arrow_compute(chance: Random, folder: Path) -> Step:
+    """Filter, group and sort Arrow tables."""
     numpy, arrow = import_module("numpy"), import_module("pyarrow")
     compute = import_module("pyarrow.compute")
 
@@ -61,6 +64,7 @@ def arrow_compute(chance: Random, folder: Path) -> Step:
 
 @workload("datasets", "pyarrow")
 def datasets_in_memory(chance: Random, folder: Path) -> Step:
+    """Map, shuffle and read a dataset in memory."""
     os.environ.update(HF_HOME=str(folder / "hf"), HF_HUB_OFFLINE="1")
     datasets = import_module("datasets")
     datasets.disable_progress_bars()

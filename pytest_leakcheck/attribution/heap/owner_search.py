@@ -32,7 +32,7 @@ from pytest_leakcheck.attribution.object_inspection import (
 )
 from pytest_leakcheck.model.culprit import Owner
 
-_CYCLE_REASON: Final = "held by nothing but each other: a cycle that the collector would free"
+_CYCLE_REASON: Final = "held only by each other: a cycle that the garbage collector would free"
 # Most owners that are searched for and named.
 _MAX_OWNERS: Final = 8
 # Least share of the survivors that all owners together must hold, and that each must hold in addition to the others.
@@ -114,7 +114,7 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
         return _find_owners_of_survivors(survivors, candidates, iterations, skipped, frozenset(new))
     fit = _without_weak_keys(fitting(candidates, iterations, rate, size))[:_MAX_OWNERS]
     if not fit:
-        return Holders((), "not resolved: no container and no value has grown at that rate")
+        return Holders((), "not resolved: no container or value grew at this rate")
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
         (_describe_owner(one, path, iterations), one.holder, is_runners(path))
@@ -159,7 +159,7 @@ def _find_owners_of_survivors(
             found.append((owner, hold.holder, is_runners(path)))
     if not found:
         what = describe_holder(largest[0].holder)
-        return Holders((), f"not resolved: they are held by a {what}, and that is held outside Python objects (C)")
+        return Holders((), f"not resolved: they are held by a {what}, which is held outside Python objects (C)")
     return _without_test_runner(found)
 
 
@@ -249,7 +249,7 @@ def _report_unheld(survivors: Sequence[object], new: frozenset[int], skipped: se
         return Holders((), f"not resolved: {lost} {plural} held outside Python objects (C)")
     if all(id(one) in inner for one in survivors):
         return Holders((), _CYCLE_REASON)
-    return Holders((), "not resolved: what holds them was not found")
+    return Holders((), "not resolved: their owner was not found")
 
 
 def _with_new_referrers(start: list[object], new: frozenset[int]) -> list[object]:
@@ -339,7 +339,7 @@ def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders
     """
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
-        return Holders((), f"not resolved: what grows at that rate is the test runner's ({found[0][0].root})")
+        return Holders((), f"not resolved: what grows at this rate belongs to the test runner ({found[0][0].root})")
     # Running frames come last, since they hold many objects only for a while.
     other.sort(key=lambda pair: pair[0].root.startswith("frame "))
     owners, objects = zip(*other, strict=True)

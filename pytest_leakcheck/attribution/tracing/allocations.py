@@ -98,7 +98,7 @@ class Allocations:
             return next((depth for depth in DEPTHS if depth < self._depth), 1)
         self._chosen = True
         added = slower - 1
-        return next(depth for depth, dearer in DEPTHS.items() if 1 + added * dearer <= _MAX_SLOWDOWN or depth == 1)
+        return next(depth for depth, slowdown in DEPTHS.items() if 1 + added * slowdown <= _MAX_SLOWDOWN or depth == 1)
 
     @property
     def counted(self) -> int:

@@ -14,7 +14,7 @@ from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, Even
 _TOOL_NAME: Final = "pytest-leakcheck"
 # Tool ids in order of preference. First 4 and 3, which `sys.monitoring` reserves for no kind of tool.
 _TOOL_IDS: Final = (4, 3, 2, 5, 0, 1)
-_TOOL_ID_FREED: Final = "the program freed the tool id of sys.monitoring that a tracer held"
+_TOOL_ID_FREED: Final = "the program freed the sys.monitoring tool id of the tracer"
 _getframe: Final = sys._getframe
 
 
@@ -34,7 +34,7 @@ def take_tool_id() -> int:
             monitoring().use_tool_id(tool, _TOOL_NAME)
             return tool
     holders = ", ".join(str(monitoring().get_tool(tool)) for tool in sorted(_TOOL_IDS))
-    raise Unavailable(f"all tool ids of sys.monitoring are in use ({holders}): run without one of these tools")
+    raise Unavailable(f"all sys.monitoring tool ids are in use ({holders}): run without one of these tools")
 
 
 def give_tool_id_back(tool: int, callbacks: Iterable[int]) -> None:

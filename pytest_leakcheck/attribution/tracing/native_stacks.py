@@ -58,7 +58,7 @@ def why_not() -> str:
     if sys.getprofile() is not None:
         return "a profiler is active"
     if find_spec("memray") is None:
-        return "pip install 'pytest-leakcheck[native]' tells more"
+        return "to trace allocations in C: pip install 'pytest-leakcheck[native]'"
     return ""
 
 

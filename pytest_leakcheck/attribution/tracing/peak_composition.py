@@ -42,9 +42,9 @@ _MAX_LOOKS: Final = 2
 _SHARED_TYPES: Final = (ModuleType, FunctionType, type)
 # Entries of a container that are measured; the size of the others is extrapolated.
 _MAX_ENTRIES_MEASURED: Final = 32
-_NOT_ALLOCATED_BY_PYTHON: Final = "it is not allocated by Python: what C allocates is not followed to its line"
-IN_CHILDREN: Final = "most of it is in child processes, which are not looked into"
-_NO_OWNER: Final = "no variable of a function that runs, and no attribute of one, holds half of it"
+_NOT_ALLOCATED_BY_PYTHON: Final = "not allocated by Python: allocations in C are not traced to a line"
+IN_CHILDREN: Final = "most of it is in child processes, which are not searched"
+_NO_OWNER: Final = "no variable of a running function, and no attribute of one, holds half of it"
 
 
 class Composition:
@@ -107,7 +107,7 @@ class Composition:
             "owner": _NO_OWNER if self._owner is None else "",
         }
         if not self._looks:
-            missing = dict.fromkeys(missing, "it did not come as high again")
+            missing = dict.fromkeys(missing, "it did not rise as high again")
         return Culprit(
             self._resource,
             where,

@@ -16,8 +16,8 @@ from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, Even
 
 _Hook = Callable[[FrameType, str, Any], object]
 _DISPLACED: Final = (
-    "the program called sys.setprofile, whose place a tracer needs, or the interpreter took the tracer out, as it does at "
-    "the limit of a recursion"
+    "the program called sys.setprofile, which the tracer uses, or the interpreter removed the tracer, as it does at the "
+    "recursion limit"
 )
 
 _EVENT_OF_KIND: Final[dict[str, Event]] = {
@@ -27,7 +27,7 @@ _EVENT_OF_KIND: Final[dict[str, Event]] = {
     "c_return": "c_return",
     "c_exception": "c_return",
 }
-_TRACE_DISPLACED: Final = "the program called sys.settrace, whose place is needed to follow lines"
+_TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing uses"
 
 
 class Profiled:

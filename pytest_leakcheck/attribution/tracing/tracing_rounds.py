@@ -46,8 +46,8 @@ _TIME_RESERVE: Final = 1.25
 # Share of the growth that a call or line must account for to be named. A resource that grows in at least this share
 # of the iterations gets no additional ones.
 _MIN_RATIO: Final = 0.5
-_NO_CALL_SEEN: Final = "none was made in a call of this process that could be seen"
-_TOO_MANY_CALLS: Final = "it makes so many calls that they cannot all be followed"
+_NO_CALL_SEEN: Final = "no traced call of this process created one"
+_TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     alive = arrivals.survivors()
     place = _find_most_common(found if unclosed else alive.values(), things)
     if place is None or place[1] < max(1.0, _MIN_RATIO * slope * counted):
-        scattered = "they come from several places, none of which makes out half of them"
+        scattered = "created in several places, none of which accounts for half of them"
         return Made(why=tracer.interrupted or (scattered if place else _NO_CALL_SEEN))
     arrival = place[0]
     if tracer.coarse and not _has_own_line(arrival.path):
@@ -199,7 +199,7 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
         kept = allocations.close()
     found = culprit_of(kept, slope, by_size=by_size)
     if found is None:
-        return Made(why="it is not allocated by Python")
+        return Made(why="not allocated by Python")
     return Made(found.path, size=found.size)
 
 
@@ -241,7 +241,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         traced = tree.traced(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
-        return Made(why=tracer.interrupted or "no call was seen to keep it")
+        return Made(why=tracer.interrupted or "no traced call retains it")
     if traced.flows:
         how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
         return Made(why=f"in {where.made_in.function}() it {how} ({traced.flows})")
@@ -293,7 +293,7 @@ def find_line(
     if not is_own(made.path[-1].file) and _has_own_line(made.path[:-1]):
         # The line of the test's own code that calls a library is more useful than an unknown line of the library.
         return replace(made, path=made.path[:-1])
-    return Made(why=f"no single line of {made.path[-1].function}() makes out its growth")
+    return Made(why=f"no single line of {made.path[-1].function}() accounts for its growth")
 
 
 def _has_own_line(path: Sequence[Site]) -> bool:

@@ -198,4 +198,4 @@ def _describe_allocator() -> str:
 
     The tunables that the parent process sets work with glibc only, and those that the user sets take precedence.
     """
-    return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator could not be made quiet"
+    return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator settings have no effect"

@@ -21,8 +21,8 @@ import pytest
 from pytest_leakcheck.model.decoding import DecodeError
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin.isolation.messages import Answer, Message, Task, from_line
-from pytest_leakcheck.plugin.session_report import encoding_of
 from pytest_leakcheck.plugin.stash import ARGUMENTS
+from pytest_leakcheck.plugin.terminal_encoding import encoding_of
 from pytest_leakcheck.plugin.xdist import shared_folder_of
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.private_tmpdir import PREFIX, has_room, variables_for

@@ -35,8 +35,8 @@ from pytest_leakcheck.plugin.isolation.messages import (
     select,
 )
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
-from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
+from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.environment import describe_environment
@@ -97,7 +97,7 @@ def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence
     report = pytest.TestReport.from_item_and_call(item, call)
     attach(report, [finding])
     if output:
-        report.sections.append(("Captured stderr of its process", output))
+        report.sections.append(("Captured stderr of the subprocess", output))
     item.ihook.pytest_runtest_logreport(report=report)
 
 
@@ -133,18 +133,18 @@ def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Messa
     interim = next((one.finding for one in select(messages, Interim)), None)
     if interim is not None:
         return conclude_ended(interim, f"{ended.reason}{_describe_ceiling(plan)}")
-    advice = "what the process wrote last is below; run the test by itself to see more"
+    advice = "the last output of the process is below; run the test on its own to see more"
     if ended.hung:
-        advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * plan.effort.max_time:g}"
+        advice = f"fix the call that hangs, or raise the limit: --leakcheck-max-time={4 * plan.effort.max_time:g}"
     reason = f"{ended.reason}{_describe_ceiling(plan)}"
     if any(select(messages, NotCollected)):
-        reason = "could not be collected in a process of its own"
-        advice = "its file must be importable in a fresh process: what that said is below"
+        reason = "could not be collected in a separate process"
+        advice = "its file must be importable in a fresh process; the error is below"
     elif any(select(messages, NotFound)):
-        reason = "not found again by a process of its own"
+        reason = "not found again in a separate process"
         advice = (
-            "the test file makes an id that differs from one collection to the next (of a time, an address, a random "
-            "number?): give its parameters fixed ids, or measure it without isolate"
+            "the test's id changes from one collection to the next (a time, an address or a random number in it?): "
+            "give its parameters fixed ids, or measure it without isolate"
         )
     first = plan.budgets[0].resource
     count = max(0, ended.iteration - 1)

@@ -167,7 +167,7 @@ def from_line(line: str) -> Message:
     """
     kind, value = supervisor.from_line(line)
     if kind not in _KINDS:
-        raise DecodeError(f"a message of the kind {kind!r} is none of {', '.join(_KINDS)}")
+        raise DecodeError(f"unknown kind of message {kind!r}: valid are {', '.join(_KINDS)}")
     return decode(_KINDS[kind], value)
 
 

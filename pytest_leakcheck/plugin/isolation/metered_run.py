@@ -93,7 +93,7 @@ class Sized(Inert):
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:  # noqa: ARG002 - others use it
         meter = self._config.stash.get(METER, None)
         if meter is None:
-            raise RuntimeError(f"leakcheck.gauge({name!r}) outside of the test: call it in the test's own body")
+            raise RuntimeError(f"leakcheck.gauge({name!r}) was called outside of the test: call it in the test's body")
         meter.gauge(name, read, getattr(_THREAD_RANK, "number", None))
 
     def checkpoint(self, label: str) -> None:

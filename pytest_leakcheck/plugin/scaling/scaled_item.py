@@ -47,8 +47,8 @@ from pytest_leakcheck.plugin.isolation.messages import (
     select,
 )
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
-from pytest_leakcheck.plugin.session_report import glyphs_of
 from pytest_leakcheck.plugin.stash import SWEEP
+from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.plugin.xdist import is_worker
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.environment import describe_environment
@@ -61,7 +61,7 @@ from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 _WORLD_GROUP: Final = "leakcheck-worlds"
 # Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
-_TOO_LONG_REASON: Final = "the run that looks into it took too long"
+_TOO_LONG_REASON: Final = "the run that searches for the cause took too long"
 # A file that is in the stack of a rank which waits in a collective operation.
 _COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
 
@@ -169,7 +169,7 @@ class _ScaledRun:
     def _report_lost(self, size: int, answer: Answer) -> pytest.TestReport:
         at, limit = f"{self._sweep.axis}={size}", self._settings.max_time
         reason = _explain_loss(answer, at, limit)
-        advice = f"mend what does not return, or give it more time: --leakcheck-max-time={4 * limit:g}"
+        advice = f"fix the call that hangs, or raise the limit: --leakcheck-max-time={4 * limit:g}"
         verdict = process_lost(self._sweep.aims[0].resource, 0, reason, advice if answer.ended.hung else "")
         return _make_report(self._item, self._conclude([(verdict, None)], lost=True), _output_sections(answer))
 
@@ -209,7 +209,7 @@ def _hold_world_lock(config: pytest.Config) -> Iterator[None]:
 def _explain_missing_engine(sweep: Sweep) -> str:
     """Explain why the engine cannot be used here; empty if it can."""
     if sweep.engine == "gloo" and find_spec("torch") is None:
-        return 'engine="gloo" starts ranks of torch.distributed, and torch is not installed here'
+        return 'engine="gloo" needs torch.distributed, and torch is not installed here'
     return ""
 
 
@@ -251,7 +251,7 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
     where = at + (f", rank {rank} of {len(answer.messages)}" if len(answer.messages) > 1 else "")
     for report in reports:
         if report.failed:
-            report.sections.insert(0, ("leakcheck", f"failed in a process of its own at {where}"))
+            report.sections.insert(0, ("leakcheck", f"failed in a separate process at {where}"))
     return reports
 
 
@@ -281,7 +281,7 @@ def _explain_loss(answer: Answer, at: str, limit: float) -> str:
     if ended.error:
         return ended.reason
     if ended.hung:
-        return f"hung at {at}: {_format_ranks(_stuck_ranks(answer), ranks)}no answer for {limit:g} s"
+        return f"hung at {at}: {_format_ranks(_stuck_ranks(answer), ranks)}made no progress for {limit:g} s"
     silent = _silent_ranks(answer)
     if not silent:
         return f"the test's body did not run at {at}"
@@ -314,11 +314,14 @@ def _output_sections(answer: Answer) -> list[tuple[str, str]]:
     failed = [_describe_collection(one) for messages in answer.messages for one in messages]
     said = "\n".join(filter(None, failed)) or answer.ended.said.strip()
     if said:
-        sections.append(("Captured stderr of its processes", said))
+        sections.append(("Captured stderr of the subprocesses", said))
     for rank, stack in enumerate(answer.stacks):
         if stack.strip():
             sections.append(
-                (f"where rank {rank} was" if len(answer.stacks) > 1 else "where it was", supervisor.excerpt(stack))
+                (
+                    f"stack of rank {rank}" if len(answer.stacks) > 1 else "stack of the process",
+                    supervisor.excerpt(stack),
+                )
             )
     return sections
 

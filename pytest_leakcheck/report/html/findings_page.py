@@ -7,12 +7,12 @@ from itertools import accumulate, groupby
 from textwrap import wrap
 from typing import Any, Final
 
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.decoding import DecodeError, decode
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource, known
 from pytest_leakcheck.model.units import format_amount, format_rate
-from pytest_leakcheck.model.wrong_use import LeakcheckError
 from pytest_leakcheck.report.culprit_text import rows
 from pytest_leakcheck.report.glyphs import UNICODE
 from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
@@ -22,8 +22,8 @@ TONES: Final[Mapping[str, Tone]] = {"green": "good", "yellow": "unsure", "red": 
 _WORST_FIRST: Final = ("red", "yellow", "green")
 _LABEL_WIDTH: Final = 13
 _TEXT_WIDTH: Final = 80 - _LABEL_WIDTH
-_REWRITE_ADVICE: Final = "Write it again: pytest --leakcheck --leakcheck-json=FILE"
-BY_COLLECTOR: Final = ", given back by the collector alone"
+_REWRITE_ADVICE: Final = "Write a new one: pytest --leakcheck --leakcheck-json=FILE"
+BY_COLLECTOR: Final = ", released by the garbage collector only"
 # A test under `leakcheck` is judged on a dozen resources; at most this many of its green ones get a chart.
 _MAX_GREEN_CHARTS: Final = 2
 
@@ -43,14 +43,19 @@ def page_of_findings(data: object, title: str) -> Page:
         ReportError: The data is not a report of findings, has another version, or is damaged.
     """
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
-        raise ReportError("no report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
+        raise ReportError("not a report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
     try:
         document = decode(Document, data)
-        _check_resources(document)
+        with known(document.resources):
+            _check_resources(document)
+            return _page(document, data["findings"], title)
     except DecodeError as error:
-        raise ReportError(f"a damaged report: {error}. {_REWRITE_ADVICE}") from None
+        raise ReportError(f"damaged report: {error}. {_REWRITE_ADVICE}") from None
+
+
+def _page(document: Document, findings: Sequence[Mapping[str, Any]], title: str) -> Page:
     recordings = {one.test: one for one in document.recordings}
-    by_test = [(test, list(entries)) for test, entries in groupby(data["findings"], key=lambda one: one["test"])]
+    by_test = [(test, list(entries)) for test, entries in groupby(findings, key=lambda one: one["test"])]
     arms = tuple(arm_of_test(test, entries, recordings.get(test)) for test, entries in by_test)
     partial = any(recording.stopped == "interrupted" for recording in recordings.values())
     return Page(title, (_count_tones(arms),), arms, partial=partial)

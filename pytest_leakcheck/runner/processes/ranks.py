@@ -1,6 +1,6 @@
 """Start the ranks of a world, one process each, and record which failed and how.
 
-Runs in a process of its own.
+Runs in a separate process, their parent.
 """
 
 from __future__ import annotations

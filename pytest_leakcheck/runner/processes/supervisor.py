@@ -73,7 +73,7 @@ class Ended:
         if self.hung:
             return f"hung: no verdict after {self.seconds:.0f} s; killed {where}"
         if self.killed_for_memory and self.status == -signal.SIGKILL:
-            return f"killed by the kernel for want of memory {where}"
+            return f"killed by the kernel (out of memory) {where}"
         return f"{describe_exit(self.status)} {where}"
 
 
@@ -140,7 +140,7 @@ class Board:
 
 def unsupported() -> str:
     """Return why no process can be started and ended as a group here; empty if it can."""
-    return "" if hasattr(os, "killpg") else "a process of its own needs process groups, which this system has not"
+    return "" if hasattr(os, "killpg") else "a separate process needs process groups, which this system does not have"
 
 
 def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ def held_by(resource: str, holder: str, via: str, holds: str = "") -> Culprit:
 
 
 CASES = {
-    "PyAV's cycle": (Culprit("fd", cycle=("InputContainer", "VideoStream")), "close() it"),
+    "PyAV's cycle": (Culprit("fd", cycle=("InputContainer", "VideoStream")), "close() the container"),
     "DataLoader": (
         made("process", "/v/torch/utils/data/dataloader.py", "_MultiProcessingDataLoaderIter"),
         "one loader",
@@ -29,7 +29,7 @@ CASES = {
     "commit operations": (held_by("heap", "list", "[19]", "CommitOperationAdd"), "preupload_lfs_files"),
     "graph": (held_by("heap", "list", "[19]", "Tensor (1,) float32 cpu with its graph"), "loss.detach()"),
     "executor": (made("thread", "/l/concurrent/futures/thread.py", "ThreadPoolExecutor._adjust"), "shutdown()"),
-    "pool": (made("process", "/l/multiprocessing/pool.py", "Pool.__init__"), "pool of processes"),
+    "pool": (made("process", "/l/multiprocessing/pool.py", "Pool.__init__"), "process pool"),
     "segment": (made("shm", "/l/multiprocessing/shared_memory.py", "SharedMemory.__init__"), "unlink()"),
     "semaphore": (made("shm", "/l/multiprocessing/synchronize.py", "SemLock.__init__"), "lock or semaphore"),
     "child": (made("process", "/l/subprocess.py", "Popen._execute_child"), "wait()"),

@@ -79,8 +79,8 @@ def test_a_file_is_gone_on_from(census: dict[str, Any], tmp_path: Path) -> None:
 def test_what_is_lacking(census: dict[str, Any]) -> None:
     chosen = census["choose"](["json_round_trip", "xml_tree"])
     there = [row(census, 0), row(census, 1), row(census, 0, workload="xml_tree")]
-    assert list(census["_lacking"](chosen, there, 6)) == [("xml_tree", 1), ("json_round_trip", 2), ("xml_tree", 2)]
-    assert list(census["_lacking"]([], there, 6)) == []
+    assert list(census["_list_missing"](chosen, there, 6)) == [("xml_tree", 1), ("json_round_trip", 2), ("xml_tree", 2)]
+    assert list(census["_list_missing"]([], there, 6)) == []
     with pytest.raises(SystemExit, match="no workload 'jso'"):
         census["choose"](["jso"])
 

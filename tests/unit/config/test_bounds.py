@@ -122,42 +122,42 @@ def test_a_lower_bound_needs_no_sign(text: str) -> None:
 BYTES = "write a law 'O(1)', a slope '1.2 MiB/shard' or a limit '<= 512 MiB'"
 COUNT = "write a law 'O(1)', a slope '3/shard' or a limit '<= 3'"
 LAWS = "write O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
-LIST = "a formula has numbers, 'shards', + - * //, max() and min()"
-FORMULA = "valid is, for example, 'max(64, shards)'"
+LIST = "a formula may contain numbers, 'shards', + - * //, max() and min()"
+FORMULA = "valid example: 'max(64, shards)'"
 
 
 # What was seen, what is wrong with it, what is valid.
 @pytest.mark.parametrize(
     ("value", "unit", "message"),
     [
-        (None, "bytes", f"a value of type NoneType is no bound: {BYTES}"),
-        (True, "count", f"True is no bound: {COUNT}"),
-        (-1, "count", f"-1 is no bound: {COUNT}"),
-        (1.5, "count", f"1.5 is no bound: {COUNT}"),
-        (2**70, "count", f"a number beyond 2**63 - 1 is no bound: {COUNT}"),
-        ("", "count", f"'' is no bound: {COUNT}"),
-        ("512 MiB", "bytes", f"'512 MiB' is no bound: {BYTES}"),
+        (None, "bytes", f"a value of type NoneType is not a bound: {BYTES}"),
+        (True, "count", f"True is not a bound: {COUNT}"),
+        (-1, "count", f"-1 is not a bound: {COUNT}"),
+        (1.5, "count", f"1.5 is not a bound: {COUNT}"),
+        (2**70, "count", f"a number beyond 2**63 - 1 is not a bound: {COUNT}"),
+        ("", "count", f"'' is not a bound: {COUNT}"),
+        ("512 MiB", "bytes", f"'512 MiB' is not a bound: {BYTES}"),
         ("9" * 201, "count", f"'{'9' * 30}...' has 201 characters: a bound has at most 200"),
-        ("O(n log n)", "bytes", f"'O(n log n)' is none of the laws that are told apart: {LAWS}"),
-        ("O(n^9)", "bytes", f"'O(n^9)' is none of the laws that are told apart: {LAWS}"),
-        ("O(n^0)", "bytes", f"'O(n^0)' is none of the laws that are told apart: {LAWS}"),
-        ("O(n", "bytes", f"'O(n' is no bound: {BYTES}"),
-        ("1 MiB/row", "bytes", "'1 MiB/row' is per 'row', and the axis is 'shards': write '1.2 MiB/shard'"),
-        ("1 MiB/", "bytes", "'1 MiB/' is per '', and the axis is 'shards': write '1.2 MiB/shard'"),
-        ("1/2/shard", "count", "'1/2/shard' is no slope: write an amount per unit of the axis, such as '3/shard'"),
-        ("1 MiB/shard", "count", "'1 MiB/shard' has '1 MiB' where a number belongs: write '3/shard'"),
-        ("many/shard", "bytes", "'many/shard' has 'many' where a size belongs: write '1.2 MiB/shard'"),
+        ("O(n log n)", "bytes", f"'O(n log n)' is not a supported complexity: {LAWS}"),
+        ("O(n^9)", "bytes", f"'O(n^9)' is not a supported complexity: {LAWS}"),
+        ("O(n^0)", "bytes", f"'O(n^0)' is not a supported complexity: {LAWS}"),
+        ("O(n", "bytes", f"'O(n' is not a bound: {BYTES}"),
+        ("1 MiB/row", "bytes", "'1 MiB/row' is per 'row', but the axis is 'shards': write '1.2 MiB/shard'"),
+        ("1 MiB/", "bytes", "'1 MiB/' is per '', but the axis is 'shards': write '1.2 MiB/shard'"),
+        ("1/2/shard", "count", "'1/2/shard' is not a slope: write an amount per unit of the axis, such as '3/shard'"),
+        ("1 MiB/shard", "count", "'1 MiB/shard' has '1 MiB' where a number is expected: write '3/shard'"),
+        ("many/shard", "bytes", "'many/shard' has 'many' where a size is expected: write '1.2 MiB/shard'"),
         ("<=", "count", f"'<=' cannot be parsed as a formula; {FORMULA}"),
         ("<= 3 *", "count", f"'<= 3 *' cannot be parsed as a formula; {FORMULA}"),
-        ("<= -3", "count", f"'<= -3' has '-3': {LIST}; {FORMULA}"),
-        ("<= rows", "count", f"'<= rows' has the name 'rows': the only name is the axis, 'shards'; {FORMULA}"),
-        ("<= max", "count", f"'<= max' has the name 'max': the only name is the axis, 'shards'; {FORMULA}"),
+        ("<= -3", "count", f"'<= -3' contains '-3': {LIST}; {FORMULA}"),
+        ("<= rows", "count", f"'<= rows' uses the name 'rows': the only valid name is the axis, 'shards'; {FORMULA}"),
+        ("<= max", "count", f"'<= max' uses the name 'max': the only valid name is the axis, 'shards'; {FORMULA}"),
         (
             "<= 3 shards",
             "count",
-            f"'<= 3 shards' has '3 shards', and this resource is counted, in plain numbers; {FORMULA}",
+            f"'<= 3 shards' has '3 shards', but this resource is counted in plain numbers; {FORMULA}",
         ),
-        ("<= 3 MiB", "count", f"'<= 3 MiB' has '3 MiB', and this resource is counted, in plain numbers; {FORMULA}"),
+        ("<= 3 MiB", "count", f"'<= 3 MiB' has '3 MiB', but this resource is counted in plain numbers; {FORMULA}"),
         (
             "<= shards shards",
             "count",
@@ -165,28 +165,28 @@ FORMULA = "valid is, for example, 'max(64, shards)'"
         ),
         ("<= (3", "count", f"'<= (3' cannot be parsed as a formula; {FORMULA}"),
         ("<= 3)", "count", f"'<= 3)' cannot be parsed as a formula; {FORMULA}"),
-        ("<= 3 / 2", "count", f"'<= 3 / 2' has '3 / 2': {LIST}; {FORMULA}"),
-        ("<= shards.real", "count", f"'<= shards.real' has 'shards.real': {LIST}; {FORMULA}"),
-        ("<= print(3)", "count", f"'<= print(3)' has 'print(3)': {LIST}; {FORMULA}"),
+        ("<= 3 / 2", "count", f"'<= 3 / 2' contains '3 / 2': {LIST}; {FORMULA}"),
+        ("<= shards.real", "count", f"'<= shards.real' contains 'shards.real': {LIST}; {FORMULA}"),
+        ("<= print(3)", "count", f"'<= print(3)' contains 'print(3)': {LIST}; {FORMULA}"),
         (
             "<= 3 // (shards - 8)",
             "count",
-            "'<= 3 // (shards - 8)' divides by what may be 0 or less at some size: divide by a number or the axis; "
+            "'<= 3 // (shards - 8)' divides by a term that may be 0 or negative at some size: divide by a number or the axis; "
             + FORMULA,
         ),
         (
             "<= " + "+".join("1" * 17),
             "count",
-            f"'<= {'+'.join('1' * 17)}' has more than 16 numbers and names: write a shorter one; {FORMULA}",
+            f"'<= {'+'.join('1' * 17)}' has more than 16 numbers and names: write a shorter formula; {FORMULA}",
         ),
-        ("<= shards or shards", "count", f"'<= shards or shards' has 'shards or shards': {LIST}; {FORMULA}"),
-        ("<= max(*shards)", "count", f"'<= max(*shards)' has '*shards': {LIST}; {FORMULA}"),
-        ("<= max()", "count", f"'<= max()' has 'max()': {LIST}; {FORMULA}"),
-        ("<= True", "count", f"'<= True' has 'True': {LIST}; {FORMULA}"),
+        ("<= shards or shards", "count", f"'<= shards or shards' contains 'shards or shards': {LIST}; {FORMULA}"),
+        ("<= max(*shards)", "count", f"'<= max(*shards)' contains '*shards': {LIST}; {FORMULA}"),
+        ("<= max()", "count", f"'<= max()' contains 'max()': {LIST}; {FORMULA}"),
+        ("<= True", "count", f"'<= True' contains 'True': {LIST}; {FORMULA}"),
         (
             "<= 9223372036854775808",
             "count",
-            "'<= 9223372036854775808' has a number that cannot be read (9223372036854775808 is too large: "
+            "'<= 9223372036854775808' has an invalid number (9223372036854775808 is too large: "
             f"at most 2**63 - 1); {FORMULA}",
         ),
     ],
@@ -199,13 +199,13 @@ def test_what_is_no_bound(value: object, unit: Unit, message: str) -> None:
 
 @pytest.mark.parametrize("value", ["O(1)", "3/shard", "<= 3", ""])
 def test_what_is_no_lower_bound(value: str) -> None:
-    with pytest.raises(BoundError, match="valid is, for example"):
+    with pytest.raises(BoundError, match="valid example: "):
         parse_bound(value, "shards", "count", lower=True)
 
 
 @pytest.mark.parametrize("value", [None, 1.5])
 def test_a_lower_bound_is_a_formula(value: object) -> None:
-    with pytest.raises(BoundError, match=r"is no bound: write a formula such as '3 - \(shards - 1\)'$"):
+    with pytest.raises(BoundError, match=r"is not a bound: write a formula such as '3 - \(shards - 1\)'$"):
         parse_bound(value, "shards", "count", lower=True)
 
 
@@ -242,7 +242,7 @@ def test_any_text_is_a_bound_or_an_error_of_ours(text: str, counted: bool, lower
 @given(st.integers() | st.floats() | st.none() | st.binary() | st.lists(st.integers()))
 def test_any_other_value_is_a_bound_or_an_error_of_ours(value: object) -> None:
     bound = read(value, "count")
-    assert isinstance(bound, FormulaBound) or (isinstance(bound, str) and "is no bound" in bound)
+    assert isinstance(bound, FormulaBound) or (isinstance(bound, str) and "is not a bound" in bound)
 
 
 def joined(parts: tuple[str, str, str]) -> str:

@@ -49,14 +49,14 @@ def test_its_text_is_what_it_allows(budget: Budget, text: str) -> None:
     ("arguments", "keywords", "message"),
     [
         ((1, 2), {}, "takes one level, 2 arguments were given"),
-        ((0,), {"level": 3}, "has no keyword 'level': valid are per_iteration, peak, over, unclosed, reason"),
+        ((0,), {"level": 3}, "has no keyword 'level': valid keywords are per_iteration, peak, over, unclosed, reason"),
         ((0,), {"per_iteration": -1}, "per_iteration: -1 is negative: a budget is 0 or more"),
-        ((0,), {"over": 0}, "over=0 is not a number of iterations: write over=10_000"),
-        ((0,), {"over": True}, "over=True is not a number of iterations: write over=10_000"),
-        ((0,), {"over": 1.5}, "over=1.5 is not a number of iterations: write over=10_000"),
-        ((), {"over": 9}, "over=9 needs a level to hold over that run: write fd_budget(LEVEL, over=9)"),
+        ((0,), {"over": 0}, "over=0 is not a positive whole number: write over=10_000"),
+        ((0,), {"over": True}, "over=True is not a positive whole number: write over=10_000"),
+        ((0,), {"over": 1.5}, "over=1.5 is not a positive whole number: write over=10_000"),
+        ((), {"over": 9}, "over=9 needs a level to compare with: write fd_budget(LEVEL, over=9)"),
         ((0,), {"unclosed": "maybe"}, "unclosed='maybe' is not one of 'fail', 'warn', 'allow'"),
-        ((0,), {"reason": 3}, "reason=3 is not a text"),
+        ((0,), {"reason": 3}, "reason=3 is not a string"),
     ],
 )
 def test_what_cannot_be_read_is_named(arguments: tuple[object, ...], keywords: dict[str, object], message: str) -> None:

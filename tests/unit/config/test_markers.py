@@ -86,33 +86,34 @@ WRONG = [
     ),
     (
         MARK.fd_budget(0, unclose="warn"),
-        "fd_budget(0, unclose=\"warn\"): has no keyword 'unclose': valid are per_iteration, peak, over, unclosed, reason. "
+        "fd_budget(0, unclose=\"warn\"): has no keyword 'unclose': valid keywords are per_iteration, peak, over, unclosed, reason. "
         "Did you mean 'unclosed'? " + COUNT,
     ),
     (
         MARK.fd_budget(0, zzz=1),
-        "fd_budget(0, zzz=1): has no keyword 'zzz': valid are per_iteration, peak, over, unclosed, reason. " + COUNT,
+        "fd_budget(0, zzz=1): has no keyword 'zzz': valid keywords are per_iteration, peak, over, unclosed, reason. "
+        + COUNT,
     ),
     (
         MARK.fd_budget(over=100),
-        "fd_budget(over=100): over=100 needs a level to hold over that run: write fd_budget(LEVEL, over=100). " + COUNT,
+        "fd_budget(over=100): over=100 needs a level to compare with: write fd_budget(LEVEL, over=100). " + COUNT,
     ),
     (
         MARK.fd_budget(0, over=0),
-        f"fd_budget(0, over=0): over=0 is not a number of iterations: write over=10_000. {COUNT}",
+        f"fd_budget(0, over=0): over=0 is not a positive whole number: write over=10_000. {COUNT}",
     ),
     (
         MARK.fd_budget(0, unclosed="maybe"),
         "fd_budget(0, unclosed=\"maybe\"): unclosed='maybe' is not one of 'fail', 'warn', 'allow'. " + COUNT,
     ),
-    (MARK.fd_budget(0, reason=3), f"fd_budget(0, reason=3): reason=3 is not a text. {COUNT}"),
+    (MARK.fd_budget(0, reason=3), f"fd_budget(0, reason=3): reason=3 is not a string. {COUNT}"),
     (
         MARK.fd_budget(0, per_iteration=-2),
         f"fd_budget(0, per_iteration=-2): per_iteration: -2 is negative: a budget is 0 or more. {COUNT}",
     ),
     (
         MARK.leakcheck(iterations=0),
-        f"leakcheck(iterations=0): iterations=0 is not a number of iterations of at least 1. {EFFORT}",
+        f"leakcheck(iterations=0): iterations=0 is not a positive whole number. {EFFORT}",
     ),
     (
         MARK.leakcheck(iterations=True),
@@ -129,26 +130,26 @@ WRONG = [
     ),
     (
         MARK.leakcheck(resources=[["fd"]]),
-        f"leakcheck(resources=[[\"fd\"]]): resources=[['fd']] is not a list of {', '.join(RESOURCES)}. {EFFORT}",
+        f"leakcheck(resources=[[\"fd\"]]): resources=[['fd']] is not a list of resources: {', '.join(RESOURCES)}. {EFFORT}",
     ),
     (
         MARK.leakcheck(isolate="yes"),
         f"leakcheck(isolate=\"yes\"): isolate='yes' is not True or False. {EFFORT}",
     ),
-    (MARK.leakcheck(5), f"leakcheck(5): takes keywords only. {EFFORT}"),
+    (MARK.leakcheck(5), f"leakcheck(5): takes keyword arguments only. {EFFORT}"),
     (
         MARK.leakcheck(resources="fd"),
-        "leakcheck(resources=\"fd\"): resources='fd' is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
+        "leakcheck(resources=\"fd\"): resources='fd' is not a list of resources: fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
         + EFFORT,
     ),
     (
         MARK.leakcheck(resources=["fdd"]),
-        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
+        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of resources: fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
         + EFFORT,
     ),
     (
         MARK.leakcheck(resources=5),
-        f"leakcheck(resources=5): resources=5 is not a list of fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. {EFFORT}",
+        f"leakcheck(resources=5): resources=5 is not a list of resources: fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. {EFFORT}",
     ),
     (
         MARK.leakcheck(iteration=5),

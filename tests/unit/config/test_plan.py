@@ -42,4 +42,4 @@ def test_the_adaptive_effort_passes_the_horizon_of_memory_with_a_look_to_spare()
 
 def test_settings_and_plan_have_one_upper_limit() -> None:
     """Settings cannot import it: a plain run must stay light."""
-    assert settings._MOST == MOST_ITERATIONS
+    assert settings._MAX_ITERATIONS == MOST_ITERATIONS

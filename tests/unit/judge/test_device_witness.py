@@ -33,9 +33,9 @@ def states(*devices: tuple[tuple[int, ...], tuple[int, ...]]) -> list[tuple[Stat
             (10, 20, 500),
             (100, 100, 500),
             "denied",
-            "it counts +0 B, where 80.0 MiB more must have been reserved",
+            "it counts +0 B, but 80.0 MiB more must have been reserved",
         ),
-        ((10, 20, 500), (100, 100, 540), "denied", "counts +41,943,040 B, where 80.0 MiB"),
+        ((10, 20, 500), (100, 100, 540), "denied", "counts +41,943,040 B, but 80.0 MiB"),
         # It counts something, but less than at the start: another one's memory was given back meanwhile.
         ((10, 20, 500), (100, 100, 460), "denied", "counts -41,943,040 B"),
         # Nobody else was asked.

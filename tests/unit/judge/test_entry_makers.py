@@ -47,10 +47,10 @@ def test_as_many_as_a_leak_would_have_left_is_never_in_order(folder: Folder, wor
     assert verdict
     assert verdict.outcome == "inconclusive"
     assert verdict.reason == (
-        f"names like tmp-# also come from elsewhere: {working} while the test ran, 7 while it rested"
+        f"names like tmp-# also come from elsewhere: {working} while the test ran, 7 while it was paused"
     )
     assert verdict.advice == (
-        f"run it where nothing else writes into {folder.path}: a TMPDIR of its own, or --leakcheck-isolate"
+        f"run it where nothing else writes to {folder.path}: with a private TMPDIR, or with --leakcheck-isolate"
     )
     assert verdict.floor is None
 
@@ -86,8 +86,8 @@ def test_a_leak_stands_and_a_doubt_says_what_was_set_aside(folder: Folder) -> No
 @pytest.mark.parametrize(
     ("unknown", "native", "outcome", "text"),
     [
-        (1, 0, "inconclusive", "as it was; came once, maker unknown: not by Python in this process"),
-        (3, 0, "inconclusive", "as it was; came 3 times, makers unknown: not by Python in this process"),
+        (1, 0, "inconclusive", "as it was; 1 entry of unknown origin: not created by Python in this process"),
+        (3, 0, "inconclusive", "as it was; 3 entries of unknown origin: not created by Python in this process"),
         (0, 1, "over_budget", "as it was"),
         (2, 1, "over_budget", "as it was"),
     ],

@@ -77,7 +77,7 @@ def test_flat_tells_what_it_would_have_shown() -> None:
         ([8, 16, 32, 64, 128, 256], "over_budget", "O(n): +1 per shard, O(1) allowed"),
         ([3, 4, 5, 6, 7, 8], "over_budget", "O(log n): +1 per doubling, O(1) allowed"),
         ([3, 3, 3, 3, 3, 3], "ok", ""),
-        ([5, 6, 5, 5, 6, 5], "ok", "moves by up to 1 between sizes, with no trend"),
+        ([5, 6, 5, 5, 6, 5], "ok", "varies by up to 1 between sizes, without a trend"),
         ([9, 8, 7, 6, 5, 4], "ok", "falls: -5 from 8 to 256 shards"),
         ([8, 16, 32, 64, 64, 64], "ok", "+56, settled from 64 shards on"),
         (
@@ -89,12 +89,12 @@ def test_flat_tells_what_it_would_have_shown() -> None:
         (
             [0, 50, 85, 110, 127, 143],
             "inconclusive",
-            "+143 from 8 to 256 shards, and as far as these sizes tell it may settle",
+            "+143 from 8 to 256 shards, and these sizes do not rule out that it settles",
         ),
         ([0, 50, 95, 135, 170, 200], "over_budget", "O(log n): +40 per doubling, O(1) allowed"),
-        ([5, 5, 5, 5, 5, 6], "inconclusive", "+1 from 8 to 256 shards, near what can be told from none (1)"),
-        ([5, 6, 5, 5, 6, 7], "inconclusive", "+2 from 8 to 256 shards, near what can be told from none (1)"),
-        ([0, 0, 0, 0, 0, 100], "inconclusive", "+100 from 8 to 256 shards, and most sizes have no share in it"),
+        ([5, 5, 5, 5, 5, 6], "inconclusive", "+1 from 8 to 256 shards, too close to the resolution (1)"),
+        ([5, 6, 5, 5, 6, 7], "inconclusive", "+2 from 8 to 256 shards, too close to the resolution (1)"),
+        ([0, 0, 0, 0, 0, 100], "inconclusive", "+100 from 8 to 256 shards, but not steadily from size to size"),
         ([90, 40, 10, 20, 40, 80], "inconclusive", "falls by up to 80 and rises again: -10 from 8 to 256 shards"),
         (
             [0, 2000, 200, 400, 800, 1000],
@@ -129,11 +129,11 @@ def test_peaks_that_scatter_at_random_are_hardly_ever_called_growth() -> None:
             [64, 64, 128],
             "O(1)",
             "inconclusive",
-            "+64 from 1 to 4 world_size, and 3 sizes do not tell whether it goes on",
+            "+64 from 1 to 4 world_size, and 3 sizes do not show whether it continues",
         ),
-        ([64, 65, 64], "O(1)", "ok", "moves by up to 1 between sizes, with no trend"),
-        ([64, 90, 65], "O(1)", "inconclusive", "moves by up to 25 between 3 sizes"),
-        ([64, 128, 256], "O(n)", "inconclusive", "3 sizes do not tell O(n) from other laws"),
+        ([64, 65, 64], "O(1)", "ok", "varies by up to 1 between sizes, without a trend"),
+        ([64, 90, 65], "O(1)", "inconclusive", "varies by up to 25 between 3 sizes"),
+        ([64, 128, 256], "O(n)", "inconclusive", "3 sizes do not distinguish O(n) from other laws"),
         ([3, 6, 12], "3/world_size", "ok", "+3 per world_size, at most 3 allowed"),
         ([3, 6, 12], "2/world_size", "over_budget", "+3 per world_size, at most 2 allowed"),
         ([64, 64, 64], "<= max(64, world_size)", "ok", ""),
@@ -166,7 +166,7 @@ def test_a_lower_bound() -> None:
     assert at_least([64, 63, 61]).outcome == "ok"
     throttled = at_least([64, 63, 50])
     assert throttled.outcome == "over_budget"
-    assert throttled.reason == "at world_size 4: 50, at least 61 wanted (64 - (world_size - 1))"
+    assert throttled.reason == "at world_size 4: 50, at least 61 required (64 - (world_size - 1))"
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_lower_bound() -> None:
     [
         ("1.2 MiB/shard", "ok", "+1.0 MiB per shard, at most 1.2 MiB allowed"),
         ("0.5 MiB/shard", "over_budget", "+1.0 MiB per shard, at most 512 KiB allowed"),
-        ("1 MiB/shard", "inconclusive", "+1.0 MiB per shard, at most 1.0 MiB allowed: too near to tell them apart"),
+        ("1 MiB/shard", "inconclusive", "+1.0 MiB per shard, at most 1.0 MiB allowed: too close to decide"),
         ("<= 1 MiB * shards", "ok", ""),
         ("<= 1 MiB * (shards + 1)", "ok", ""),
         ("<= 200 MiB", "over_budget", "at shards 256: 256 MiB, at most 200 MiB allowed"),
@@ -199,8 +199,8 @@ def test_where_it_gets_steeper_the_steepest_part_counts() -> None:
 def test_memory_that_is_over_by_less_than_the_noise_is_not_held_against_it() -> None:
     peaks = [MIB] * 5 + [MIB + NOISE["bytes"]]
     verdict = judged("rss", "<= 1 MiB", peaks)
-    assert (verdict.outcome, verdict.advice) == ("inconclusive", "give the bound more room than that")
-    assert verdict.reason == "at shards 256: 1.0 MiB, at most 1.0 MiB allowed; that is within the noise, 48.0 KiB"
+    assert (verdict.outcome, verdict.advice) == ("inconclusive", "allow more headroom than that")
+    assert verdict.reason == "at shards 256: 1.0 MiB, at most 1.0 MiB allowed; that is within the noise of 48.0 KiB"
     peaks[-1] += 1
     assert judged("rss", "<= 1 MiB", peaks).outcome == "over_budget"
     assert judged("fd", "<= 3", [3, 3, 3, 3, 3, 4]).outcome == "over_budget"
@@ -210,8 +210,8 @@ def test_an_exponent_that_may_lie_on_both_sides_asks_for_sizes() -> None:
     peaks = [round(60 * KIB * n**0.7) for n in SIZES]
     verdict = judged("rss", "O(sqrt n)", peaks)
     assert (verdict.outcome, verdict.advice) == ("inconclusive", MORE)
-    assert "; the exponent lies between 0." in verdict.reason
-    assert verdict.reason.endswith(", up to 0.75 is O(sqrt n)")
+    assert "; the exponent is between 0." in verdict.reason
+    assert verdict.reason.endswith(", and up to 0.75 counts as O(sqrt n)")
 
 
 def test_the_sizes_to_add_go_on_by_the_same_factor() -> None:
@@ -239,11 +239,11 @@ VALID = "write sizes such as [8, 16, 32, 64]"
         ([8.0, 16, 32], f"a size is of type float, not a whole number: {VALID}"),
         ([0, 1, 2], f"a size is below 1: {VALID}"),
         ([1, 2**30, 2**60], f"a size is above 2**53: {VALID}"),
-        ([], f"[] has 0 of the 3 or more sizes that a law takes: {VALID}"),
-        ([8, 16], f"[8, 16] has 2 of the 3 or more sizes that a law takes: {VALID}"),
+        ([], f"[] has 0 sizes, at least 3 are needed: {VALID}"),
+        ([8, 16], f"[8, 16] has 2 sizes, at least 3 are needed: {VALID}"),
         ([32, 16, 8], f"[32, 16, 8] falls from 32 to 16: {VALID}"),
         ([8, 8, 16], f"[8, 8, 16] has 8 twice: {VALID}"),
-        ([10, 20, 30, 40], f"[10, 20, 30, 40] rises by the factors 2, 1.5, 1.33, not by one: {VALID}"),
+        ([10, 20, 30, 40], f"[10, 20, 30, 40] rises by the factors 2, 1.5, 1.33, not by a constant factor: {VALID}"),
         ([100, 110, 121], f"[100, 110, 121] rises by a factor of 1.1 only, at least 1.5 is needed: {VALID}"),
     ],
 )

@@ -18,7 +18,7 @@ from pytest_leakcheck.model.recording import Series
 from walks import budget, walk
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
-MORE = "more iterations would tell: --leakcheck-iterations, --leakcheck-max-time"
+MORE = "more iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
 
 
 def by_default(resource: str) -> Budget:
@@ -76,7 +76,7 @@ def test_a_level_over_a_run_is_judged_by_what_the_growth_comes_to() -> None:
     held_to = budget("rss", "2 GiB", over=100_000)
     verdict = walk(held_to, lambda i: 50 * MIB + 30 * KIB * i)
     assert verdict.outcome == "over_budget"
-    assert verdict.reason == "2.9 GiB over 100,000 iterations at +30.0 KiB/iter, 2.0 GiB allowed"
+    assert verdict.reason == "2.9 GiB after 100,000 iterations at +30.0 KiB/iter, 2.0 GiB allowed"
     mended = walk(replace(held_to, level=3 * GIB), lambda i: 50 * MIB + 30 * KIB * i)
     assert (mended.outcome, mended.floor is not None) == ("ok", True)
 
@@ -153,7 +153,7 @@ def test_resident_memory_that_the_allocator_keeps_is_no_leak() -> None:
     verdict = walk(budget("rss"), lambda i: 40 * KIB * i, exact_flat=True)
     assert verdict.outcome == "inconclusive"
     assert verdict.reason == (
-        "kept by the allocator: +40.0 KiB/iter over 229 iterations, while the exact memory counters stand still"
+        "held by the allocator: +40.0 KiB/iter over 229 iterations, while the exact memory counters do not grow"
     )
     assert walk(budget("rss"), lambda i: 40 * KIB * i, exact_flat=False).outcome == "leak"
     # The excuse is that of resident memory alone.
@@ -167,7 +167,7 @@ def test_a_level_within_the_noise_of_resident_memory_is_inconclusive() -> None:
     verdict = walk(budget("rss", 0), noisy)
     assert verdict.outcome == "inconclusive"
     assert verdict.reason == "100 KiB above the start, 0 B allowed; the noise of this run is 400 KiB"
-    assert verdict.advice == "give the budget a level above the noise, or bound growth only"
+    assert verdict.advice == "set a level above the noise, or bound growth only"
     clear = walk(budget("rss", 0), lambda i: 5 * MIB * (i > 0))
     assert (clear.outcome, clear.reason) == ("over_budget", "settles at +5.0 MiB, 0 B allowed")
     assert 'rss_budget("5.0 MiB")' in clear.advice
@@ -176,7 +176,7 @@ def test_a_level_within_the_noise_of_resident_memory_is_inconclusive() -> None:
 @pytest.mark.parametrize(
     ("grown", "n", "reason"),
     [
-        (lambda i: 1000 * i, 40, "grew +1000 B/iter over 40 iterations; a cache may fill for 100"),
+        (lambda i: 1000 * i, 40, "grew +1000 B/iter over 40 iterations; a cache may take up to 100 to fill"),
         (lambda _: 0, 40, "40 iterations, 50 needed"),
     ],
 )
@@ -192,7 +192,7 @@ def test_an_unexplained_wandering_is_inconclusive_with_its_size() -> None:
         readings.append(readings[-1] + 2000 * (source.random() < (0.1 if i < 100 else 0.04)))
     verdict = walk(budget("heap"), readings)
     assert verdict.outcome == "inconclusive"
-    assert verdict.reason == "rises unevenly, +75 B/iter on the whole"
+    assert verdict.reason == "rises unevenly, +75 B/iter overall"
 
 
 def test_a_run_that_may_go_on_gets_no_verdict_before_its_time() -> None:
@@ -238,8 +238,8 @@ def test_noise_is_never_a_leak_and_a_slope_within_it_always_is(noise: Callable[[
 def test_what_only_the_collector_closes_is_unclosed() -> None:
     verdict = walk(budget("fd", 0), lambda _: 11, released=lambda _: 2)
     assert (verdict.outcome, verdict.slope, verdict.iterations, verdict.level) == ("unclosed", 2.0, 17, 0)
-    assert verdict.reason == "2 descriptors per iteration given back by the garbage collector alone"
-    assert verdict.advice == "close them when done: the collector runs late, and not at all where it is switched off"
+    assert verdict.reason == "2 descriptors per iteration released by the garbage collector only"
+    assert verdict.advice == "close them when done: the collector runs late, or never if it is disabled"
     assert verdict.explicit
     assert walk(budget("fd", 0), lambda _: 11, released=lambda _: 0).outcome == "ok"
 
@@ -310,7 +310,7 @@ def test_a_counter_that_did_not_grow_up_to_the_failure_is_not_the_cause(readings
         (budget("heap", "1 KiB"), (0, 2048), (), "ok", ""),
         (budget("rss", 0), (0, 8192), (), "inconclusive", "+8.0 KiB after the block, 0 B allowed"),
         (budget("rss", 0), (0, MIB), (), "over_budget", "+1.0 MiB after the block, 0 B allowed"),
-        (budget("fd", 0), (11, 11), (2,), "unclosed", "2 descriptors given back by the garbage collector alone"),
+        (budget("fd", 0), (11, 11), (2,), "unclosed", "2 descriptors released by the garbage collector only"),
         (budget("fd", 0, unclosed="allow"), (11, 11), (2,), "ok", ""),
     ],
 )
@@ -331,7 +331,10 @@ def test_what_other_threads_may_hold_is_within_any_level_and_growth_is_not() -> 
     alone = walk(budget("object", 0), lambda i: 8 * (i >= 11))
     assert (alone.outcome, alone.reason) == ("over_budget", "settles at +8, 0 allowed")
     within = walk(budget("object", 0), lambda i: 8 * (i >= 11), slack=8)
-    assert (within.outcome, within.reason) == ("ok", "8 above the start; up to 8 over a level is other threads'")
+    assert (within.outcome, within.reason) == (
+        "ok",
+        "8 above the start; up to 8 over the level is attributed to other threads",
+    )
     beyond = walk(budget("object", 0), lambda i: 9 * (i >= 11), slack=8)
     assert (beyond.outcome, beyond.reason) == ("over_budget", "settles at +9, 0 allowed")
     assert walk(budget("object", 0), lambda i: i, slack=8).outcome == "leak"
@@ -340,5 +343,5 @@ def test_what_other_threads_may_hold_is_within_any_level_and_growth_is_not() -> 
 def test_what_the_interpreter_makes_for_itself_is_within_any_level_of_the_heap() -> None:
     verdict = walk(budget("heap", 0), lambda i: 32 * (i >= 11))
     assert verdict.outcome == "ok"
-    assert verdict.reason == "32 B above the start; up to 4.0 KiB over a level is the interpreter's own"
+    assert verdict.reason == "32 B above the start; up to 4.0 KiB over the level is attributed to the interpreter"
     assert walk(budget("heap", 0), lambda i: 8192 * (i >= 11)).outcome == "over_budget"

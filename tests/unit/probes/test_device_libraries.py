@@ -89,7 +89,7 @@ def test_torchs_accelerator_is_warmed_where_it_is_used_and_left_alone_where_not(
     assert "rand on cuda:1" not in torch.calls
     assert torch.calls.index("fork_rng") < torch.calls.index("rand on cuda:0"), "the program's random numbers stay"
     assert (vram.read(), vram.kind, vram.capacity) == (10 * MIB, "measured", 160 * MIB)
-    assert "cuda:0 by torch 2.13.0, and its free memory (NVML would tell this process apart" in vram.name
+    assert "cuda:0 by torch 2.13.0, and its free memory (NVML would count this process only" in vram.name
     vram.mark()
     torch.allocated[1] = 5 * MIB
     assert vram.read() == 15 * MIB
@@ -112,7 +112,7 @@ def test_a_ceiling_is_a_share_of_the_device_and_can_be_taken_away() -> None:
 def test_a_torch_that_does_not_count_on_this_device_is_unavailable() -> None:
     torch = FakeTorch()
     del torch.accelerator.memory_allocated
-    with pytest.raises(Unavailable, match=r"torch 2\.13\.0 has no count of what is allocated on mps:0"):
+    with pytest.raises(Unavailable, match=r"torch 2\.13\.0 does not report the memory allocated on mps:0"):
         TorchDevice(torch, "mps", 0).open()
 
 
@@ -173,7 +173,7 @@ def test_jaxs_accelerators_are_read_and_its_cpu_is_none(only: Callable[..., None
     with pytest.raises(NotInUse, match=r"no accelerator: jax 0\.10\.2 sees none"):
         find_accelerators()
     only(jax=jax("tpu"))
-    with pytest.raises(Unavailable, match=r"JAX 0\.10\.2 tells nothing of the memory of tpu:0"):
+    with pytest.raises(Unavailable, match=r"JAX 0\.10\.2 does not report the memory of tpu:0"):
         Vram(find_accelerators).open()
 
 
@@ -197,5 +197,5 @@ def test_without_a_device_what_lives_on_the_cpu_is_accounted_where_that_is_asked
     assert [one.kind for one in find_accelerators(accounted=True)] == ["measured"]
     half = SimpleNamespace(__version__="2.21.0")
     only(tensorflow=half)
-    with pytest.raises(Unavailable, match="none of tensorflow can be accounted for"):
+    with pytest.raises(Unavailable, match="live tensors of tensorflow cannot be counted"):
         find_accelerators(accounted=True)

@@ -87,7 +87,7 @@ def test_heap_is_unavailable_where_it_does_not_count_what_malloc_gives(monkeypat
     _instruments, missing = open_instruments(["heap"])
     # Where the real one is from, which in this process is glibc's.
     reason = str(missing["heap"])
-    assert reason.startswith("malloc is not glibc's: it is that of libc"), reason
+    assert reason.startswith("malloc is not glibc's: it is from libc"), reason
     assert reason.endswith(
         ", whose bytes glibc does not count; start Python without it (LD_PRELOAD?), or use rss_budget"
     )
@@ -165,7 +165,7 @@ def test_blocks_are_unavailable_where_python_uses_malloc() -> None:
         text=True,
         check=True,
     )
-    reason = "Python's own allocator is off (PYTHONMALLOC); heap_budget sees what it would have"
+    reason = "Python's own allocator is disabled (PYTHONMALLOC); heap_budget counts these blocks instead"
     assert said.stdout.strip() == reason
 
 
@@ -191,7 +191,7 @@ def test_mapped_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", no_such_file)
         _instruments, missing = open_instruments(["mmap"])
-    assert str(missing["mmap"]) == "mapped bytes are read from /proc/self/statm, which only Linux has"
+    assert str(missing["mmap"]) == "mapped bytes are read from /proc/self/statm, which exists only on Linux"
 
 
 def test_tasks_counts_pending_ones_and_finished_ones_that_are_kept() -> None:
@@ -234,7 +234,7 @@ def test_tasks_are_unavailable_where_asyncio_hides_them(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "asyncio.tasks", SimpleNamespace())
     _instruments, missing = open_instruments(["task"])
     assert not isinstance(missing["task"], NotInUse)
-    assert "keeps its tasks out of reach" in str(missing["task"])
+    assert "does not expose its tasks" in str(missing["task"])
 
 
 def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
@@ -256,7 +256,7 @@ def test_rss_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> Non
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", no_such_file)
         _instruments, missing = open_instruments(["rss"])
-    assert str(missing["rss"]) == "resident memory is read from /proc/self/status, which only Linux has"
+    assert str(missing["rss"]) == "resident memory is read from /proc/self/status, which exists only on Linux"
 
 
 def test_small_arrays_of_ever_new_sizes_do_not_look_like_a_leak() -> None:

@@ -92,8 +92,8 @@ cycle    released only by the garbage collector: InputContainer ↔ VideoStream"
 @pytest.mark.parametrize(
     ("phase", "fixture", "said"),
     [
-        ("setup", "pipeline", "in fixture pipeline, set-up: the test itself is innocent"),
-        ("teardown", "", "in tear-down: the test itself is innocent"),
+        ("setup", "pipeline", "in fixture pipeline, set-up: outside the test function"),
+        ("teardown", "", "in tear-down: outside the test function"),
         ("call", "", ""),
     ],
 )
@@ -107,7 +107,7 @@ def test_a_long_path_loses_its_middle_and_a_long_line_its_middle() -> None:
     path = tuple(Step(f"Node{n}", f".next{n}") for n in range(30))
     shown = list(rows(Culprit("object", owner=Owner("case.HEAD", "module case", path, "Node30", 0.0)), 40, UNICODE))
     assert len(shown) == 11
-    assert "22 references more" in shown[6][1]
+    assert "22 more references" in shown[6][1]
     assert max(len(line) for _label, line in shown) <= 40
 
 

@@ -91,7 +91,7 @@ fd +1.0/iter × 17 (budget 0) — 16 × video_0001.mp4 + 1 more
 
   leak         +1.0/iter sustained over 17 iterations
   fd           11 → 28             ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
-  seen         heap +1000 B/iter, +16.6 KiB so far; not judged
+  also growing heap +1000 B/iter, +16.6 KiB so far (not judged)
   held         16 × /data/episodes/2024/front/video_0001.mp4
                1 × socket
                2 × Thread-N (decode)
@@ -109,7 +109,7 @@ fd +1 (budget 0) — 1 × null
   over budget  one-off +1 at iteration 7, 0 allowed
   fd           11 → 12             ▁▁▁█████████████  +1  exact
   held         1 × /dev/null
-  collector    switched off by the program: cyclic garbage counts as retained
+  collector    disabled by the program: cyclic garbage counts as retained
   advice       if it is meant to stay: fd_budget(1), or fd_budget() to bound
                growth only
   finding      61b0ec-fd
@@ -121,14 +121,14 @@ fd +1 (budget 0) — 1 × null
         """
 fd +2.0/iter unclosed × 17 (budget 0) — 2 × a.mp4
 
-  unclosed     2 descriptors per iteration given back by the garbage collector
-               alone
-  fd           11 → 11             ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  +2.0/iter  by the collector
+  unclosed     2 descriptors per iteration released by the garbage collector
+               only
+  fd           11 → 11             ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  +2.0/iter  released by GC
   released     2 × /data/a.mp4
-  means        where nothing collects, this process reaches 1,024 descriptors
-               after ≈ 510 iterations
-  advice       close them when done: the collector runs late, and not at all
-               where it is switched off
+  means        without garbage collection, this process reaches 1,024
+               descriptors after ≈ 510 iterations
+  advice       close them when done: the collector runs late, or never if it is
+               disabled
   finding      ba54ed-fd
   next         pytest --leakcheck "tests/test_loader.py::test_cycle"
 """,
@@ -140,7 +140,7 @@ fd inconclusive: 8 iterations, 13 needed
 
   inconclusive 8 iterations, 13 needed
   fd           11 → 11             ▁▁▁▁▁▁▁▁▁  +0  exact
-  advice       more iterations would tell: --leakcheck-iterations,
+  advice       more iterations would decide it: --leakcheck-iterations,
                --leakcheck-max-time
   finding      375a6c-fd
   next         pytest --leakcheck "tests/test_loader.py::test_short"
@@ -155,7 +155,7 @@ heap unavailable: the C library has no mallinfo2 (glibc 2.3…
                rss_budget needs none
   heap         unavailable: the C library has no mallinfo2 (glibc 2.33 or newer
                has it); rss_budget needs none
-  in order     fd
+  also ok      fd
   finding      42a89e-heap
   next         pytest --leakcheck "tests/test_loader.py::test_heap"
 """,
@@ -166,8 +166,8 @@ heap unavailable: the C library has no mallinfo2 (glibc 2.3…
 fd ok × 59 (budget no growth)
 
   ok           one-off +1 at iteration 7
-  fd           11 → 12             within budget; would have seen 1 in 5 iter
-  heap         9.5 MiB → 9.5 MiB   within budget; would have seen 25 B/iter
+  fd           11 → 12             within budget; would have caught 1 in 5 iter
+  heap         9.5 MiB → 9.5 MiB   within budget; would have caught 25 B/iter
   finding      b59854-fd
   next         pytest --leakcheck "tests/test_loader.py::test_ok"
 """,
@@ -224,7 +224,7 @@ def test_many_kinds_are_counted_after_the_ninth() -> None:
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
     lines = block(one, ASCII).splitlines()
     assert "               1 x /data/08.mp4" in lines
-    assert "               and 3 kinds more" in lines
+    assert "               and 3 more kinds" in lines
     assert not any("09.mp4" in line for line in lines)
 
 

@@ -55,7 +55,7 @@ def mask() -> Iterator[None]:
 def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
     one = finding()
     assert encode(document([one])) == {
-        "schema": 1,
+        "schema": 2,
         "findings": [
             {
                 "test": "tests/test_a.py::test_b",
@@ -104,6 +104,7 @@ def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
         ],
         "recordings": [encode(one.recording)],
         "scaled": {},
+        "resources": {},
     }
 
 
@@ -172,7 +173,7 @@ def test_a_file_that_may_not_be_written_is_found_before_the_run(report: Path, mo
     report.chmod(0o444)
     # The superuser may write to it all the same, so the answer is given here.
     monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
-    assert check_writable(report) == "exists and may not be written"
+    assert check_writable(report) == "exists and is not writable"
 
 
 def test_a_folder_that_may_not_be_written_is_found_before_the_run(

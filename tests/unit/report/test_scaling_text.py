@@ -96,9 +96,10 @@ def test_a_law_that_is_exceeded() -> None:
                        256   261 MiB  ████████████████████████
           law          O(n): +1.0 MiB per shard, exponent 1.00 (1.00 to 1.00)
           phases       staged: rss 3.0 MiB
-                       sent: rss 1.0 MiB at most, 4 times
-          measured     the test's body, in a fresh process per size; memory between
-                       calls and by the kernel's mark, children seen from outside
+                       sent: rss 1.0 MiB (highest of 4)
+          measured     the test's body, in a fresh process per size; memory read between
+                       calls and from the kernel's high-water mark, child processes read
+                       from outside
           allocated    work/hub.py:40 in Uploader.add()
                          self.parts.append(path.read_bytes())
                        called from work/test_hub.py:12 in test_upload()
@@ -140,9 +141,9 @@ def test_a_world_shows_what_each_rank_had() -> None:
                        4   260 MiB  ████████████████████████  65.0 MiB each
           law          O(n): +65.0 MiB per world_size
           measured     the test's body, in a fresh process per rank, joined over gloo by
-                       torch's launcher; memory between calls and by the kernel's mark,
-                       children of ranks left out; counters at each call and return, so
-                       not inside one call of C
+                       torch's launcher; memory read between calls and from the kernel's
+                       high-water mark, child processes of ranks not included; counters
+                       read at each call and return, so not within a C call
           finding      8a5f14-gauge:in_flight
           next         pytest --leakcheck "tests/test_hub.py::test_upload"
         """
@@ -159,7 +160,7 @@ def test_mended_it_says_what_would_have_shown() -> None:
     assert (found.colour, found.verdict.outcome) == ("green", "ok")
     assert headline(found, UNICODE) == "rss ok over shards 8…256 (budget O(1))"
     assert list(summary_lines([found], "failed", UNICODE)) == [
-        ("dim", "  in each ok test a leak would have been seen of rss 1.0 KiB/shard")
+        ("dim", "  every ok test would have caught a leak of rss 1.0 KiB/shard")
     ]
 
 

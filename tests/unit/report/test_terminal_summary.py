@@ -55,17 +55,17 @@ def test_by_default_what_is_not_green_has_its_lines_and_what_is_shares_one() -> 
         # A red test has its block above; nothing else says this.
         ("dim", "  8 iterations, 13 needed"),
         # Of each resource the weakest floor, from whichever test.
-        ("dim", "  in each ok test a leak would have been seen of fd 1 in 2 iter, heap 17 B/iter"),
+        ("dim", "  every ok test would have caught a leak of fd 1 in 2 iter, heap 17 B/iter"),
     ]
 
 
 def test_all_shows_each_green_test_with_what_it_would_have_seen() -> None:
     assert shown(CLEAN, WEAKER, wanted="all") == [
         ("green", "ok  tests/test_loader.py::test_clean"),
-        ("dim", "  would have seen fd 1 in 8 iter, heap 17 B/iter"),
+        ("dim", "  would have caught fd 1 in 8 iter, heap 17 B/iter"),
         ("dim", "  fd: one-off +1 at iteration 7"),
         ("green", "ok  tests/test_loader.py::test_weaker"),
-        ("dim", "  would have seen fd 1 in 2 iter, heap 4 B/iter"),
+        ("dim", "  would have caught fd 1 in 2 iter, heap 4 B/iter"),
     ]
 
 

@@ -35,11 +35,11 @@ def test_limits_are_read_in_the_units_of_their_resources() -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("fd", "'fd' is no limit: write fd=256,rss=1GiB"),
+        ("fd", "'fd' is not a limit: write fd=256,rss=1GiB"),
         ("fd=many", "fd: 'many' is not a number: write 0 or 3"),
         ("rss=1 GB of it", "rss: '1 GB of it' is not a size"),
         ("thread=7", "thread=7: only fd, rss, vram can be limited"),
-        ("fd=5", "fd=5 leaves no room for pytest itself: at least 32"),
+        ("fd=5", "fd=5 is too low for pytest itself: write 32 or more"),
         ("by=magic,fd=64", "by='magic' is not one of 'rlimit', 'cgroup'"),
         ("by=rlimit", 'names no resource: write fd=256, rss="1 GiB", vram="2 GiB"'),
     ],
@@ -50,7 +50,7 @@ def test_a_limit_that_cannot_be_read_is_refused_in_words(option: str, said: str)
 
 
 def test_only_keywords_are_taken() -> None:
-    with pytest.raises(CeilingError, match="takes keywords only"):
+    with pytest.raises(CeilingError, match="takes keyword arguments only"):
         read_ceiling(256)
 
 
@@ -113,7 +113,7 @@ def test_memory_runs_out_near_its_ceiling() -> None:
 def test_a_ceiling_below_what_a_process_has_is_no_ceiling_and_says_so() -> None:
     done = run(MEMORY, str(MIB))
     assert "'rss': 'its ceiling cannot be set: this process has " in done.stdout
-    assert "before the test begins, more than 1.0 MiB" in done.stdout
+    assert "before the test starts, more than 1.0 MiB" in done.stdout
 
 
 def test_a_device_is_limited_by_its_allocator() -> None:
@@ -134,7 +134,7 @@ def test_a_device_is_limited_by_its_allocator() -> None:
     imposed.lift()
     without = ImposedCeiling(Ceiling({"vram": MIB}))
     without.impose_on(None)
-    assert without.missing == {"vram": "there is no device to set a ceiling for"}
+    assert without.missing == {"vram": "there is no device to limit"}
 
 
 GROUP = """
@@ -163,15 +163,14 @@ def test_a_cgroup_kills_what_is_over_it_and_counts_that() -> None:
 
 
 def test_where_no_cgroup_can_be_made_the_reason_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._find_parent_group", lambda: None)
-    with pytest.raises(Unavailable, match="no cgroup of this process has a memory controller"):
-        MemoryGroup.make(MIB)
-    monkeypatch.setattr("pytest_leakcheck.probes.cgroups._find_parent_group", lambda: tmp_path / "gone")
-    with pytest.raises(Unavailable, match=r"a memory cgroup cannot be made here \(No such file or directory"):
-        MemoryGroup.make(MIB)
+    with pytest.raises(Unavailable, match="no cgroup with a memory controller was found"):
+        MemoryGroup.make(MIB, lambda: None)
+    with pytest.raises(Unavailable, match=r"a memory cgroup cannot be created here \(No such file or directory"):
+        MemoryGroup.make(MIB, lambda: tmp_path / "gone")
+    monkeypatch.setattr("pytest_leakcheck.probes.cgroups.find_parent_group", lambda: tmp_path / "gone")
     imposed = ImposedCeiling(Ceiling({"rss": MIB}, "cgroup"))
     imposed.impose()
-    assert imposed.missing["rss"].startswith("its ceiling cannot be set: a memory cgroup cannot be made here")
+    assert imposed.missing["rss"].startswith("its ceiling cannot be set: a memory cgroup cannot be created here")
     assert imposed.group is None
 
 

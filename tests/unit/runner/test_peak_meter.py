@@ -181,7 +181,7 @@ def test_a_program_that_takes_the_tracer_out_has_no_peak(capfd: pytest.CaptureFi
     found, meter = peaks(work, "fd", "rss")
     assert set(found) == {"rss"}
     assert not meter.exact
-    assert meter.unavailable["fd"].startswith("the test was not followed to its end: the program called sys.setprofile")
+    assert meter.unavailable["fd"].startswith("the test was not traced to its end: the program called sys.setprofile")
     assert not capfd.readouterr().err
 
 
@@ -311,12 +311,12 @@ def test_what_python_has_not_allocated_is_not_named() -> None:
 
     culprit = named(work)
     assert (culprit.site, culprit.owner) == (None, None)
-    assert culprit.unresolved["site"].startswith("it is not allocated by Python")
+    assert culprit.unresolved["site"].startswith("not allocated by Python")
 
 
 def test_what_does_not_come_as_high_again_says_so() -> None:
     culprit = named(lambda: None)
-    assert set(culprit.unresolved.values()) == {"it did not come as high again"}
+    assert set(culprit.unresolved.values()) == {"it did not rise as high again"}
 
 
 def test_where_a_counter_was_highest_is_named() -> None:

@@ -271,5 +271,5 @@ def test_the_real_nvml_fails_in_words_where_there_is_no_driver() -> None:
 
 
 def test_a_device_that_knows_no_ceiling_says_so() -> None:
-    with pytest.raises(Unavailable, match="fake:0 has no ceiling"):
+    with pytest.raises(Unavailable, match="fake:0 cannot be limited"):
         Fake().limit(1)

@@ -67,7 +67,9 @@ def test_many_iterations_retain_no_block() -> None:
 def test_one_that_is_new_later_is_an_error() -> None:
     gauges = Gauges(3)
     gauges.seal()
-    with pytest.raises(RuntimeError, match="was not called in the first iteration: call it in each, or in none"):
+    with pytest.raises(
+        RuntimeError, match="was not called in the first iteration: call it in every iteration, or in none"
+    ):
         gauges.follow("queue", 3, None)
 
 

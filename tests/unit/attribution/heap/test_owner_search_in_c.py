@@ -130,7 +130,7 @@ def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:
         holders = find_owners((), 1, survivors, new)
     finally:
         gc.enable()
-    assert holders == Holders((), "held by nothing but each other: a cycle that the collector would free")
+    assert holders == Holders((), "held only by each other: a cycle that the garbage collector would free")
 
 
 def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
@@ -138,4 +138,4 @@ def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
     report = SimpleNamespace(text="x" * 200)
     found = search(Sought(iterations=10, size=10_000.0), [], [Growing(report, 5, report.text)], ())
     assert found.owners == ()
-    assert found.reason == "not resolved: no container and no value has grown at that rate"
+    assert found.reason == "not resolved: no container or value grew at this rate"

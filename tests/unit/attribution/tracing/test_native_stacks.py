@@ -62,7 +62,7 @@ def test_a_profiler_that_is_active_is_left_alone() -> None:
 
 def test_without_memray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_leakcheck.attribution.tracing.native_stacks.find_spec", lambda _name: None)
-    assert why_not() == "pip install 'pytest-leakcheck[native]' tells more"
+    assert why_not() == "to trace allocations in C: pip install 'pytest-leakcheck[native]'"
 
 
 def test_another_tracker_that_is_active_is_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,174 @@
+"""List the resources that a budget can bound: one row of traits each.
+
+Plain data, because a run without ``--leakcheck`` reads it for its markers and must import nothing else. `resources.Resource`
+defines the traits. ``base`` names a row of `BASES` whose traits a row adds to. ``instrument`` names what reads it, a class or
+function without arguments in `probes`; the process tree and the shared folders are read by themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+BASES: Final[dict[str, dict[str, Any]]] = {
+    "handle": {"unit": "count", "scarce": True, "made_of": "handles"},
+    "tree": {
+        "unit": "count",
+        "scarce": True,
+        "made_of": "handles",
+        "scope": "process tree",
+        "of_block": True,
+        "in_phases": True,
+    },
+    "folder": {
+        "unit": "count",
+        "scarce": True,
+        "made_of": "handles",
+        "scope": "machine",
+        "of_block": True,
+        "verb": "made",
+    },
+    "python": {"unit": "count", "exhausts": "memory", "in_python": True, "includes_harness": True},
+    "memory": {"unit": "bytes", "made_of": "memory", "exhausts": "memory"},
+}
+
+# In display order, which is also the order of judgement except that child processes are judged first. Countable resources
+# lead, since a process dies of these first.
+ROWS: Final[tuple[dict[str, Any], ...]] = (
+    {
+        "name": "fd",
+        "base": "tree",
+        "plural": "descriptors",
+        "handles": "fds",
+        "verb": "opened",
+        "exhausts": "descriptors",
+        "ceiling": True,
+    },
+    {
+        "name": "thread",
+        "base": "tree",
+        "plural": "threads",
+        "handles": "threads",
+        "verb": "started",
+        "exhausts": "threads",
+        "ends_by_itself": True,
+    },
+    {
+        "name": "process",
+        "base": "tree",
+        "plural": "child processes",
+        "handles": "children",
+        "verb": "started",
+        "exhausts": "threads",
+        "ends_by_itself": True,
+    },
+    {"name": "shm", "base": "folder", "plural": "shared-memory entries", "handles": "segments"},
+    {"name": "disk", "base": "folder", "plural": "temporary files", "handles": "files"},
+    {
+        "name": "task",
+        "base": "handle",
+        "plural": "asyncio tasks",
+        "instrument": "library_counters:Tasks",
+        "handles": "tasks",
+        "verb": "started",
+        "ends_by_itself": True,
+        "in_phases": True,
+    },
+    # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is flushed; in 60 clean series
+    # of torch, pandas and PyAV loops, 16 bytes per iteration bounded this drift without a false alarm.
+    # Slack: the interpreter occasionally allocates a block of about 1 KiB (at the 1,024th call of a function).
+    # per_tracer: a tracer of coverage 7 was measured to retain 620 to 670 bytes.
+    {
+        "name": "heap",
+        "base": "memory",
+        "plural": "bytes in use",
+        "instrument": "native_heap:Heap",
+        "tolerance": 16.0,
+        "grain": 32,
+        "slack": 4096,
+        "in_python": True,
+        "includes_harness": True,
+        "thread_caches": True,
+        "witness": True,
+        "in_phases": True,
+        "paced": True,
+        "per_tracer": 1024,
+    },
+    # per_waiting_thread: a waiting thread holds its locals and the object that it waits for. The monitor thread of tqdm,
+    # which wakes up every 10 seconds, holds 2 to 6 more objects afterwards.
+    {
+        "name": "object",
+        "base": "python",
+        "plural": "gc objects",
+        "instrument": "python_objects:Objects",
+        "peak": False,
+        "made_of": "objects",
+        "witness": True,
+        "per_tracer": 8,
+        "per_waiting_thread": 8,
+    },
+    # Tolerance: pandas and pyarrow grow by 0.15 to 0.25 blocks per iteration, small caches by less.
+    {
+        "name": "block",
+        "base": "python",
+        "plural": "Python blocks",
+        "instrument": "python_objects:Blocks",
+        "tolerance": 0.5,
+        "slack": 64,
+        "made_of": "blocks",
+        "paced": True,
+        "per_tracer": 16,
+    },
+    {
+        "name": "arrow",
+        "base": "memory",
+        "plural": "bytes in Arrow's pool",
+        "instrument": "library_counters:ArrowPool",
+        "grain": 64,
+        "buffers_only": True,
+        "in_phases": True,
+    },
+    # Memory of live tensors: exact, and the first memory to run out. Allocators round up to multiples of 512 bytes.
+    {
+        "name": "vram",
+        "base": "memory",
+        "plural": "bytes on the device",
+        "instrument": "accelerators:open_vram",
+        "scarce": True,
+        "grain": 512,
+        "exhausts": "device",
+        "ceiling": True,
+        "buffers_only": True,
+        "in_phases": True,
+    },
+    # A mapping is at least one page; allocators map and unmap about a megabyte at a time, hence the resolution.
+    {
+        "name": "mmap",
+        "base": "memory",
+        "plural": "mapped bytes",
+        "instrument": "memory:Mapped",
+        "tolerance": 2048.0,
+        "grain": 4096,
+        "resolution": 1 << 20,
+        "handles": "mappings",
+        "verb": "mapped",
+        "in_phases": True,
+        "paced": True,
+    },
+    # The allocator decides when to return pages. Kernels before 6.17 also count pages in batches of up to 64 per CPU,
+    # hence the resolution. The tolerance of 1 KiB per iteration is a quarter of a page.
+    {
+        "name": "rss",
+        "base": "memory",
+        "plural": "resident bytes",
+        "instrument": "memory:Rss",
+        "tolerance": 1024.0,
+        "grain": 4096,
+        "resolution": 64 * 4096,
+        "default": False,
+        "ceiling": True,
+        "in_python": True,
+        "counts_small": True,
+        "exact_counter": "heap",
+        "paced": True,
+    },
+)
