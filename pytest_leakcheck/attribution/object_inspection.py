@@ -133,9 +133,19 @@ def amount(one: object, arrays: dict[int, str]) -> int:
     if kind in (io.BytesIO, io.StringIO):
         return _stream_size(value)
     if id(kind) in arrays:
-        # A view counts only its own elements: its base is counted where the base is held.
-        return int(value.nbytes)
+        return _array_size(value)
     return 0
+
+
+def _array_size(value: Any) -> int:
+    """Return the size of an array in bytes; 0 if it has no storage, such as a sparse tensor of torch.
+
+    A view counts only its own elements: its base is counted where the base is held.
+    """
+    try:
+        return int(value.nbytes)
+    except (RuntimeError, TypeError):
+        return 0
 
 
 def _stream_size(stream: io.BytesIO | io.StringIO) -> int:

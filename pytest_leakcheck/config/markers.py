@@ -59,7 +59,7 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
     Args:
         test: The node id.
         marks: The marks of the test, closest first; of several marks with the same name, the first is used.
-        settings: The effort without a mark. A value from the command line overrides the mark.
+        settings: The effort of a test without a mark. A value given on the command line overrides the mark.
         loops: Whether the test uses the fixture ``leakcheck`` and may judge its own loops. A mark ``leakcheck_ceiling``
             alone does not repeat such a test.
 

@@ -141,7 +141,7 @@ OPTIONS: Final = (
         "int",
         10_000,
         "N",
-        "Iterations of the production run that this test represents; slow growth is judged against it.",
+        "Number of iterations in the production run that this test represents; slow growth is judged over that many.",
         check=_at_least(1),
     ),
     Option(

@@ -78,7 +78,7 @@ def _judge_level(verdict: Verdict, budget: Budget, makers: EntryMakers) -> Verdi
         return verdict
     unknown = makers.counted - makers.made_here
     came = "1 entry of unknown origin" if unknown == 1 else f"{unknown} entries of unknown origin"
-    reason = f"{verdict.reason}; {came}: not created by Python in this process"
+    reason = f"{verdict.reason}; {came}, which Python in this process did not create"
     return replace(verdict, outcome="inconclusive", reason=reason, advice=_advice(makers))
 
 

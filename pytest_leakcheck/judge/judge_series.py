@@ -58,7 +58,7 @@ _RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
 _QUIET_TOLERANCE: Final = 8.0
 _QUIET_HORIZON: Final = 100
 # Growth that a cache explains is tolerated with this factor: an evicted entry may live for another iteration, and an entry
-# may have parts that its cache does not show (of the 4 objects of a text file the collector is shown 3).
+# may have parts that are not visible through its cache (an open text file has 4 objects; the collector sees 3).
 _EXPLAINED_MARGIN: Final = 1.5
 
 

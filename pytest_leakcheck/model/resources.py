@@ -104,7 +104,7 @@ class Resource:
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is memory of the process or of a device, in bytes, blocks or objects."""
+        """Whether the resource is memory, of the process or of a device, counted in bytes, blocks or objects."""
         return self.exhausts in ("memory", "device")
 
     @property

@@ -1,6 +1,6 @@
 """Collect the findings of a session; write the summary and the JSON report.
 
-Findings arrive attached to test reports, also from xdist workers.
+Findings arrive attached to test reports, including the reports that xdist workers send.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ TREE: Final = ("fd", "thread", "process")
 
 
 class LinuxTree:
-    """``fd``, ``thread`` and ``process`` of the process tree, from /proc.
+    """Counts of descriptors, threads and child processes in the process tree, read from /proc.
 
-    Resolution: one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories, one ``waitid``);
+    Resolution: a single one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories, one ``waitid``);
     about 60 us more for each child. Threads are the kernel's, so threads of C code count. Not counted: zombies,
     processes that end during the walk, processes of other users, and daemons that have left the tree by a double fork.
     Fallback: kernels before 6.2 do not report the number of descriptors as the size of the directory, so the directory

@@ -62,7 +62,7 @@ def place(site: Site) -> str:
 
 
 def cycle_text(culprit: Culprit, glyphs: Glyphs) -> str:
-    """Format the types of a reference cycle; one of more than two types ends with its first type."""
+    """Format the types in a reference cycle; if there are more than two, repeat the first to close the cycle."""
     cycle = culprit.cycle
     if len(cycle) == 1:
         return f"{cycle[0]} refers to itself"
@@ -87,9 +87,9 @@ def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs)
     for caller in callers[:_MAX_CALLERS]:
         yield "", shorten(f"called from {place(caller)} in {_format_function(caller)}", width, glyphs)
     if where.fixture:
-        yield "", f"in fixture {where.fixture}, {_PHASE_NAMES[where.phase]}: outside the test function"
+        yield "", f"in fixture {where.fixture}, {_PHASE_NAMES[where.phase]}, not in the test function itself"
     elif where.phase in ("setup", "teardown"):
-        yield "", f"in {_PHASE_NAMES[where.phase]}: outside the test function"
+        yield "", f"in {_PHASE_NAMES[where.phase]}, not in the test function itself"
 
 
 def _owner_rows(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:

@@ -132,7 +132,7 @@ def _keep_owner(descriptor: int, earlier: os.stat_result) -> None:
 
 def _mode_to_keep(descriptor: int, earlier: os.stat_result) -> int:
     mode = stat.S_IMODE(earlier.st_mode) & 0o777
-    # If the group could not be kept, its permissions must not pass to another group.
+    # If the original group could not be kept, drop its permissions, so that another group does not gain them.
     return mode if os.fstat(descriptor).st_gid == earlier.st_gid else mode & ~0o070
 
 

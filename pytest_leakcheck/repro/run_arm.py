@@ -164,8 +164,8 @@ def _start_arm(incident: Incident, arm: str, options: Options) -> Iterator[_Star
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         environment = {**os.environ, **alone, "COLUMNS": str(options.width)}
         with (folder / "output").open("wb") as written, (folder / "output").open("rb") as output:
-            # In its own process group: this process passes an interrupt on exactly once, and everything that the arm
-            # starts can be ended with it.
+            # In its own process group, so that an interrupt reaches it only once, through this process, and everything
+            # that the arm starts can be ended with it.
             process = subprocess.Popen(  # noqa: S603 - the command has words of the catalog and checked options
                 command, cwd=folder, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
             )

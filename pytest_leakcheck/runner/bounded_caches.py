@@ -98,7 +98,7 @@ class BoundedOwners:
         return frozenset(map(id, (*owners, *tables)))
 
     def filling(self, resource: str, identities: Collection[Hashable] = ()) -> Filling | None:
-        """Return how much of a resource the new entries of owners hold; None if none.
+        """Return how much of a resource the new entries of the owners hold; None if there are no new entries.
 
         Owners that are still filling or have just become full have new entries. Owners that existed at the start add up.
         Of those created since, only the one that holds most counts, because a growing number of owners is not a cache that
@@ -126,7 +126,7 @@ class BoundedOwners:
         return Filling(largest.text, total, sum(one.entries for one in found), of_full >= _MIN_FULL_SHARE * total)
 
     def _measure_pandas_views(self, resource: str) -> Filling | None:
-        """Return what pandas' references to views hold; None if none.
+        """Return what pandas' references to views hold; None if there are no new references.
 
         pandas keeps a weak reference to each view of a table, and removes dead ones only when there are 500 or more.
         """
@@ -149,7 +149,7 @@ class BoundedOwners:
 
 
 def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Hashable]) -> Filling | None:
-    """Return how much of a resource the new entries of one owner hold; None if none."""
+    """Return how much of a resource the new entries of one owner hold; None if there are none."""
     owner = start.owner()
     filled, bound, name = _read_fill(owner) or (0, 0, "")
     gained = filled - start.filled

@@ -211,6 +211,9 @@ class CauseSearch:
         if not holders.owners:
             return
         self._culprit = replace(self._culprit, owner=holders.owners[0])
+        if not holders.objects:
+            # Held by a root itself, such as a running frame: there is no container whose entries could be followed.
+            return
         container = holders.objects[0]
         left = MOST - self._schedule.used - (FOR_NATIVE if self._wants_native(made) else 0)
         if container_kind(container) is not None and left >= _KEEPER_ITERATIONS:

@@ -70,7 +70,7 @@ class ImposedCeiling:
                 self._try_to_impose(name, partial(self._limit_memory, name), size)
 
     def impose_on(self, device: Vram | None) -> None:
-        """Impose the limits of device memory, if any are wanted."""
+        """Apply the configured limits of device memory, if any."""
         for name, size in self._ceiling.sizes.items():
             if find_resource(name).exhausts != "device":
                 continue

@@ -1,4 +1,4 @@
-"""Read a counter as often as its cost allows, and in every row while it rises."""
+"""Read a counter as often as its cost allows, and after every iteration while its value rises."""
 
 from __future__ import annotations
 

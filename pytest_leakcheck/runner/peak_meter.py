@@ -42,7 +42,7 @@ _COMPOSITION_SECONDS: Final = 60.0
 # After a reading for the composition of memory, none follows for this many times its cost. The cost is CPU time: a
 # reading that another process delays by some milliseconds costs no more than any other.
 _REST_FACTOR: Final = 8.0
-# Bytes by which the kernel's mark and an exact reading may differ: two batches of 32 pages.
+# Maximum difference in bytes between the kernel's high-water mark and an exact reading: two batches of 32 pages.
 _MARK_TOLERANCE_BYTES: Final = 1 << 18
 
 

@@ -176,7 +176,9 @@ def _end_command(process: subprocess.Popen[bytes]) -> None:
 def _open_screen(out: TextIO, refresh: float | None) -> Iterator[Screen]:
     if not out.isatty() or find_spec("rich") is None:
         if out.isatty():
-            print("plain lines; for a live table: pip install 'pytest-leakcheck[report]'", file=out)
+            print(
+                "progress is printed as plain lines; for a live table: pip install 'pytest-leakcheck[report]'", file=out
+            )
         yield Lines(out)
         return
     from rich.console import Console

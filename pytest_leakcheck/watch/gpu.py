@@ -65,7 +65,7 @@ class Devices:
             if running:
                 whole[name] = (int(memory.used), int(memory.free))
         if whole and not own:
-            self.note = "device memory is that of all processes: the driver does not know the watched ones"
+            self.note = "device memory is counted for all processes: the driver cannot identify the watched ones"
         return own or whole
 
     def close(self) -> None:

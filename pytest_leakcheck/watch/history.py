@@ -92,6 +92,8 @@ class History:
         self.came = self.went = 0
         self.first = self.last = self.looked = began.at
         self._latest: dict[int, Reading] = {}
+        # Of the last sample: tracks are thinned out, so that theirs may be older.
+        self._step: int | None = None
         self._ended_pids: deque[int] = deque()
 
     @property
@@ -101,9 +103,8 @@ class History:
 
     @property
     def steps(self) -> int | None:
-        """Step at the last reading that the track of descriptors keeps; None if unknown."""
-        track = self.totals.get("fd")
-        return track.steps[-1] if track is not None and len(track.steps) and track.steps[-1] >= 0 else None
+        """Step of the last sample that had one; None if unknown."""
+        return self._step
 
     @property
     def alive(self) -> Mapping[int, Reading]:
@@ -153,6 +154,8 @@ class History:
             self.first = sample.at
         self.samples += 1
         self.last = sample.at
+        if sample.step is not None:
+            self._step = sample.step
         for name, value in sample.totals.items():
             if name not in self.totals:
                 self.totals[name] = Track()

@@ -152,7 +152,7 @@ class Tree:
         self._followed[pid] = process
         if _LINUX and not os.access(f"/proc/{pid}/fd", os.R_OK):
             self._unreadable.add(pid)
-            text = f"process {pid} ({name}): its descriptors may not be read; its memory is read"
+            text = f"process {pid} ({name}): no permission to read its descriptors; only its memory is read"
             self._pending_events.append(Note(time.time(), text))
         return name
 

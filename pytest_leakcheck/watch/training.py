@@ -70,7 +70,8 @@ class Watcher:
         """Count a step that has ended, and take a sample if one is due."""
         self._steps += 1
         if self._board is not None:
-            self._board.iteration = self._steps
+            if os.getpid() == self._pid:
+                self._board.iteration = self._steps
         elif time.monotonic() >= self._due:
             self._sample()
 

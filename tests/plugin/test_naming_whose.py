@@ -48,7 +48,7 @@ def test_a_fixture_is_blamed_in_the_phase_in_which_it_leaks(project: Project) ->
         assert found["site"]["line"] == line_of(f"{test} LEAK", path.read_text())
         where = found["culprit"]["where"]
         assert (where["fixture"], where["phase"]) == (fixture, phase)
-        assert f"in fixture {fixture}, {shown}: outside the test function" in leaky.text
+        assert f"in fixture {fixture}, {shown}, not in the test function itself" in leaky.text
     assert leaky.finding("test_setup")["owner"]["name"] == "test_it.KEPT"
     path.write_text(path.read_text().replace("LEAKY = True", "LEAKY = False"))
     mended = project.run()

@@ -200,7 +200,7 @@ def test_one_entry_that_another_process_makes_is_not_held_against_a_level(
     )
     if not may_ask:
         reason = outcome.finding("test_it[False]", "disk")["reason"]
-        assert "1 entry of unknown origin: not created by Python in this process" in reason
+        assert "1 entry of unknown origin, which Python in this process did not create" in reason
         assert "with a private TMPDIR" in " ".join(outcome.text.split())
 
 

@@ -68,6 +68,13 @@ def test_with_steps_growth_is_told_per_step() -> None:
     assert growth_text(one) == "+3.00 per step (3.00 to 3.00)"
 
 
+def test_the_step_is_that_of_the_last_sample_also_where_tracks_are_thinned_out() -> None:
+    long = history_of([20] * 3_006, steps=True)
+    assert len(long.totals["fd"].steps) < 600
+    assert long.steps == 9_015
+    assert history_of([20] * 10).steps is None
+
+
 def test_what_comes_before_the_first_step_is_warm_up() -> None:
     """A training imports and starts its workers for a minute: that is no growth."""
     track = Track()
@@ -127,7 +134,7 @@ def test_too_early_to_tell() -> None:
 def test_the_last_lines_tell_all() -> None:
     history = history_of([20 + 9 * at for at in range(60)], limit=1024)
     history.absorb(News(1059.0, {2: {"/videos/a.mp4": 500, "pipe": 3}, 1: {"/videos/a.mp4": 1}}))
-    history.absorb(Note(1059.0, "process 3 (sudo): its descriptors may not be read; its memory is read"))
+    history.absorb(Note(1059.0, "process 3 (sudo): no permission to read its descriptors; only its memory is read"))
     text = "\n".join(last_lines(history))
     assert "1 python train.py: 59 s, 60 samples" in text
     assert "new     501 × /videos/a.mp4\n" in text

@@ -162,7 +162,7 @@ def test_descriptors_that_may_not_be_read_are_told(puppet: Puppet, monkeypatch: 
     monkeypatch.setattr(os, "access", lambda path, _mode: not path.endswith("/fd"))
     tree = Tree(puppet.pid)
     (note,) = [event for event in tree.events() if isinstance(event, Note)]
-    assert "its descriptors may not be read" in note.text
+    assert "no permission to read its descriptors" in note.text
     sample = tree.sample()
     assert sample.processes[puppet.pid].fds == -1
     assert sample.totals["fd"] == 0

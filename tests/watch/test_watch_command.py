@@ -291,3 +291,17 @@ def test_a_forked_worker_writes_nothing(tmp_path: Path) -> None:
     assert done.stderr.count(" samples, step 2") == 1
     (history,) = read_histories(tmp_path / "a.jsonl")
     assert history.samples == 3
+
+
+def test_a_forked_worker_of_a_watched_command_counts_no_steps(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time\nfrom pytest_leakcheck.watch.training import Watcher\n"
+        "watcher = Watcher()\nwatcher.step(); watcher.step()\n"
+        "if not os.fork():\n    for _ in range(50): watcher.step()\n    os._exit(0)\n"
+        "os.wait(); time.sleep(2.5)\n"
+    )
+    status, _out, err = run(tmp_path, "watch", "--interval", "0.2", "--", sys.executable, str(script))
+    assert status == 0, err
+    (history,) = histories(tmp_path)
+    assert history.steps == 2

@@ -116,7 +116,7 @@ class Arrivals(Generic[Key]):
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
-        # While another thread is in a C function too, this thread is only the more likely creator.
+        # If another thread is in a C function too, it is not certain that this thread created the handle, only likelier.
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
         if self._handover.many:
             if self._handover.is_suspect(thread):
@@ -130,7 +130,7 @@ class Arrivals(Generic[Key]):
         if not fresh or event == "cut":
             # After "cut", new handles came from a part of the iteration that was not traced.
             return
-        # What is new when a function is entered was created earlier, in its caller.
+        # A handle that first appears on entry to a function was created before the call, by the caller.
         at: FrameType | None = frame.f_back if event == "call" else frame
         path, code = path_to(at, f"{returned}()" if returned else ""), None if at is None else at.f_code
         # At "c_call" the called function has not run yet, so it cannot be the creator.

@@ -61,7 +61,6 @@ from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 _WORLD_GROUP: Final = "leakcheck-worlds"
 # Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
-_TOO_LONG_REASON: Final = "the run that searches for the cause took too long"
 # A file that is in the stack of a rank which waits in a collective operation.
 _COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
 
@@ -147,7 +146,9 @@ class _ScaledRun:
             answer, _children = self._run_size(point.size, naming=point.near_peak)
             if not _is_lost(answer):
                 return [one for one in culprits_of(answer) if one.resource == RESIDENT]
-        return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), _TOO_LONG_REASON))]
+            loss = _explain_loss(answer, f"{self._sweep.axis}={point.size}", self._settings.max_time)
+        reason = f"the run that searches for the cause was lost: {loss}"
+        return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), reason))]
 
     def _run_size(self, size: int, naming: int = 0) -> tuple[Answer, int]:
         """Run the test at one size.

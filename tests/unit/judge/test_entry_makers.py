@@ -86,8 +86,8 @@ def test_a_leak_stands_and_a_doubt_says_what_was_set_aside(folder: Folder) -> No
 @pytest.mark.parametrize(
     ("unknown", "native", "outcome", "text"),
     [
-        (1, 0, "inconclusive", "as it was; 1 entry of unknown origin: not created by Python in this process"),
-        (3, 0, "inconclusive", "as it was; 3 entries of unknown origin: not created by Python in this process"),
+        (1, 0, "inconclusive", "as it was; 1 entry of unknown origin, which Python in this process did not create"),
+        (3, 0, "inconclusive", "as it was; 3 entries of unknown origin, which Python in this process did not create"),
         (0, 1, "over_budget", "as it was"),
         (2, 1, "over_budget", "as it was"),
     ],

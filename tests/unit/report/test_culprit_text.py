@@ -92,8 +92,8 @@ cycle    released only by the garbage collector: InputContainer ↔ VideoStream"
 @pytest.mark.parametrize(
     ("phase", "fixture", "said"),
     [
-        ("setup", "pipeline", "in fixture pipeline, set-up: outside the test function"),
-        ("teardown", "", "in tear-down: outside the test function"),
+        ("setup", "pipeline", "in fixture pipeline, set-up, not in the test function itself"),
+        ("teardown", "", "in tear-down, not in the test function itself"),
         ("call", "", ""),
     ],
 )

@@ -1,0 +1,39 @@
+"""The search for a cause: what it makes of what it finds."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from pytest_leakcheck.attribution.heap.owner_candidates import Sought
+from pytest_leakcheck.attribution.heap.owner_search import Holders
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.runner import diagnosis
+from repeats import repeat
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
+    pytest.mark.usefixtures("frozen", "impatient"),
+]
+
+
+def test_an_owner_without_a_container_is_named_and_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a running frame, which holds what leaks by a local variable: there is no container to follow."""
+    owner = Owner("frame of serve()", "frame of serve()", (), "FileIO", 0.0)
+    searched: list[Sought] = []
+
+    def search(sought: Sought, *_rest: object) -> Holders:
+        searched.append(sought)
+        return Holders((owner,))
+
+    monkeypatch.setattr(diagnosis, "search", search)
+    # It grows as it is read, so that no line of the program makes it grow.
+    ticks = iter(range(1_000_000))
+    result = repeat(int, Budget("gauge:ticks", 0), gauges={"ticks": lambda: next(ticks)})
+    assert searched
+    assert result.culprit
+    assert result.culprit.owner == owner
+    assert set(result.culprit.unresolved) == {"site"}
+    assert "please report this" not in result.culprit.unresolved["site"]
