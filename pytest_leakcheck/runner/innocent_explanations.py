@@ -82,9 +82,6 @@ class Explanations:
         self._left = left
         self.restarts = self._filled = 0
         self._rested = 0.0
-        self._emptied: dict[str, str] = {}
-        self._emptied_at = -1
-        self._entries = 0
         self._confirming: dict[str, int] = {}
         self._growing: dict[str, tuple[int, int]] = {}
         self._again_in = 0
@@ -97,7 +94,7 @@ class Explanations:
         """
         self._quiet_heap = quiet_heap
         self._owners = BoundedOwners()
-        self._caches = RefillingCaches()
+        self._caches = _EmptiedCaches()
         self._tracers = tracers_of_coverage()
         self._others = len(sys._current_frames()) - 1
 
@@ -123,9 +120,11 @@ class Explanations:
 
     def explain_otherwise(self, sampler: Sampler, name: str) -> str:
         """Look for an explanation other than a cache with a readable bound; empty if there is none."""
-        if cached := self._explain_by_refilling_caches(sampler, name):
+        if cached := self._caches.explain(sampler, name):
             return f"bounded cache still filling: {cached}"
-        return self._explain_by_tracers(sampler, name) or self._explain_by_thread_caches(sampler, name)
+        if traced := self._explain_by_tracers(sampler, name):
+            return traced
+        return _explain_by_thread_caches(sampler, name, quiet_heap=self._quiet_heap)
 
     def bounded_owners(self) -> frozenset[int]:
         """Return the ``id()`` of each bounded owner.
@@ -286,28 +285,6 @@ class Explanations:
         now = thread_ids()
         return (len(now) > 1 or sampler.children > 0) and now <= self._threads
 
-    def _explain_by_thread_caches(self, sampler: Sampler, name: str) -> str:
-        """Explain uneven growth by the allocator's caches of other threads.
-
-        Empty if there are none, or if the growth exceeds what they hold.
-
-        glibc keeps up to 230 KB of freed blocks for each thread, and counts them as in use. The caches of this thread are
-        filled beforehand; those of other threads cannot be.
-        """
-        if (
-            not find_resource(name).thread_caches
-            or self._quiet_heap
-            or sampler.samples.above_start(name) > _MAX_THREAD_CACHES_BYTES
-        ):
-            return ""
-        share, readings = sampler.settling.share_of_other_threads(), sampler.samples.series(name).readings
-        if share < _MIN_OTHER_THREADS_SHARE or is_steady(readings):
-            return ""
-        return (
-            f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "
-            f"+{format_amount(sampler.samples.above_start(name), 'bytes')} so far; --leakcheck-isolate would decide it"
-        )
-
     def _explain_by_tracers(self, sampler: Sampler, name: str) -> str:
         """Explain growth by coverage.py's tracers; empty if they do not account for it.
 
@@ -318,11 +295,21 @@ class Explanations:
             return ""
         return f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage"
 
-    def _explain_by_refilling_caches(self, sampler: Sampler, name: str) -> str:
+
+class _EmptiedCaches:
+    """Caches that can be emptied on suspicion, to see how far a counter falls. Emptied once per iteration at most."""
+
+    def __init__(self) -> None:
+        self._caches = RefillingCaches()
+        self._explained: dict[str, str] = {}
+        self._emptied_at = -1
+        self._entries = 0
+
+    def explain(self, sampler: Sampler, name: str) -> str:
         """Name the caches that can be emptied, if most of the growth is in them; else empty."""
         if find_resource(name).scarce:
             return ""
-        if name not in self._emptied:
+        if name not in self._explained:
             if self._emptied_at != sampler.samples.n:
                 self._emptied_at = sampler.samples.n
                 self._entries = self._caches.empty()
@@ -332,5 +319,28 @@ class Explanations:
             if enough and 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
                 # Recorded, because it cannot be seen again: the fall is attributed to the harness, so the series continues
                 # as if the entries still existed.
-                self._emptied[name] = "a cache of the standard library that empties on request (re, linecache)"
-        return self._emptied.get(name, "")
+                self._explained[name] = "a cache of the standard library that empties on request (re, linecache)"
+        return self._explained.get(name, "")
+
+
+def _explain_by_thread_caches(sampler: Sampler, name: str, *, quiet_heap: bool) -> str:
+    """Explain uneven growth by the allocator's caches of other threads.
+
+    Empty if there are none, or if the growth exceeds what they hold.
+
+    glibc keeps up to 230 KB of freed blocks for each thread, and counts them as in use. The caches of this thread are
+    filled beforehand; those of other threads cannot be.
+    """
+    if (
+        not find_resource(name).thread_caches
+        or quiet_heap
+        or sampler.samples.above_start(name) > _MAX_THREAD_CACHES_BYTES
+    ):
+        return ""
+    share, readings = sampler.settling.share_of_other_threads(), sampler.samples.series(name).readings
+    if share < _MIN_OTHER_THREADS_SHARE or is_steady(readings):
+        return ""
+    return (
+        f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "
+        f"+{format_amount(sampler.samples.above_start(name), 'bytes')} so far; --leakcheck-isolate would decide it"
+    )

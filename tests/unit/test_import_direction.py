@@ -1,4 +1,4 @@
-"""Rooms import downwards only, no module is part of a circle, and only the plugin imports pytest."""
+"""How the package is built: imports go down only, the judge alone makes verdicts, classes and functions stay short."""
 
 from __future__ import annotations
 
@@ -105,3 +105,24 @@ def test_a_planted_violation_is_found() -> None:
     planted["judge.growth"] += "\ndef late():\n    from pytest_leakcheck.judge.judge_series import judge\n"
     with pytest.raises(CycleError):
         TopologicalSorter(graph(planted)).prepare()
+
+
+def test_no_class_and_no_function_outgrows_a_page_or_two() -> None:
+    too_long = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            most = {ast.ClassDef: 250, ast.FunctionDef: 50, ast.AsyncFunctionDef: 50}.get(type(node))
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and most:
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                too_long += [f"{path.name}: {node.name} has {lines} lines"] if lines > most else []
+    assert too_long == []
+
+
+def test_a_verdict_is_made_by_the_judge_alone() -> None:
+    made = {
+        path.relative_to(PACKAGE).parts[0]
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Verdict"
+    }
+    assert made == {"judge"}
