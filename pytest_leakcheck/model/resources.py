@@ -117,9 +117,14 @@ RESOURCES: Final[dict[str, Resource]] = {
     row["name"]: Resource(**{name: trait for name, trait in (BASES[row["base"]] | row).items() if name != "base"})
     for row in ROWS
 }
-# The resource that counts child processes. It is judged before the descriptors and threads of these processes.
+# Names that code outside the probes refers to. Everything else about a resource is in its row.
+DESCRIPTORS: Final = "fd"
+THREADS: Final = "thread"
+# Judged before the descriptors and threads of these processes.
 CHILDREN: Final = "process"
-# The resource whose peak uses the kernel's high-water mark and includes child processes, observed from their supervisor.
+HEAP: Final = "heap"
+DEVICE_MEMORY: Final = "vram"
+# Its peak uses the kernel's high-water mark and includes child processes, observed from their supervisor.
 RESIDENT: Final = "rss"
 
 # A user-defined counter. It is exact, and its units are expected not to accumulate.

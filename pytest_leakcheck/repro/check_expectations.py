@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import HEAP, THREADS, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.report.culprit_text import place
 from pytest_leakcheck.repro.run_arm import Run
@@ -130,7 +130,7 @@ def _format_figures(incident: Incident, found: Entry) -> str:
     seen = {one["resource"]: one["slope"] / count for one in found["seen"]}
     parts = [
         f"{format_amount(seen[resource], find_resource(resource).unit)} {word}"
-        for resource, word in (("heap", "of heap"), ("thread", "threads"))
+        for resource, word in ((HEAP, "of heap"), (THREADS, "threads"))
         if seen.get(resource, 0) > 0 and found["verdict"] == "leak"
     ]
     return f"{text}; {' and '.join(parts)} per {name}" if parts else text

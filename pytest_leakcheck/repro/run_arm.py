@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
+from pytest_leakcheck.model.resources import DESCRIPTORS
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
 if TYPE_CHECKING:
@@ -238,13 +239,13 @@ def _interrupt_arms(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 @contextlib.contextmanager
 def _lower_soft_limits(limits: dict[str, int]) -> Iterator[None]:
     """Lower the soft descriptor limit for child processes, and restore it afterwards."""
-    if "fd" not in limits or sys.platform == "win32":
+    if DESCRIPTORS not in limits or sys.platform == "win32":
         yield
         return
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowered = limits["fd"] if soft == resource.RLIM_INFINITY else min(limits["fd"], soft)
+    lowered = limits[DESCRIPTORS] if soft == resource.RLIM_INFINITY else min(limits[DESCRIPTORS], soft)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, hard))
     try:
         yield

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
 from pytest_leakcheck.watch.gpu import Devices
@@ -139,7 +140,7 @@ class Following:
         }
         room = {name: free for name, (_used, free) in self._device_memory.items()}
         because = {name: f"device {name.partition(':')[2]}" for name in room}
-        room["rss"], because["rss"] = memory_room(self._tree.root)
+        room[RESIDENT], because[RESIDENT] = memory_room(self._tree.root)
         self._emit(Limits(at, fds, room, because))
 
     def _emit_new_descriptors(self, sample: Sample) -> None:

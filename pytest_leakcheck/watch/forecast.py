@@ -13,7 +13,7 @@ from pytest_leakcheck.judge.detection_floor import detection_floor
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.judge.judge_series import RETAINED, SCARCE
 from pytest_leakcheck.judge.slope import FEWEST, Slope, fit_slope
-from pytest_leakcheck.model.resources import Resource, find_resource
+from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, Resource, find_resource
 from pytest_leakcheck.model.units import Unit
 from pytest_leakcheck.watch.history import History, Track
 
@@ -175,14 +175,14 @@ def end_of_work(history: History) -> float:
     When a training run ends, its workers end first and release what they held, which must not look like growth that has
     stopped. So the last readings are ignored if they have fewer processes than the median of the later half.
     """
-    track = history.totals.get("process")
+    track = history.totals.get(CHILDREN)
     if track is None or not len(track.values):
         return math.inf
     usual = median(track.values[len(track.values) // 2 :])
     return max((at for at, count in zip(track.at, track.values, strict=True) if count >= usual), default=math.inf)
 
 
-def process_outlooks(history: History, name: str = "fd", most: int = 8) -> dict[int, Outlook]:
+def process_outlooks(history: History, name: str = DESCRIPTORS, most: int = 8) -> dict[int, Outlook]:
     """Return forecasts for the processes that have grown most, by PID.
 
     The process with the largest growth comes first. Only live processes are considered; after the end of the watch, all
@@ -216,8 +216,8 @@ def _process_room(history: History, pid: int, name: str) -> int | None:
 
     Memory has no limit per process, so the result for it is None.
     """
-    limit = history.limits.get(pid) if name == "fd" and pid in history.alive else None
-    return None if limit is None else max(0, limit - history.processes[pid]["fd"].last)
+    limit = history.limits.get(pid) if name == DESCRIPTORS and pid in history.alive else None
+    return None if limit is None else max(0, limit - history.processes[pid][DESCRIPTORS].last)
 
 
 def _growth_state(values: Sequence[int], resource: Resource, slope: Slope | None) -> State:

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Final
 
+from pytest_leakcheck.model.resources import DESCRIPTORS, RESIDENT
 from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
 
 # Readings kept per track: a watch of one night takes 40,000 samples, but a chart and a slope need only some hundreds.
@@ -167,9 +168,9 @@ class History:
         for pid, reading in self._latest.items():
             tracks = self.processes.get(pid)
             if tracks is None:
-                tracks = self.processes[pid] = {"fd": Track(), "rss": Track()}
-            tracks["fd"].add(sample.at, step, reading.fds)
-            tracks["rss"].add(sample.at, step, reading.rss)
+                tracks = self.processes[pid] = {DESCRIPTORS: Track(), RESIDENT: Track()}
+            tracks[DESCRIPTORS].add(sample.at, step, reading.fds)
+            tracks[RESIDENT].add(sample.at, step, reading.rss)
 
     def _remove_process(self, pid: int) -> None:
         self._latest.pop(pid, None)

@@ -20,6 +20,7 @@ from typing import Final
 import psutil
 
 from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, THREADS
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
@@ -98,10 +99,10 @@ class Tree:
             self._unreadable.discard(pid)
         readings = processes.values()
         totals = {
-            "fd": sum(max(0, one.fds) for one in readings),
-            "thread": sum(one.threads for one in readings),
-            "process": max(0, len(processes) - 1),
-            "rss": sum(one.rss for one in readings),
+            DESCRIPTORS: sum(max(0, one.fds) for one in readings),
+            THREADS: sum(one.threads for one in readings),
+            CHILDREN: max(0, len(processes) - 1),
+            RESIDENT: sum(one.rss for one in readings),
         }
         return Sample(round(time.time() * _TICKS_PER_SECOND) / _TICKS_PER_SECOND, step, totals, processes, tuple(gone))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from pytest_leakcheck.model.resources import DESCRIPTORS, RESIDENT
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.watch.forecast import Outlook, first_to_end, outlooks, process_outlooks
 from pytest_leakcheck.watch.history import History
@@ -62,7 +63,7 @@ def rows(history: History, *, floor: bool = False) -> list[Row]:
     found = []
     for name, one in outlooks(history, floor=floor).items():
         ends = ends_text(one)
-        if name == "fd" and end is not None:
+        if name == DESCRIPTORS and end is not None:
             pid, its = end
             ends = f"{ends_text(its)}: {history.names.get(pid, 'process')} {pid}, limit {history.limits[pid]:,}"
         elif ends and name in history.because:
@@ -86,7 +87,7 @@ def process_rows(history: History) -> list[Row]:
             growth_text(one),
             ends_text(one),
         )
-        for name, most in (("fd", _MAX_FD_PROCESSES), ("rss", _MAX_RSS_PROCESSES))
+        for name, most in ((DESCRIPTORS, _MAX_FD_PROCESSES), (RESIDENT, _MAX_RSS_PROCESSES))
         for pid, one in process_outlooks(history, name, most).items()
     ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pytest_leakcheck
+from pytest_leakcheck.model.resources import RESOURCES
 
 PACKAGE = Path(pytest_leakcheck.__file__).parent
 
@@ -126,3 +127,31 @@ def test_a_verdict_is_made_by_the_judge_alone() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Verdict"
     }
     assert made == {"judge"}
+
+
+# Words that are no names of resources where they stand: engines, a file, a key of the report, what the interpreter names.
+OTHER_MEANINGS = {
+    ("attribution/handle_kinds.py", "mmap"),
+    ("attribution/heap/reference_text.py", "thread"),
+    ("config/scaling_marker.py", "thread"),
+    ("config/settings.py", "vram"),
+    ("plugin/isolation/child_session.py", "process"),
+    ("plugin/isolation/dispatch.py", "task"),
+    ("plugin/isolation/metered_run.py", "thread"),
+    ("plugin/scaling/scaled_item.py", "thread"),
+    ("report/scaling_text.py", "process"),
+    ("report/scaling_text.py", "thread"),
+    ("runner/environment.py", "vram"),
+    ("watch/status_text.py", "process"),
+}
+
+
+def test_resources_are_named_in_the_model_and_the_probes_alone() -> None:
+    found = {
+        (str(path.relative_to(PACKAGE)), node.value)
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] not in ("model", "probes")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in RESOURCES
+    }
+    assert found == OTHER_MEANINGS
