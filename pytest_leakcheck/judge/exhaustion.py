@@ -53,7 +53,7 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
 
 
 def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
-    """Judge a series that ended because a resource ran out: a leak if the series grew up to there.
+    """Judge a series that ended because a resource ran out: a leak if it grew until the failure.
 
     Args:
         series: The readings before the failure.

@@ -111,7 +111,7 @@ class _Case:
     def unsure(self, reason: str) -> Verdict:
         ratio, last = mean_ratio(self.sizes), self.sizes[-1]
         more = [round(last * ratio**step) for step in range(1, max(2, _MIN_SIZES_FOR_LAW - len(self.sizes)) + 1)]
-        return self.say("inconclusive", reason, f"add the sizes {', '.join(map(str, more[:-1]))} and {more[-1]}")
+        return self.say("inconclusive", reason, f"also run the sizes {', '.join(map(str, more[:-1]))} and {more[-1]}")
 
     def amount(self, value: float) -> str:
         return format_amount(value, self.unit)

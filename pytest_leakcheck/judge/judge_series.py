@@ -413,7 +413,7 @@ def _explain_undecided(case: Examination) -> Verdict | None:
         reason = f"{n} iterations, {case.profile.clean} needed"
     elif 0 < grown.slope < grown.earlier / 2:
         decays = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
-        reason = f"still growing but decaying: {decays}; about {n} more iterations would decide it"
+        reason = f"still growing, ever more slowly: {decays}; about {n} more iterations would decide it"
     else:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"

@@ -16,7 +16,7 @@ from pytest_leakcheck.probes.base import Unavailable
 
 PROC: Final = Path("/proc")
 MOUNT: Final = Path("/sys/fs/cgroup")
-# In bytes. Version 1 reports "no limit" as the largest multiple of the page size.
+# In bytes. Version 1 reports "no limit" as the largest multiple of the page size that fits into 64 bits.
 _UNLIMITED_BYTES: Final = 1 << 60
 
 

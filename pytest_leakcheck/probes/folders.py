@@ -295,7 +295,7 @@ def watched_folders() -> tuple[Folder, ...]:
 
 
 def _name_patterns(name: str) -> tuple[str, str]:
-    """Return two patterns of a name: without its numbers, and without its random end.
+    """Return two patterns of a name: one without its numbers, one without its random suffix.
 
     Names that were generated in the same way have equal patterns.
     """

@@ -123,5 +123,5 @@ def _describe_method(scaled: Scaled, resources: set[str]) -> str:
         )
         parts.append(f"memory read between calls and from the kernel's high-water mark, {children}")
     if resources - {RESIDENT}:
-        parts.append("counters read at each call and return, so not within a C call")
+        parts.append("counters are read at each call and return, not within a C call")
     return "; ".join(parts)

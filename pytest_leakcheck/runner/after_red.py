@@ -29,7 +29,7 @@ class Diagnosis:
         """Prepare the search, and suspend the ceiling.
 
         Args:
-            run: What the phases share. Its ceiling is lifted during the search.
+            run: The state that all phases share. Its ceiling is lifted during the search.
             sampler: The instruments.
             red: The verdict.
             start: The descriptors, threads, children and tasks that existed at the start.
@@ -95,7 +95,7 @@ class UntilFailure:
         """Take over the result of the diagnosis.
 
         Args:
-            run: What the phases share.
+            run: The state that all phases share.
             diagnosis: The phase before.
         """
         self._run, self._diagnosis = run, diagnosis

@@ -239,7 +239,7 @@ class CauseSearch:
         """
         slope = self._verdict.slope
         if not self._resource.in_python and self._resource.exhausts != "device":
-            # Handles are counted one by one; other growth has no typical size.
+            # A handle is one unit; growth of other kinds has no typical size.
             return slope
         readings = self._sampler.samples.series(self._verdict.resource).readings
         rises = [after - before for before, after in pairwise(readings) if after > before]

@@ -50,7 +50,7 @@ class EvidenceJudge:
         """Create a judge.
 
         Args:
-            run: What the phases share.
+            run: The state that all phases share.
             sampler: The instruments.
         """
         self._run = run

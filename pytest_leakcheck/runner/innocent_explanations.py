@@ -39,7 +39,8 @@ _MAX_TOTAL_REST_SECONDS: Final = 4.0
 # A rest lasts as long as this many arrivals take at the rate at which they came while the test ran: enough to distinguish
 # a steady source from a single late arrival.
 _ARRIVALS_PER_REST: Final = 10.0
-# Iterations after which the growth of a shared folder is checked again, and the share of its rate that confirms it.
+# Iterations after which the growth of a shared folder is measured again, and the share of the first rate that the second
+# must reach to confirm it.
 _MIN_CONFIRMING_ITERATIONS, _MAX_CONFIRMING_ITERATIONS = 3, 8
 _MIN_CONFIRMED_SHARE: Final = 0.75
 # Iterations after which memory is checked again for garbage that was frozen.

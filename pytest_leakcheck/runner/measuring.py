@@ -36,7 +36,7 @@ class Measuring:
         """Create the phase.
 
         Args:
-            run: What the phases share.
+            run: The state that all phases share.
             sampler: The instruments, open.
         """
         self._run = run

@@ -23,7 +23,7 @@ class WarmUp:
         """Create the phase.
 
         Args:
-            run: What the phases share.
+            run: The state that all phases share.
         """
         self._run = run
         self._iterations = 0

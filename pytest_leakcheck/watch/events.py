@@ -144,7 +144,7 @@ class Ended:
 Event: TypeAlias = Began | Sample | Came | Limits | News | Note | Ended
 
 
-# Event types by the JSON key that only this type has.
+# The type of an event, by the JSON key that only events of that type have.
 _EVENT_TYPES: Final[Mapping[str, type[Event]]] = {
     "watch": Began,
     "totals": Sample,

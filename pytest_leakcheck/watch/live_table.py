@@ -30,7 +30,7 @@ _MIN_WIDE_COLUMNS: Final = 60
 
 
 class Screen(Protocol):
-    """An output that shows the state of a watch."""
+    """A terminal output that shows the current state of a watch."""
 
     def show(self, history: History) -> None:
         """Show the state if that is due."""

@@ -107,7 +107,7 @@ class Tree:
         return Sample(round(time.time() * _TICKS_PER_SECOND) / _TICKS_PER_SECOND, step, totals, processes, tuple(gone))
 
     def kill(self) -> None:
-        """Kill all followed processes, including new ones that a last search finds."""
+        """Kill all followed processes, after searching once more for new ones."""
         self._find_new_processes()
         for process in self._followed.values():
             with contextlib.suppress(psutil.Error):

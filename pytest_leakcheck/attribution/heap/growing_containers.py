@@ -199,8 +199,8 @@ def fitting(
         growing: The containers and values that have grown.
         iterations: The number of iterations in which they have grown.
         rate: Objects retained per iteration, where they are countable.
-        size: Bytes retained per iteration, where known. A single value is accepted only where its bytes fit: a value
-            that is merely replaced differs in length, too.
+        size: Bytes retained per iteration, where known. A single value is accepted only if it grows by these
+            bytes: a value that is replaced by one of another length would otherwise look like growth.
     """
     low, high = _gain_bounds(iterations, rate)
     kept = [one for one in growing if not one.is_value and low <= one.gained <= high]

@@ -41,7 +41,7 @@ _MIN_ADDED_SHARE: Final = 0.1
 # Most objects that are sampled from a longer list.
 _MAX_SAMPLED: Final = 24
 _CHUNK_SIZE: Final = 1024
-# Most new objects that are followed from an older one.
+# Maximum number of new objects that are followed from one older object.
 _MAX_REACHED: Final = 200_000
 # Most levels of new referrers that are followed.
 _MAX_LEVELS: Final = 10
@@ -339,7 +339,9 @@ def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders
     """
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
-        return Holders((), f"not resolved: what grows at this rate belongs to the test runner ({found[0][0].root})")
+        return Holders(
+            (), f"not resolved: the only objects that grow at this rate belong to the test runner ({found[0][0].root})"
+        )
     # Running frames come last, since they hold many objects only for a while.
     other.sort(key=lambda pair: pair[0].root.startswith("frame "))
     owners, objects = zip(*other, strict=True)

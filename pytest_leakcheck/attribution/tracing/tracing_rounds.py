@@ -293,7 +293,7 @@ def find_line(
     if not is_own(made.path[-1].file) and _has_own_line(made.path[:-1]):
         # The line of the test's own code that calls a library is more useful than an unknown line of the library.
         return replace(made, path=made.path[:-1])
-    return Made(why=f"no single line of {made.path[-1].function}() accounts for its growth")
+    return Made(why=f"no single line of {made.path[-1].function}() accounts for the growth in it")
 
 
 def _has_own_line(path: Sequence[Site]) -> bool:

@@ -151,7 +151,7 @@ def _plain_node_id(item: pytest.Item) -> str:
 
 
 def _relative_path(path: Path, folder: Path) -> str:
-    # pytest reads a "[" in a path as the start of parameters, so leave out the folders above where possible.
+    # pytest reads a "[" in a path as the start of parameters, so use a path without the folders above where possible.
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 

@@ -208,7 +208,7 @@ def _ticks(of: Range, *, whole: bool) -> Iterator[tuple[float, str]]:
 
 
 def _byte_ticks(of: Range) -> Iterator[tuple[float, str]]:
-    """Yield multiples of a round number of bytes, in the largest binary unit that needs at most two decimals."""
+    """Yield ticks in bytes: multiples of a number that is round in the largest unit that needs at most two decimals."""
     widest, power = max(map(abs, of)), len(_BYTE_UNITS) - 1
     while power and 1024**power > widest:
         power -= 1

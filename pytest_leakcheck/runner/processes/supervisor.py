@@ -175,12 +175,12 @@ Watch: TypeAlias = Callable[[int, Board], None]
 
 
 def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = None) -> Ended:
-    """Run a command until it ends or is out of patience; nothing of its process group is left.
+    """Run a command until it exits, or kill it once it stalls. Either way, all processes of its group are killed.
 
     Args:
         start: What to run.
         folder: For the files that both processes share; all other names in it are free for the caller.
-        patience: How long it may make no progress.
+        patience: How long the command may go without progress before it is killed.
         watch: Called repeatedly to observe the process from outside.
     """
     path = board_of(folder)

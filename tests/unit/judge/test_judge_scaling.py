@@ -16,7 +16,7 @@ from pytest_leakcheck.model.verdict import Verdict
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, 16, 32, 64, 128, 256)
-MORE = "add the sizes 512 and 1024"
+MORE = "also run the sizes 512 and 1024"
 PROPERTY = settings(max_examples=100, deadline=None, derandomize=True)
 
 
@@ -149,7 +149,7 @@ def test_peaks_that_scatter_at_random_are_hardly_ever_called_growth() -> None:
 def test_few_sizes(peaks: list[int], bound: object, outcome: str, reason: str) -> None:
     verdict = judged("gauge:in_flight", bound, peaks, (1, 2, 4), "world_size")
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
-    assert verdict.advice == ("add the sizes 8 and 16" if outcome == "inconclusive" else "")
+    assert verdict.advice == ("also run the sizes 8 and 16" if outcome == "inconclusive" else "")
 
 
 def test_four_sizes_of_memory() -> None:
@@ -217,7 +217,7 @@ def test_an_exponent_that_may_lie_on_both_sides_asks_for_sizes() -> None:
 def test_the_sizes_to_add_go_on_by_the_same_factor() -> None:
     sizes = (1, 3, 10, 32)
     verdict = judged("fd", "O(1)", [1, 1, 1, 2], sizes)
-    assert verdict.advice == "add the sizes 102 and 323"
+    assert verdict.advice == "also run the sizes 102 and 323"
 
 
 def test_valid_axes() -> None:

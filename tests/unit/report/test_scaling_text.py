@@ -143,7 +143,7 @@ def test_a_world_shows_what_each_rank_had() -> None:
           measured     the test's body, in a fresh process per rank, joined over gloo by
                        torch's launcher; memory read between calls and from the kernel's
                        high-water mark, child processes of ranks not included; counters
-                       read at each call and return, so not within a C call
+                       are read at each call and return, not within a C call
           finding      8a5f14-gauge:in_flight
           next         pytest --leakcheck "tests/test_hub.py::test_upload"
         """
