@@ -1,4 +1,4 @@
-"""Write all findings of a session to one JSON file."""
+"""Write all findings of a session to one JSON file, and read it back."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site
-from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import Colour, Finding, Seen
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.resources import Kind, Resource, added_rows
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, Kind, Resource, added_rows
 from pytest_leakcheck.model.scaling_points import Law, Scaled
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 from pytest_leakcheck.report.output_file import check_writable as check_writable
 from pytest_leakcheck.report.output_file import write_whole
+
+_REWRITE_ADVICE: Final = "Write a new one: pytest --leakcheck --leakcheck-json=FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,33 @@ class Document:
     recordings: tuple[Recording, ...]
     scaled: Mapping[str, Scaled]
     resources: Mapping[str, Resource]
+
+
+class ReportError(LeakcheckError, ValueError):
+    """The file is not a report of findings; the message states what is wrong with it."""
+
+
+def parse(data: object) -> Document:
+    """Convert the decoded JSON of a file to the document that was written.
+
+    Raises:
+        ReportError: The data is not a report of findings, has another version, or is damaged.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
+        raise ReportError("not a report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
+    try:
+        document = decode(Document, data)
+        for at, entry in enumerate(document.findings):
+            _check_resource(entry.resource, document.resources, at)
+    except DecodeError as error:
+        raise ReportError(f"damaged report: {error}. {_REWRITE_ADVICE}") from None
+    return document
+
+
+def _check_resource(name: str, added: Mapping[str, Resource], at: int) -> None:
+    if name not in added and name not in RESOURCES and not name.startswith(GAUGE_PREFIX):
+        valid = f"one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME"
+        raise DecodeError(f"findings[{at}].resource: expected {valid}, got {name!r}")
 
 
 def document(findings: Sequence[Finding]) -> Document:

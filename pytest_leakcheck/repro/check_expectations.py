@@ -9,20 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.model.culprit import Site
-from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import HEAP, THREADS, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.report.culprit_text import place
+from pytest_leakcheck.report.json_file import Entry
 from pytest_leakcheck.repro.run_arm import Run
 
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Expectation, Incident
 
 _RED: Final = "red"
-# A finding, as in the JSON report.
-Entry = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
         The result of the arm.
     """
     checks = tuple(_check_expectation(incident, one, run.findings, changed=changed) for one in incident.arms[run.arm])
-    recordings = {one["test"]: decode(Recording, one) for one in run.report.get("recordings", ())}
+    recordings = {one.test: one for one in run.report.recordings} if run.report else {}
     return ArmResult(run, checks, recordings)
 
 
@@ -99,50 +96,50 @@ def is_red(incident: Incident, arm: str) -> bool:
 
 
 def _check_expectation(incident: Incident, expected: Expectation, findings: Sequence[Entry], *, changed: bool) -> Check:
-    of_test = [one for one in findings if expected.test in one["test"]]
-    found = next((one for one in of_test if one["resource"] == expected.resource), None)
+    of_test = [one for one in findings if expected.test in one.test]
+    found = next((one for one in of_test if one.resource == expected.resource), None)
     what = f"{expected.test}: {expected.resource} {expected.verdict}"
     if changed:
         # With other options, another counter may show the leak first.
-        found = next((one for one in of_test if one["colour"] == _RED), found)
-        right = found is not None and (found["colour"] == _RED) == (expected.verdict not in ("ok", "inconclusive"))
+        found = next((one for one in of_test if one.colour == _RED), found)
+        right = found is not None and (found.colour == _RED) == (expected.verdict not in ("ok", "inconclusive"))
     else:
         right = found is not None and _is_as_expected(expected, found)
     if found is None:
         return Check(expected, None, False, f"UNEXPECTED  {what}: no verdict")
     text = f"{'as expected' if right else 'UNEXPECTED'}  {what}{_format_figures(incident, found)}"
     if not right:
-        text += f"\n    found {found['resource']} {found['verdict']}: {found['reason']}"
+        text += f"\n    found {found.resource} {found.verdict}: {found.reason}"
     return Check(expected, found, right, text)
 
 
 def _is_as_expected(expected: Expectation, found: Entry) -> bool:
-    return bool(found["verdict"] == expected.verdict and (expected.slope is None or found["slope"] == expected.slope))
+    return bool(found.verdict == expected.verdict and (expected.slope is None or found.slope == expected.slope))
 
 
 def _format_figures(incident: Incident, found: Entry) -> str:
     """Format the growth of a finding, and of heap and threads if they grew with it."""
-    if found["verdict"] == "ok":
+    if found.verdict == "ok":
         return ""
     name, count = incident.part
-    unit = find_resource(found["resource"]).unit
-    text = f", {format_amount(found['slope'], unit)} per {incident.iteration}"
-    seen = {one["resource"]: one["slope"] / count for one in found["seen"]}
+    unit = find_resource(found.resource).unit
+    text = f", {format_amount(found.slope, unit)} per {incident.iteration}"
+    seen = {one.resource: one.slope / count for one in found.seen}
     parts = [
         f"{format_amount(seen[resource], find_resource(resource).unit)} {word}"
         for resource, word in ((HEAP, "of heap"), (THREADS, "threads"))
-        if seen.get(resource, 0) > 0 and found["verdict"] == "leak"
+        if seen.get(resource, 0) > 0 and found.verdict == "leak"
     ]
     return f"{text}; {' and '.join(parts)} per {name}" if parts else text
 
 
 def _finding_to_json(found: Entry) -> dict[str, Any]:
-    site, owner = found["site"], found["owner"]
+    site, owner = found.site, found.owner
     return {
-        "test": found["test"],
-        "resource": found["resource"],
-        "verdict": found["verdict"],
-        "slope": found["slope"],
-        "site": place(Site(site["file"], site["line"], site["function"])) if site else None,
-        "owner": owner["name"] if owner else None,
+        "test": found.test,
+        "resource": found.resource,
+        "verdict": found.verdict,
+        "slope": found.slope,
+        "site": place(site) if site else None,
+        "owner": owner.name if owner else None,
     }

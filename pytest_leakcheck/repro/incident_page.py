@@ -5,8 +5,8 @@ There is a chart for each leak, which also shows the curve of the fixed arm.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.report.html.findings_page import (
@@ -14,10 +14,11 @@ from pytest_leakcheck.report.html.findings_page import (
     curve_of,
     is_of_collector,
     limit_of,
-    page_of_findings,
+    page_of_document,
     verdict_line,
 )
 from pytest_leakcheck.report.html.view_model import Arm, Chart, Curve, Mark, Page, Tone
+from pytest_leakcheck.report.json_file import Entry
 from pytest_leakcheck.repro.check_expectations import ArmResult, is_red
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def page_of_arms(incident: Incident, results: Sequence[ArmResult], diff: str) ->
 
 def _build_arm(incident: Incident, result: ArmResult) -> Arm:
     run, checks = result.run, result.checks
-    tests = page_of_findings(run.report, run.arm).arms if run.report else ()
+    tests = page_of_document(run.report, run.arm).arms if run.report else ()
     colour = "red" if is_red(incident, run.arm) else "green"
     name = f"{run.arm}: expected {colour}; {result.right} of {len(checks)} as expected"
     culprits = [arm.culprit for arm in tests if arm.culprit]
@@ -62,50 +63,48 @@ def _build_charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
     for result in results:
         for check in result.checks:
             found = check.found
-            if found is None or (found["verdict"] == "ok" and len(results) > 1):
+            if found is None or (found.verdict == "ok" and len(results) > 1):
                 continue
-            key = (found["test"], found["resource"])
+            key = (found.test, found.resource)
             if key not in drawn:
                 drawn.add(key)
                 yield from _build_chart(found, result, fixed if fixed is not result else None)
 
 
-def _build_chart(found: Mapping[str, Any], result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
-    resource = find_resource(found["resource"])
+def _build_chart(found: Entry, result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
+    resource = find_resource(found.resource)
     released = is_of_collector(found)
     curves = [_build_curve(found, result, released=released)]
     if fixed is not None:
         # The curve of the fixed arm is that of the same test; else of a test of the same name, since variants of the
         # leaky arm share one fixed arm; else, for a test over sizes, of the only test over sizes that judges this
         # resource.
-        begins = f"{found['test'].partition('[')[0]}[{fixed.run.arm}"
-        same = found["test"].replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
-        other = [one for one in fixed.run.findings if one["resource"] == found["resource"]]
-        alone = other if found["points"] and len(other) == 1 and other[0]["points"] else []
+        begins = f"{found.test.partition('[')[0]}[{fixed.run.arm}"
+        same = found.test.replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
+        other = [one for one in fixed.run.findings if one.resource == found.resource]
+        alone = other if found.points and len(other) == 1 and other[0].points else []
         other = (
-            [one for one in other if one["test"] == same]
-            or [one for one in other if one["test"].startswith(begins)]
-            or alone
+            [one for one in other if one.test == same] or [one for one in other if one.test.startswith(begins)] or alone
         )
         curves += [_build_curve(one, fixed, released=released) for one in other[:1]]
     there = tuple(curve for curve in curves if curve is not None)
     if curves[0] is None:
         # The test ended before it had enough readings for a curve.
         return
-    name = found["test"].partition("::")[2] or found["test"]
-    axis = "size" if found["points"] else "iteration"
-    verdict_mark = Mark(float(found["iterations"]), f"verdict {found['verdict'].replace('_', ' ')}")
-    marks = (verdict_mark,) if axis == "iteration" and found["verdict"] != "ok" else ()
+    name = found.test.partition("::")[2] or found.test
+    axis = "size" if found.points else "iteration"
+    verdict_mark = Mark(float(found.iterations), f"verdict {found.verdict.replace('_', ' ')}")
+    marks = (verdict_mark,) if axis == "iteration" and found.verdict != "ok" else ()
     yield Chart(
-        f"{found['resource']}: {name}{BY_COLLECTOR if released else ''}",
+        f"{found.resource}: {name}{BY_COLLECTOR if released else ''}",
         resource.unit,
         axis,
         there,
         verdict_line(found),
-        limit_of(found, result.recordings.get(found["test"])),
+        limit_of(found, result.recordings.get(found.test)),
         marks,
     )
 
 
-def _build_curve(found: Mapping[str, Any], result: ArmResult, *, released: bool) -> Curve | None:
-    return curve_of(found, result.recordings.get(found["test"]), result.run.arm, released=released)
+def _build_curve(found: Entry, result: ArmResult, *, released: bool) -> Curve | None:
+    return curve_of(found, result.recordings.get(found.test), result.run.arm, released=released)

@@ -12,11 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
 from pytest_leakcheck.model.resources import DESCRIPTORS
+from pytest_leakcheck.report.json_file import Document, Entry, parse
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
 if TYPE_CHECKING:
@@ -69,18 +70,19 @@ class Run:
     Attributes:
         arm: Name of the arm.
         status: Exit status of pytest; below 0 the number of the signal that ended it.
-        report: The content of the JSON report; empty if pytest wrote none.
+        report: The content of the JSON report; None if pytest wrote none.
         interrupted: Whether an interrupt ended the run early.
     """
 
     arm: str
     status: int
-    report: dict[str, Any] = field(default_factory=dict)
+    report: Document | None = None
     interrupted: bool = False
 
     @property
-    def findings(self) -> list[dict[str, Any]]:
-        return list(self.report.get("findings", ()))
+    def findings(self) -> tuple[Entry, ...]:
+        """The verdicts of the report; none without one."""
+        return self.report.findings if self.report is not None else ()
 
 
 def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Show) -> tuple[Run, ...]:
@@ -205,8 +207,8 @@ def _show_output(arms: Sequence[_StartedArm], show: Show) -> None:
             return
 
 
-def _read_report(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+def _read_report(path: Path) -> Document | None:
+    return parse(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 @contextlib.contextmanager

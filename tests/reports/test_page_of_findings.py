@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from projects import HEAD, Project
-from pytest_leakcheck.report.html.findings_page import ReportError, page_of_findings
+from pytest_leakcheck.report.html.findings_page import page_of_findings
+from pytest_leakcheck.report.json_file import ReportError
 
 LEAKY = """
     @pytest.mark.fd_budget(0)

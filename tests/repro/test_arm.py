@@ -68,7 +68,7 @@ def test_output_is_shown_while_an_arm_runs_and_arm_after_arm(
     monkeypatch.setattr(module, "command_of", command)
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     runs = run_arms(INCIDENTS["pyav_loader"], ("leaky", "fixed"), Options(), show)
-    assert [(run.arm, run.status, run.report) for run in runs] == [("leaky", 0, {}), ("fixed", 0, {})]
+    assert [(run.arm, run.status, run.report) for run in runs] == [("leaky", 0, None), ("fixed", 0, None)]
     text = "".join(text for _arm, text in shown)
     assert text == "leaky begins é—\nleaky ends\nfixed begins é—\nfixed ends\n"
     assert all(arm in text for arm, text in shown if text)

@@ -145,7 +145,7 @@ def test_so_many_iterations_are_run() -> None:
     incident, arms, options = _read_arguments(_given("pyav_loader", "--arm", "fixed", "--iterations", "20"), INCIDENTS)
     (run,) = run_arms(incident, arms, options, lambda _arm, _text: None)
     assert run.status == 0
-    assert {one["iterations"] for one in run.findings if "TestCollectorOff" in one["test"]} == {20}
+    assert {one.iterations for one in run.findings if "TestCollectorOff" in one.test} == {20}
 
 
 def test_all_arms_or_the_two_that_differ() -> None:

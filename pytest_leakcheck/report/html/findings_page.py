@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, groupby
 from textwrap import wrap
-from typing import Any, Final
+from typing import Final
 
-from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.decoding import DecodeError, decode
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource, known
+from pytest_leakcheck.model.resources import find_resource, known
 from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.report.culprit_text import rows
 from pytest_leakcheck.report.glyphs import UNICODE
 from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
-from pytest_leakcheck.report.json_file import Document
+from pytest_leakcheck.report.json_file import Document, Entry, parse
 
 TONES: Final[Mapping[str, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
 _WORST_FIRST: Final = ("red", "yellow", "green")
 _LABEL_WIDTH: Final = 13
 _TEXT_WIDTH: Final = 80 - _LABEL_WIDTH
-_REWRITE_ADVICE: Final = "Write a new one: pytest --leakcheck --leakcheck-json=FILE"
 BY_COLLECTOR: Final = ", released by the garbage collector only"
 # A test under `leakcheck` is judged on a dozen resources; at most this many of its green ones get a chart.
 _MAX_GREEN_CHARTS: Final = 2
-
-
-class ReportError(LeakcheckError, ValueError):
-    """The file is not a report of findings; the message states what is wrong with it."""
 
 
 def page_of_findings(data: object, title: str) -> Page:
@@ -42,35 +35,24 @@ def page_of_findings(data: object, title: str) -> Page:
     Raises:
         ReportError: The data is not a report of findings, has another version, or is damaged.
     """
-    if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
-        raise ReportError("not a report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
-    try:
-        document = decode(Document, data)
-        with known(document.resources):
-            _check_resources(document)
-            return _page(document, data["findings"], title)
-    except DecodeError as error:
-        raise ReportError(f"damaged report: {error}. {_REWRITE_ADVICE}") from None
+    return page_of_document(parse(data), title)
 
 
-def _page(document: Document, findings: Sequence[Mapping[str, Any]], title: str) -> Page:
+def page_of_document(document: Document, title: str) -> Page:
+    """Build the page of a whole report that has been parsed."""
+    with known(document.resources):
+        return _build_page(document, title)
+
+
+def _build_page(document: Document, title: str) -> Page:
     recordings = {one.test: one for one in document.recordings}
-    by_test = [(test, list(entries)) for test, entries in groupby(findings, key=lambda one: one["test"])]
+    by_test = [(test, list(entries)) for test, entries in groupby(document.findings, key=lambda one: one.test)]
     arms = tuple(arm_of_test(test, entries, recordings.get(test)) for test, entries in by_test)
     partial = any(recording.stopped == "interrupted" for recording in recordings.values())
     return Page(title, (_count_tones(arms),), arms, partial=partial)
 
 
-def _check_resources(document: Document) -> None:
-    for at, entry in enumerate(document.findings):
-        try:
-            find_resource(entry.resource)
-        except KeyError:  # noqa: PERF203 - the message names the finding
-            valid = f"one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME"
-            raise DecodeError(f"findings[{at}].resource: expected {valid}, got {entry.resource!r}") from None
-
-
-def arm_of_test(test: str, entries: Sequence[Mapping[str, Any]], recording: Recording | None) -> Arm:
+def arm_of_test(test: str, entries: Sequence[Entry], recording: Recording | None) -> Arm:
     """Build the arm of one test.
 
     Args:
@@ -78,43 +60,41 @@ def arm_of_test(test: str, entries: Sequence[Mapping[str, Any]], recording: Reco
         entries: Its findings, one per verdict, as in the JSON file.
         recording: Its readings; None if there are none.
     """
-    colours = {one["colour"] for one in entries}
+    colours = {one.colour for one in entries}
     worst = next((colour for colour in _WORST_FIRST if colour in colours), "green")
-    culprit = next((one["culprit"] for one in entries if one["culprit"]), None)
-    not_green = [one for one in entries if one["colour"] != "green"]
-    green = [one for one in entries if one["colour"] == "green"][:_MAX_GREEN_CHARTS]
+    culprit = next((one.culprit for one in entries if one.culprit), None)
+    not_green = [one for one in entries if one.colour != "green"]
+    green = [one for one in entries if one.colour == "green"][:_MAX_GREEN_CHARTS]
     charts = (chart_of_verdict(one, recording) for one in (*not_green, *green))
     return Arm(
         name=test,
         tone=TONES[worst],
         verdicts=tuple(map(verdict_line, entries)),
-        culprit=culprit_text(decode(Culprit, culprit)) if culprit else "",
+        culprit=culprit_text(culprit) if culprit else "",
         charts=tuple(chart for chart in charts if chart is not None),
     )
 
 
-def chart_of_verdict(entry: Mapping[str, Any], recording: Recording | None) -> Chart | None:
+def chart_of_verdict(entry: Entry, recording: Recording | None) -> Chart | None:
     """Return the chart of one verdict (over an axis, of its peaks); None for a series of fewer than two readings."""
-    resource = find_resource(entry["resource"])
+    resource = find_resource(entry.resource)
     released = is_of_collector(entry)
-    title = f"{entry['resource']}: {resource.plural}{BY_COLLECTOR if released else ''}"
+    title = f"{entry.resource}: {resource.plural}{BY_COLLECTOR if released else ''}"
     curve = curve_of(entry, recording, "", released=released)
     if curve is None:
         return None
-    axis = "size" if entry["points"] else "iteration"
+    axis = "size" if entry.points else "iteration"
     return Chart(title, resource.unit, axis, (curve,), verdict_line(entry), limit_of(entry, recording))
 
 
-def limit_of(entry: Mapping[str, Any], recording: Recording | None) -> int | None:
+def limit_of(entry: Entry, recording: Recording | None) -> int | None:
     """Return the limit of what is held; None for what the collector released, and over an axis."""
-    if recording is None or entry["points"] or is_of_collector(entry):
+    if recording is None or entry.points or is_of_collector(entry):
         return None
-    return recording.limits.get(entry["resource"])
+    return recording.limits.get(entry.resource)
 
 
-def curve_of(
-    entry: Mapping[str, Any], recording: Recording | None, name: str, *, released: bool = False
-) -> Curve | None:
+def curve_of(entry: Entry, recording: Recording | None, name: str, *, released: bool = False) -> Curve | None:
     """Return the series of one verdict (over an axis, its peaks) as a curve; None for fewer than two readings.
 
     Args:
@@ -123,33 +103,33 @@ def curve_of(
         name: The label of the curve, which distinguishes arms that share a chart.
         released: Draw the total that the collector has released up to each iteration, instead of what is held.
     """
-    if entry["points"]:
-        peaks = tuple((float(one["size"]), float(one["peak"])) for one in entry["points"])
-        return Curve(name, peaks, TONES[entry["colour"]])
-    series = recording.find(entry["resource"]) if recording is not None else None
+    if entry.points:
+        peaks = tuple((float(one.size), float(one.peak)) for one in entry.points)
+        return Curve(name, peaks, TONES[entry.colour])
+    series = recording.find(entry.resource) if recording is not None else None
     if series is None or series.iterations < 1:
         return None
     readings = accumulate(series.released, initial=0) if released else series.readings
     points = tuple((float(at), float(value)) for at, value in enumerate(readings))
-    return Curve(name, points, TONES[entry["colour"]], _fitted_line(points, entry))
+    return Curve(name, points, TONES[entry.colour], _fitted_line(points, entry))
 
 
-def is_of_collector(entry: Mapping[str, Any]) -> bool:
+def is_of_collector(entry: Entry) -> bool:
     """Return whether a verdict is about what the collector released, not about what is held."""
-    return bool(entry["verdict"] == "unclosed")
+    return bool(entry.verdict == "unclosed")
 
 
-def verdict_line(entry: Mapping[str, Any]) -> str:
+def verdict_line(entry: Entry) -> str:
     """Format one verdict as a line; for ``ok`` with the least growth that would have been caught."""
-    unit = find_resource(entry["resource"]).unit
-    line = f"{entry['resource']} {entry['verdict'].replace('_', ' ')}"
-    if entry["reason"]:
-        line += f": {entry['reason']}"
-    if entry["verdict"] == "ok" and entry["floor"]:
-        per = "size" if entry["points"] else "iteration"
-        line += f"; would have caught {format_amount(entry['floor'], unit)} per {per}"
-    elif entry["slope"] and format_rate(entry["slope"], unit) not in entry["reason"] and not entry["points"]:
-        line += f" ({format_rate(entry['slope'], unit)})"
+    unit = find_resource(entry.resource).unit
+    line = f"{entry.resource} {entry.verdict.replace('_', ' ')}"
+    if entry.reason:
+        line += f": {entry.reason}"
+    if entry.verdict == "ok" and entry.floor:
+        per = "size" if entry.points else "iteration"
+        line += f"; would have caught {format_amount(entry.floor, unit)} per {per}"
+    elif entry.slope and format_rate(entry.slope, unit) not in entry.reason and not entry.points:
+        line += f" ({format_rate(entry.slope, unit)})"
     return line
 
 
@@ -164,12 +144,12 @@ def _wrap_row(label: str, text: str) -> list[str]:
     return wrap(text, 80, initial_indent=f"{label:<{_LABEL_WIDTH}}", subsequent_indent=" " * _LABEL_WIDTH)
 
 
-def _fitted_line(points: Sequence[XY], entry: Mapping[str, Any]) -> tuple[XY, XY] | None:
+def _fitted_line(points: Sequence[XY], entry: Entry) -> tuple[XY, XY] | None:
     """Return a line with the judged slope over the judged half of the series, ending at the last reading."""
-    if not entry["slope"] or entry["verdict"] not in ("leak", "over_budget"):
+    if not entry.slope or entry.verdict not in ("leak", "over_budget"):
         return None
     (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]
-    return (x0, y1 - entry["slope"] * (x1 - x0)), (x1, y1)
+    return (x0, y1 - entry.slope * (x1 - x0)), (x1, y1)
 
 
 def _count_tones(arms: Sequence[Arm]) -> str:
