@@ -104,7 +104,7 @@ def test_device_memory_is_that_of_the_processes() -> None:
 def test_unknown_to_the_driver_whole_devices_are_told() -> None:
     devices = Devices(FakeNvml())
     assert devices.read([99]) == {"vram:0": (5 * GIB, 3 * GIB), "vram:1": (5 * GIB + 1, 3 * GIB + 1)}
-    assert "that of all processes" in devices.note
+    assert "counted for all processes" in devices.note
 
 
 def test_a_device_that_is_lost_is_told() -> None:
