@@ -93,6 +93,8 @@ def test_what_others_make_meanwhile_is_not_held_against_a_test(temporary: Path) 
 
     def leave() -> None:
         time.sleep(0.001)
+        # Two: the rate is that of six iterations, in which a foreign entry that is listed too early counts for a sixth.
+        tempfile.mkdtemp(prefix="part-")
         tempfile.mkdtemp(prefix="part-")
 
     with every(0.002, make_noise):
@@ -100,7 +102,7 @@ def test_what_others_make_meanwhile_is_not_held_against_a_test(temporary: Path) 
         leaky = repeat(leave, Budget("disk", 0))
     assert [one.outcome for one in clean.verdicts] == ["ok"]
     assert [one.outcome for one in leaky.verdicts] == ["leak"]
-    assert leaky.verdicts[0].slope == pytest.approx(1.0, abs=0.1)
+    assert leaky.verdicts[0].slope == pytest.approx(2.0, rel=0.1)
     assert [held.what for held in leaky.held["disk"]] == [f"{temporary}/part-*"]
 
 
