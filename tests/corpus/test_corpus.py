@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -23,6 +24,8 @@ from verdict_rows import CULPRIT, by_parameter, compare, is_made_here, read, red
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll")
 
+# When this session was collected, in seconds since the epoch.
+BEGAN: Final = time.time()
 # Other programs write where the cases do: at their own pace, and without a thought for who counts.
 FOREIGN: Final = """
     import itertools, os, sys, threading
@@ -196,10 +199,22 @@ def test_every_kind_has_a_probe() -> None:
     assert {kind for kind in KINDS if not is_judged((kind,))} == set()
 
 
+def changed_at(path: Path) -> float:
+    """Return when an entry was made or last changed, in seconds since the epoch; 0 if it is gone."""
+    try:
+        return path.lstat().st_ctime
+    except FileNotFoundError:
+        return 0.0
+
+
 def test_nothing_is_left_behind(runs: dict[str, Future[Outcome]]) -> None:
-    """The cases' own tear-downs: each name says whose it is, and those processes are gone."""
+    """The cases' own tear-downs: each name says whose it is, and those processes are gone.
+
+    What was there before this session is of another, which may have been killed.
+    """
     assert all(future.result() for future in runs.values())
-    pids = {path: path.name.partition("leakcheck-")[2].split("-")[0] for path in Path("/dev/shm").glob("*leakcheck-*")}
+    entries = [path for path in Path("/dev/shm").glob("*leakcheck-*") if changed_at(path) >= BEGAN]
+    pids = {path: path.name.partition("leakcheck-")[2].split("-")[0] for path in entries}
     assert [path for path, pid in pids.items() if pid.isdigit() and not Path("/proc", pid).exists()] == []
 
 
