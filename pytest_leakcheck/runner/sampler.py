@@ -72,7 +72,6 @@ class Sampler:
                 self._quick.append((probe.read, column, own))
         for name in instruments.folders:
             samples.columns[name] = samples.new_column()
-        self._folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
 
     def close(self) -> None:
         """Close the instruments; the rows stay."""
@@ -158,7 +157,7 @@ class Sampler:
     def _read_into(self, row: int, whole: bool) -> None:
         self._read_tree(row)
         self._note_changes()
-        for folder, column in self._folder_columns:
+        for folder, column in self.settling.folder_columns:
             if folder.changed and folder.is_due(whole=whole):
                 self._list_folder(folder, row)
             column[row] = folder.count

@@ -26,6 +26,7 @@ class Settling:
             resolvers take up to 2 s. Only waited while a counter is above its start level.
         seconds_alone: Seconds to wait for descriptors or files alone, which are rarely released later. In a process of
             one thread, without children, nothing could release a descriptor: no wait then.
+        folder_columns: The shared folders, each with its column of readings.
         joins_in_vain: In how many rows a thread was still counted after its ``join``, whatever the wait.
     """
 
@@ -49,7 +50,7 @@ class Settling:
         """
         self._samples, self._instruments = samples, instruments
         self._read_one, self._read_collected = read_one, read_collected
-        self._folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
+        self.folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
         self._waited_in_vain = False
         self.joins_in_vain = 0
 
@@ -121,7 +122,7 @@ class Settling:
 
     def set_aside_used(self, resource: str) -> None:
         """Remove entries that other processes have in use from all rows of a shared folder."""
-        for folder, column in self._folder_columns:
+        for folder, column in self.folder_columns:
             if folder.resource == resource and folder.set_aside_used():
                 folder.recount(column, self._samples.n)
 
@@ -130,7 +131,7 @@ class Settling:
         time.sleep(seconds)
         self._rested += seconds
         worked = time.perf_counter() - self._began - self._rested
-        for folder, column in self._folder_columns:
+        for folder, column in self.folder_columns:
             if folder.rested(self._samples.n + 1, self._rested, worked):
                 folder.recount(column, self._samples.n)
 
