@@ -167,11 +167,19 @@ class Examination:
             or _check_settled(case)
             or _explain_undecided(case)
         )
-        if found is not None and evidence.makers is not None:
-            return account_for_makers(found, self.budget, evidence.makers, final=self.context.final)
-        if found is not None and evidence.device is not None:
-            return hear_driver(found, evidence.device, final=self.context.final)
-        return found
+        return None if found is None else self.confirm(found, evidence)
+
+    def confirm(self, verdict: Verdict, evidence: Evidence) -> Verdict | None:
+        """Hear the second source that the evidence has; without one the verdict stands.
+
+        Returns:
+            The verdict, or None if more iterations are needed.
+        """
+        if evidence.makers is not None:
+            return account_for_makers(verdict, self.budget, evidence.makers, final=self.context.final)
+        if evidence.device is not None:
+            return hear_driver(verdict, evidence.device, final=self.context.final)
+        return verdict
 
     def _add_evidence(self, evidence: Evidence) -> Examination:
         """Add evidence.

@@ -91,10 +91,7 @@ class EvidenceJudge:
         verdict = examination.verdict(evidence)
         if verdict is None:
             return Wait()
-        with_second_source = self._ask_second_source(evidence, verdict)
-        if with_second_source is evidence:
-            return verdict
-        return examination.verdict(with_second_source) or Wait()
+        return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
 
     def _explain(self, examination: Examination, suspicion: Verdict) -> Evidence | Wait | StartAgain:
         """Look for an innocent explanation of the growth or a part of it.
