@@ -173,13 +173,20 @@ def end_of_work(history: History) -> float:
     """Return the time of the last reading that is judged, infinite if there is none.
 
     When a training run ends, its workers end first and release what they held, which must not look like growth that has
-    stopped. So the last readings are ignored if they have fewer processes than the median of the later half.
+    stopped. So the last readings are ignored if they have fewer processes than the median of the later half. The kernel
+    closes the descriptors of a process before the process is gone, so falling descriptors right before that are ignored
+    too.
     """
-    track = history.totals.get(CHILDREN)
+    track, fds = history.totals.get(CHILDREN), history.totals.get(DESCRIPTORS)
     if track is None or not len(track.values):
         return math.inf
     usual = median(track.values[len(track.values) // 2 :])
-    return max((at for at, count in zip(track.at, track.values, strict=True) if count >= usual), default=math.inf)
+    last = max(at for at, count in enumerate(track.values) if count >= usual)
+    if last == len(track.values) - 1 and not history.ended:
+        return track.at[last]
+    while fds is not None and 0 < last < len(fds.values) and fds.values[last] < fds.values[last - 1]:
+        last -= 1
+    return track.at[last]
 
 
 def process_outlooks(history: History, name: str = DESCRIPTORS, most: int = 8) -> dict[int, Outlook]:

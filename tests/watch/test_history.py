@@ -53,10 +53,10 @@ def test_a_leak_and_when_it_ends() -> None:
     assert fd.growth == "+9.00 per second (9.00 to 9.00)"
     assert fd.ends == "≈ 53 s (53 s to 53 s): pt_data_worker 2, limit 1,024"
 
-    mended = history_of([20] * 60, limit=1024)
-    assert outlooks(mended)["fd"].state == "flat"
-    assert first_to_end(mended) is None
-    (fd, *_rest) = rows(mended, floor=True)
+    fixed = history_of([20] * 60, limit=1024)
+    assert outlooks(fixed)["fd"].state == "flat"
+    assert first_to_end(fixed) is None
+    (fd, *_rest) = rows(fixed, floor=True)
     assert fd.ends == ""
     assert fd.growth.startswith("no growth seen; would have caught ≥ 0.")
 
@@ -113,12 +113,14 @@ def track_of(values: list[int]) -> Track:
     return track
 
 
-def test_workers_that_end_with_the_training_do_not_hide_the_leak() -> None:
-    history = history_of([20 + 9 * at for at in range(60)])
+@pytest.mark.parametrize("half_closed", [[], [281]])
+def test_workers_that_end_with_the_training_do_not_hide_the_leak(half_closed: list[int]) -> None:
+    """Also where a reading falls into the exit of the worker: its descriptors are closed, and it still counts."""
+    history = history_of([20 + 9 * at for at in range(60)] + half_closed)
     for at in range(4):
         totals = {"fd": 10, "thread": 1, "process": 0, "rss": 1 << 19}
-        history.absorb(Sample(1060.0 + at, None, totals, {1: Reading(10, 1, 1 << 19)}, (2,) if not at else ()))
-    history.absorb(Ended(1064.0, "the process ended"))
+        history.absorb(Sample(1061.0 + at, None, totals, {1: Reading(10, 1, 1 << 19)}, (2,) if not at else ()))
+    history.absorb(Ended(1065.0, "the process ended"))
     one = outlooks(history)["fd"]
     assert (one.state, one.now) == ("grows", 10 + 20 + 9 * 59)
     assert [row.name for row in process_rows(history)] == ["fd of pt_data_worker 2"]
