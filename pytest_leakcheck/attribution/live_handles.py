@@ -21,7 +21,7 @@ from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.garbage_collector import open_targets
-from pytest_leakcheck.probes.processes import descendants, thread_ids
+from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
 
 _NUMBERED_TARGET: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
 _ANONYMOUS_INODE: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
@@ -37,7 +37,7 @@ class Identities:
     Attributes:
         fds: Target of each open descriptor of this process, by descriptor number.
         threads: Descriptions of threads, by native thread id.
-        children: Command lines of live descendant processes, by pid.
+        children: Command lines of live descendant processes, and names of zombies, by pid.
         of_children: Targets of the open descriptors of these processes, by pid and descriptor number.
         tasks: Descriptions of asyncio tasks, by ``id()``.
         mappings: Memory mappings, by start address: the file or "", and the number of bytes.
@@ -94,8 +94,11 @@ def running_threads() -> dict[int, str]:
 
 
 def live_children() -> dict[int, str]:
-    """List the command lines of all live descendants of this process, by pid."""
-    return {pid: _describe_process(pid) for pid in descendants(os.getpid())} if sys.platform.startswith("linux") else {}
+    """List the command lines of all live descendants of this process, and its zombies, by pid."""
+    if not sys.platform.startswith("linux"):
+        return {}
+    ended = {pid: f"zombie of {_read_process_name(str(pid))}, never waited for" for pid in zombies()}
+    return {pid: _describe_process(pid) for pid in descendants(os.getpid())} | ended
 
 
 def alive_tasks() -> frozenset[int]:

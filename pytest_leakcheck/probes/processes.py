@@ -37,6 +37,8 @@ def process_tree() -> Tree:
     return LinuxTree() if sys.platform.startswith("linux") else PortableTree()
 
 
+_ZOMBIE: Final = b"Z"
+_ENDED: Final = (_ZOMBIE, b"X", b"")
 # In the order of the values that `read` returns.
 TREE: Final = ("fd", "thread", "process")
 
@@ -45,9 +47,10 @@ class LinuxTree:
     """Counts of descriptors, threads and child processes in the process tree, read from /proc.
 
     Resolution: a single one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories, one ``waitid``);
-    about 60 us more for each child. Threads are the kernel's, so threads of C code count. Not counted: zombies,
-    processes that end during the walk, processes of other users, and daemons that have left the tree by a double fork.
-    Fallback: kernels before 6.2 do not report the number of descriptors as the size of the directory, so the directory
+    about 60 us more for each child. Threads are the kernel's, so threads of C code count. A child that has ended and was
+    never waited for (a zombie) counts as a process, because it occupies a process id. Not counted: zombies of child
+    processes, processes that end during the walk, processes of other users, and daemons that have left the tree by a
+    double fork. Fallback: kernels before 6.2 do not report the number of descriptors as the size of the directory, so the directory
     is listed.
     """
 
@@ -83,7 +86,7 @@ class LinuxTree:
             os.waitid(os.P_ALL, 0, _PEEK_FLAGS)
         except ChildProcessError:
             return fds, threads, 0
-        processes = 0
+        processes = len(zombies())
         for pid in descendants(os.getpid()):
             # The process may end, or turn out to be another user's, between two of these lines.
             with contextlib.suppress(OSError):
@@ -127,6 +130,7 @@ class PortableTree:
         for child in self._me.children(recursive=True):
             with contextlib.suppress(self._psutil_error):
                 if child.status() == "zombie":
+                    processes += child.ppid() == self._me.pid
                     continue
                 its_fds, its_threads = self._descriptors(child), child.num_threads()
                 fds, threads, processes = fds + its_fds, threads + its_threads, processes + 1
@@ -149,6 +153,18 @@ def thread_ids() -> frozenset[str]:
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield live descendants of a process, parents before children, no zombies."""
+    for child in _children(pid):
+        if _state(child) not in _ENDED:
+            yield child
+            yield from descendants(child)
+
+
+def zombies() -> list[int]:
+    """Return the children of this process that have ended and were not waited for."""
+    return [child for child in _children(os.getpid()) if _state(child) == _ZOMBIE]
+
+
+def _children(pid: int) -> Iterator[int]:
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -159,17 +175,15 @@ def descendants(pid: int) -> Iterator[int]:
                 children = file.read().split()
         except OSError:
             continue
-        for child in map(int, children):
-            if not _is_zombie(child):
-                yield child
-                yield from descendants(child)
+        yield from map(int, children)
 
 
-def _is_zombie(pid: int) -> bool:
+def _state(pid: int) -> bytes:
+    """Return the kernel's letter for the state of a process; empty if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The process name is in parentheses and may contain any byte, even a parenthesis; the state follows the
             # last one.
-            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+            return file.read().rpartition(b")")[2].split()[0]
     except (OSError, IndexError):
-        return True
+        return b""

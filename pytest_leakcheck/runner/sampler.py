@@ -206,7 +206,9 @@ class Sampler:
         fds, threads, processes = before
         on_device = self.instruments.device.read() if self.instruments.device is not None else 0
         watch = self.instruments.watch
-        if (watch.enabled and watch.collect()) or watch.has_released:
+        own = self.instruments.tree.own()
+        # A finalizer may break its own cycle, as that of an event loop does: then the collector finds nothing to count.
+        if (watch.enabled and (watch.collect() or self.instruments.tree.own() != own)) or watch.has_released:
             self._note_released(row, before, on_device)
             return
         self._fds[row] = fds

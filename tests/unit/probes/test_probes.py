@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_leakcheck.attribution.live_handles import live_children
 from pytest_leakcheck.probes import resource_limits
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.processes import LinuxTree, PortableTree, Tree, descendants, process_tree
@@ -101,14 +102,16 @@ def test_children_and_grandchildren_count_with_what_they_hold(tree: Tree) -> Non
     assert tree.read() == before
 
 
-def test_a_zombie_neither_raises_nor_counts(tree: Tree) -> None:
+def test_a_child_that_was_not_waited_for_is_a_process_and_holds_nothing(tree: Tree) -> None:
     before = tree.read()
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    assert tree.read() == before
+    assert rise(before, tree.read()) == (0, 0, 1)
+    assert live_children()[child.pid] == "zombie of true, never waited for"
     # It was left for its parent to wait for.
     assert child.wait() == 0
+    assert tree.read() == before
 
 
 def test_linux_and_portable_agree() -> None:
