@@ -1,20 +1,27 @@
-"""Check readings of accelerator memory on this machine. Print a table; exit 1 if a verdict is not as expected.
+"""Check readings of accelerator memory on this machine. Print tables; exit 1 if a verdict is not as expected.
 
 For the current device, the script measures the cost of a sample (the allocator's count) and of both witnesses (the
-allocator's and the driver's count), and judges loops: one that keeps its loss, one that does not, one that keeps
-4 KiB; then a leaky and a fixed loop while another process allocates memory of the same device.
+allocator's and the driver's count). It runs the tests of ``device_cases.py``, and of ``device_cases_jax.py`` where JAX
+is installed, with ``--leakcheck``, and judges a leaky and a fixed loop while another process allocates memory of the
+same device.
 
-Without a device it reports so, and exits 3. With --accounted it counts live tensors on the CPU instead.
+Without a device it reports so, and exits 3. With --accounted it counts live tensors on the CPU instead, and judges the
+loops alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
+import importlib.util
+import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from pytest_leakcheck import measure
@@ -22,7 +29,10 @@ from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.custom_probe import account_for_tensors
 from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.report import json_file
 
+CASES: Final = {"torch": "device_cases.py", "jax": "device_cases_jax.py"}
+RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 NEIGHBOUR: Final = """
 import sys, time, torch
 kept = []
@@ -56,9 +66,12 @@ def main() -> int:
     vram.mark()
     print(f"| both witnesses | {cost(vram.states, 20):.0f} us | cached memory given back before, so not in a loop |")
     vram.close()
-    wrong = loops(torch, device)
-    if device != "cpu":
-        wrong += beside_another(torch, device)
+    if device == "cpu":
+        return 1 if loops(torch, device) else 0
+    wrong = beside_another(torch, device)
+    for library, name in CASES.items():
+        if importlib.util.find_spec(library) is not None:
+            wrong += cases(Path(__file__).with_name(name))
     return 1 if wrong else 0
 
 
@@ -93,7 +106,7 @@ def loops(torch: Any, device: str) -> int:
     step, history = step_on(torch, device), []
     wrong = told("keeps its loss", lambda: history.append(step()), "leak")
     history.clear()
-    wrong += told("mended", lambda: step().item(), "ok")
+    wrong += told("fixed", lambda: step().item(), "ok")
     return wrong + told("keeps 4 KiB", lambda: history.append(torch.zeros(1024, device=device)), "leak")
 
 
@@ -105,10 +118,39 @@ def beside_another(torch: Any, device: str) -> int:
         other.stdout.readline()
         step = step_on(torch, device)
         history: list[Any] = []
-        wrong = told("mended, beside another process", lambda: step().item(), "ok")
+        wrong = told("fixed, beside another process", lambda: step().item(), "ok")
         wrong += told("leaky, beside another process", lambda: history.append(step()), "leak")
         other.kill()
     return wrong
+
+
+def cases(file: Path) -> int:
+    """Run the cases of a file, print a row for each, and return how many verdicts are not as expected."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "cases.json")
+        options = ("--leakcheck", f"--leakcheck-json={report}", "-q", "-p", "no:cacheprovider", "-c", os.devnull)
+        command = [sys.executable, "-m", "pytest", *options, f"--rootdir={file.parent}", str(file)]
+        # By default JAX takes most of the device at once, and torch is measured on the same one.
+        plain = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        ran = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
+        if not report.exists():
+            print(ran.stdout, ran.stderr)
+            return 1
+        document = json_file.parse(json.loads(report.read_text()))
+    worst: dict[str, json_file.Entry] = {}
+    for entry in document.findings:
+        if entry.resource == "vram" and (entry.test not in worst or entry.verdict != "ok"):
+            worst[entry.test] = entry
+    print("\n| case | verdict | iterations | per iteration | line |\n| --- | --- | ---: | ---: | --- |")
+    wrong = 0
+    for test, entry in worst.items():
+        name, as_expected = test.partition("::")[2], (entry.verdict in RED) == ("TestLeaky" in test)
+        wrong += not as_expected
+        line = entry.site.line if entry.site else ""
+        found = entry.verdict if as_expected else f"**{entry.verdict}**"
+        print(f"| {name} | {found} | {entry.iterations} | {entry.slope:,.0f} B | {line} |")
+    print(f"\n{len(worst)} cases, {wrong} not as expected; {ran.stdout.splitlines()[-1]}")
+    return wrong or int("error" in ran.stdout.splitlines()[-1])
 
 
 def told(what: str, work: Callable[[], object], must: str) -> int:

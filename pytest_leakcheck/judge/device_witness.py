@@ -21,21 +21,6 @@ Testimony: TypeAlias = Literal["alone", "confirmed", "denied", "unseen"]
 _DRIVER_ROUNDING: Final = 1 << 17
 # Bytes that the allocator's free reserve must have grown by to be mentioned: its largest pieces are 20 MiB.
 _MIN_RESERVE_GROWTH: Final = 1 << 20
-# Share of the growth that live tensors made since the start must account for.
-_MIN_TENSOR_SHARE: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceEvidence:
-    """What is known of the devices in addition to the allocator's count.
-
-    Attributes:
-        states: Each device at the start and now, both after free memory was returned to the driver.
-        live_tensors: Bytes of live tensors that were made since the start; None if they were not counted.
-    """
-
-    states: Sequence[tuple[State, State]]
-    live_tensors: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +37,28 @@ class Witness:
     text: str
 
 
-def hear_driver(verdict: Verdict, evidence: DeviceEvidence, *, final: bool) -> Verdict | None:
-    """Confirm a verdict on device memory by the driver.
+def check_with_driver(verdict: Verdict, states: Sequence[tuple[State, State]]) -> Verdict:
+    """Add what the driver says to a verdict on device memory.
 
-    If the driver cannot see the growth yet, live tensors may confirm it.
+    Growth that the driver cannot see yet stays as the allocator counted it, as it does where there is no driver.
 
     Args:
         verdict: The verdict by the allocator's own count.
-        evidence: What else is known of the devices.
-        final: No further iteration will follow.
+        states: Each device at the start and now, both after free memory was returned to the driver.
 
     Returns:
-        The verdict; growth that the driver denies is ``inconclusive``. None if more iterations would decide.
+        The verdict; growth that the driver denies is ``inconclusive``.
     """
     if verdict.outcome == "ok":
-        return verdict.adding(kept_in_reserve(evidence.states, _MIN_RESERVE_GROWTH))
+        return verdict.adding(kept_in_reserve(states, _MIN_RESERVE_GROWTH))
     if verdict.outcome not in ("leak", "over_budget"):
         return verdict
-    witness = hear(evidence.states)
+    witness = compare_counts(states)
     said = verdict.adding(witness.text)
-    if witness.says == "denied":
-        return replace(said, outcome="inconclusive", advice="")
-    return _confirm_by_tensors(said, evidence.live_tensors or 0, final=final) if witness.says == "unseen" else said
+    return replace(said, outcome="inconclusive", advice="") if witness.says == "denied" else said
 
 
-def _confirm_by_tensors(verdict: Verdict, alive: int, *, final: bool) -> Verdict | None:
-    """Confirm growth that the driver cannot see yet by the bytes of new tensors that are alive."""
-    if alive >= _MIN_TENSOR_SHARE * verdict.level:
-        return verdict.adding(f"{format_amount(alive, 'bytes')} of new tensors are alive on the device")
-    if final:
-        return replace(
-            verdict, outcome="inconclusive", advice="more iterations would decide it: --leakcheck-iterations"
-        )
-    return None
-
-
-def hear(states: Sequence[tuple[State, State]]) -> Witness:
+def compare_counts(states: Sequence[tuple[State, State]]) -> Witness:
     """Compare the driver's count with the allocator's.
 
     Args:

@@ -181,7 +181,7 @@ def _count_quiet(n: int, start: int, steps: Sequence[int]) -> int:
     return n - (steps[-1] if steps else start)
 
 
-def let_go(readings: Sequence[int]) -> tuple[int, float] | None:
+def detect_sawtooth(readings: Sequence[int]) -> tuple[int, float] | None:
     """Detect a counter that rises steadily, with falls by the growth of several iterations.
 
     Unclosed handles that a garbage collector releases cause this pattern, and so does a buffer that is flushed.

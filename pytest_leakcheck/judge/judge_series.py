@@ -19,15 +19,17 @@ and what the driver of a device counts (`judge.device_witness`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.detection_floor import detection_floor
-from pytest_leakcheck.judge.device_witness import DeviceEvidence, hear_driver
+from pytest_leakcheck.judge.device_witness import check_with_driver
 from pytest_leakcheck.judge.entry_makers import EntryMakers, account_for_makers
-from pytest_leakcheck.judge.growth import Growth, decays, growth, is_steady, let_go
+from pytest_leakcheck.judge.growth import Growth, decays, detect_sawtooth, growth, is_steady
+from pytest_leakcheck.model.device_state import State
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
@@ -102,14 +104,14 @@ class Evidence:
         explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
         background: What the resource gained while the test rested, as text: something else makes it grow.
         makers: For a shared folder: who made its entries.
-        device: For memory of a device: what its driver and its live tensors say.
+        device: For memory of a device: each device at the start and now, with its driver's count.
     """
 
     explained: str = ""
     explained_rate: float = 0.0
     background: str = ""
     makers: EntryMakers | None = None
-    device: DeviceEvidence | None = None
+    device: Sequence[tuple[State, State]] | None = None
 
 
 NO_EVIDENCE: Final = Evidence()
@@ -178,7 +180,7 @@ class Examination:
         if evidence.makers is not None:
             return account_for_makers(verdict, self.budget, evidence.makers, final=self.context.final)
         if evidence.device is not None:
-            return hear_driver(verdict, evidence.device, final=self.context.final)
+            return check_with_driver(verdict, evidence.device)
         return verdict
 
     def _add_evidence(self, evidence: Evidence) -> Examination:
@@ -280,7 +282,7 @@ def _check_releases_elsewhere(case: Examination) -> Verdict | None:
 
     The cause of the falls is unknown, so the level of such a count means nothing.
     """
-    teeth = let_go(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
+    teeth = detect_sawtooth(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
     if (
         teeth is None
         or case.budget.unclosed == "allow"

@@ -16,9 +16,9 @@ from pytest_leakcheck.judge.judge_series import Context, Evidence, Examination, 
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.innocent_explanations import Explanation
+from pytest_leakcheck.runner.makers_of_folder import entry_makers
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
-from pytest_leakcheck.runner.second_source import device_evidence, entry_makers
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class EvidenceJudge:
                 return StartAgain()
         if evidence.explained:
             return evidence
-        if explanations.begins_anew(sampler, name):
+        if explanations.starts_again(sampler, name):
             return StartAgain()
         if not final and (more := explanations.confirm_in(sampler, name, suspicion.slope)):
             return Wait(more)
@@ -153,7 +153,7 @@ class EvidenceJudge:
             sampler.settling.set_aside_used(name)
             return replace(evidence, makers=entry_makers(sampler.instruments.folders[name]))
         device = sampler.instruments.device_for(name)
-        return evidence if device is None else replace(evidence, device=device_evidence(verdict, device))
+        return evidence if device is None else replace(evidence, device=device.states())
 
     def _context(self, name: str, *, final: bool) -> Context:
         run, sampler, resource = self._run, self._sampler, find_resource(name)

@@ -169,7 +169,7 @@ class Explanations:
         self._note_restart()
         return True
 
-    def begins_anew(self, sampler: Sampler, name: str) -> bool:
+    def starts_again(self, sampler: Sampler, name: str) -> bool:
         """Return whether most of the growth ended late or was frozen garbage.
 
         If so, the series must start again, and the restart is counted.

@@ -17,8 +17,8 @@ from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.environment import describe_environment
+from pytest_leakcheck.runner.makers_of_folder import entry_makers
 from pytest_leakcheck.runner.sampler import Sampler
-from pytest_leakcheck.runner.second_source import entry_makers
 
 # Seconds of rest in which entries that other processes add to a shared folder are seen.
 _REST_SECONDS: Final = 0.1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,16 +26,6 @@ def is_tensor(one: Any) -> bool:
     """
     torch: Any = sys.modules.get("torch")
     return torch is not None and type(one) in (torch.Tensor, torch.nn.Parameter)
-
-
-def new_tensors() -> list[Any]:
-    """List the tensors created since the collector froze the other objects."""
-    return [one for one in gc.get_objects() if is_tensor(one)]
-
-
-def bytes_on_device(tensors: Iterable[Any]) -> int:
-    """Return the bytes of the storages not on the CPU, counting each storage once."""
-    return _storage_bytes(one for one in tensors if one.device.type != "cpu")
 
 
 def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:

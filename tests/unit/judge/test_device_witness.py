@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_leakcheck.judge.device_witness import hear, kept_in_reserve
+from pytest_leakcheck.judge.device_witness import compare_counts, kept_in_reserve
 from pytest_leakcheck.model.device_state import State
 
 MIB = 1 << 20
@@ -38,7 +38,7 @@ def states(*devices: tuple[tuple[int, ...], tuple[int, ...]]) -> list[tuple[Stat
         ((10, 20, 500), (100, 100, 540), "denied", "counts +41,943,040 B, but 80.0 MiB"),
         # It counts something, but less than at the start: another one's memory was given back meanwhile.
         ((10, 20, 500), (100, 100, 460), "denied", "counts -41,943,040 B"),
-        # Nobody else was asked.
+        # No driver was asked.
         ((10,), (100,), "alone", ""),
         ((10, 20), (100, 100), "alone", ""),
         # No growth.
@@ -46,25 +46,25 @@ def states(*devices: tuple[tuple[int, ...], tuple[int, ...]]) -> list[tuple[Stat
     ],
 )
 def test_one_device(before: tuple[int, ...], now: tuple[int, ...], says: str, text: str) -> None:
-    witness = hear(states((before, now)))
+    witness = compare_counts(states((before, now)))
     assert witness.says == says
     assert text in witness.text
 
 
 def test_of_two_devices_the_one_that_grows_is_named() -> None:
     quiet = ((10, 20, 500), (10, 20, 500))
-    witness = hear(states(quiet, ((10, 10, 500), (100, 100, 590))))
+    witness = compare_counts(states(quiet, ((10, 10, 500), (100, 100, 590))))
     assert witness.says == "confirmed"
     assert witness.text == "cuda:1 +90.0 MiB; the driver confirms it, +90.0 MiB"
 
 
 def test_another_process_on_the_quiet_device_confirms_nothing() -> None:
     crowded = ((10, 20, 500), (10, 20, 900))
-    assert hear(states(crowded, ((10, 10, 500), (100, 100, 500)))).says == "denied"
+    assert compare_counts(states(crowded, ((10, 10, 500), (100, 100, 500)))).says == "denied"
 
 
 def test_a_device_without_a_second_witness_is_judged_alone() -> None:
-    witness = hear(states(((10,), (50,)), ((10, 10, 500), (100, 100, 590))))
+    witness = compare_counts(states(((10,), (50,)), ((10, 10, 500), (100, 100, 590))))
     assert (witness.says, witness.text) == ("alone", "cuda:0 +40.0 MiB, cuda:1 +90.0 MiB")
 
 
@@ -73,7 +73,7 @@ def test_what_is_kept_in_reserve_is_told_apart_from_what_is_given_out() -> None:
     assert kept_in_reserve(grown, MIB) == "50.0 MiB of the 60.0 MiB reserved are free, 40.0 MiB more than at the start"
     assert kept_in_reserve(grown, 41 * MIB) == ""
     assert kept_in_reserve(states(((10,), (10,))), 1) == ""
-    assert hear(grown).says == "alone"
+    assert compare_counts(grown).says == "alone"
 
 
 @given(st.integers(0, 1 << 34), st.integers(0, 1 << 34), st.integers(1, 1 << 34), st.integers(0, 1 << 34))
@@ -85,7 +85,7 @@ def test_an_allocator_that_takes_what_it_gives_out_is_never_denied(
     taken = -(-max(0, growth - free) // segment) * segment
     before = State("cuda:0", allocated, allocated + free, driver)
     now = State("cuda:0", allocated + growth, allocated + free + taken, driver + taken)
-    says = hear([(before, now)]).says
+    says = compare_counts([(before, now)]).says
     assert says == ("confirmed" if taken else "unseen")
 
 
@@ -95,4 +95,4 @@ def test_a_driver_that_stands_still_denies_all_that_cannot_have_come_from_the_re
 ) -> None:
     before = State("cuda:0", allocated, allocated + free, 1 << 30)
     now = State("cuda:0", allocated + growth, allocated + growth, 1 << 30)
-    assert hear([(before, now)]).says == "denied"
+    assert compare_counts([(before, now)]).says == "denied"

@@ -1,4 +1,4 @@
-"""Verdicts where nobody knows who made an entry, by literal numbers."""
+"""Verdicts where it is unknown which process made an entry, by literal numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.entry_makers import account_for_makers
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.runner.second_source import entry_makers
+from pytest_leakcheck.runner.makers_of_folder import entry_makers
 
 
 @pytest.fixture

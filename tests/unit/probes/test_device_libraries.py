@@ -99,6 +99,32 @@ def test_torchs_accelerator_is_warmed_where_it_is_used_and_left_alone_where_not(
     vram.close()
 
 
+def test_the_allocators_statistics_and_blocks_are_read_where_torch_lists_them() -> None:
+    torch = FakeTorch()
+    used = {"allocated_bytes": {"all": {"current": 1536}}}
+    segments = [
+        {
+            "device": 0,
+            "address": 4096,
+            "blocks": [
+                {"size": 512, "state": "active_allocated"},
+                {"size": 512, "state": "inactive"},
+                {"size": 1024, "state": "active_allocated"},
+                {"size": 2048, "state": "active_pending_free"},
+            ],
+        },
+        {"device": 1, "address": 9000, "blocks": [{"size": 512, "state": "active_allocated"}]},
+    ]
+    module = SimpleNamespace(memory_stats_as_nested_dict=lambda index: {} if index else used)
+    module.memory_snapshot = lambda: segments
+    torch.get_device_module = lambda _kind: module  # type: ignore[method-assign]
+    first = TorchDevice(torch, "cuda", 0)
+    assert first.allocated() == 1536
+    assert first.pieces() == {4096: 512, 5120: 1024}
+    assert TorchDevice(torch, "cuda", 1).allocated() == 0, "not in use: there are no statistics yet"
+    assert TorchDevice(FakeTorch(), "mps", 0).pieces() is None
+
+
 def test_a_ceiling_is_a_share_of_the_device_and_can_be_taken_away() -> None:
     torch = FakeTorch()
     device = TorchDevice(torch, "cuda", 0)

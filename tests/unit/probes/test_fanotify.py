@@ -1,4 +1,4 @@
-"""The kernel names who made an entry: this process, a child, or a stranger; where that is not certain, nobody is named."""
+"""The kernel names the process that made an entry: this one, a child or a stranger; if uncertain, none is named."""
 
 from __future__ import annotations
 

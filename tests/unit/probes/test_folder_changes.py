@@ -145,7 +145,7 @@ def test_a_kept_queue_is_not_another_process_own(paths: tuple[str, str], monkeyp
 
 
 def test_a_forked_child_that_closes_takes_nothing_from_its_parent(tmp_path: Path) -> None:
-    """In a process of its own, since this one may have threads, with which it should not be forked."""
+    """In a separate process, since this one may have threads, and should not be forked then."""
     script = f"""
 import os
 from pytest_leakcheck.probes.folder_changes import Notices
@@ -195,7 +195,7 @@ def test_without_inotify_the_times_of_the_folders_are_compared(
 def test_a_change_in_a_shared_folder_is_not_taken_for_the_harness_own_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a row is told of it is an object while it is read, and no such thing comes between rows."""
+    """The set of changed folders is an object during the reading of a row; none may be counted as the harness's own."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     sampler = Sampler(("disk", "object"), {}, 100)
     file = tmp_path / "file"

@@ -1,4 +1,4 @@
-"""A folder that the whole machine shares: what counts is what arrived while the test ran and nobody else makes."""
+"""A shared folder: entries that arrived while the test ran count, unless other processes make such entries too."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="read
 
 
 class Owner:
-    """Holds a descriptor, and as long as it is not mended also itself: then only the collector closes it."""
+    """Holds a descriptor, and as long as it is not fixed also itself: then only the collector closes it."""
 
     def __init__(self, *, cyclic: bool) -> None:
         self.itself = self if cyclic else None
