@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
-SEARCHED: Final = ("pytest_leakcheck/**/*.py", "fixtures/**/*.py", "fixtures/**/*.md", "ci/*", "docs/*.md", "*.md")
+SEARCHED: Final = (
+    "pytest_leakcheck/**/*.py",
+    "tests/**/*.py",
+    "fixtures/**/*.py",
+    "fixtures/**/*.md",
+    "ci/*",
+    "docs/*.md",
+    "*.md",
+)
 
 # What is found, as a regular expression for whole words, and what to write.
 WORDS: Final = {

@@ -53,7 +53,7 @@ def _describe(name: str, case: Any, folder: str) -> Subject:
         arm=name,
         owner=""
         if _UNOWNED_KINDS.issuperset(case.kind)
-        else _owner_pattern(codes, list(_list_codes(case.mended, module)), module),
+        else _owner_pattern(codes, list(_list_codes(case.fixed, module)), module),
         heavy=leaky and not _HEAVY_KINDS.isdisjoint(case.kind),
     )
 

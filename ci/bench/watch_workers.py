@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(
-        "--switches", type=int, default=400, help="of the mended arm; the leaky one goes on until it dies"
+        "--switches", type=int, default=400, help="of the fixed arm; the leaky one goes on until it dies"
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -127,7 +127,7 @@ class Scaled:
     def peaks(self, resource: str, figure: Figure) -> tuple[int, ...]:
         return tuple(point.peak(resource, figure) for point in self.points)
 
-    def telling(self, quick: float) -> Point:
+    def most_informative_point(self, quick: float) -> Point:
         """Return the point at which to analyze the composition of memory.
 
         This is the first point whose peak is at least twice the peak at the smallest size, so that most of it comes from

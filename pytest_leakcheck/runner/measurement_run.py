@@ -16,7 +16,7 @@ from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.ceiling_run import CeilingRun
 from pytest_leakcheck.runner.innocent_explanations import Explanations
-from pytest_leakcheck.runner.progress import Telling
+from pytest_leakcheck.runner.progress import ProgressReports
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.user_gauges import Phases
 
@@ -86,7 +86,7 @@ class MeasurementRun:
         phases: The named phases inside a test.
         clock: The time that is left.
         explanations: The innocent explanations of growth.
-        telling: Reports progress to its followers.
+        progress: Reports progress to its followers.
         ceiling: The limits that the test runs under.
         verdicts: The verdicts so far, by resource.
         sampler: The instruments; None before they are opened.
@@ -110,7 +110,7 @@ class MeasurementRun:
         self.phases = Phases()
         self.clock = Clock(plan.effort.max_time)
         self.explanations = Explanations(left)
-        self.telling = Telling(plan.effort.most)
+        self.progress = ProgressReports(plan.effort.most)
         self.ceiling = CeilingRun(plan.ceiling, drives_on=drives_on)
         self.verdicts: dict[str, Verdict] = {}
         self.sampler: Sampler | None = None

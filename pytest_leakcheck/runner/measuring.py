@@ -69,7 +69,7 @@ class Measuring:
         sampler.read(sampler.samples.n + 1 >= self._next_look)
         run.phases.begin()
         run.clock.iteration_done()
-        reported = run.telling.tell(sampler.samples, run.verdicts)
+        reported = run.progress.report(sampler.samples, run.verdicts)
         out_of_time = run.clock.out_of_time
         if sampler.samples.n < self._next_look and not out_of_time:
             if reported:
@@ -142,7 +142,7 @@ class Measuring:
         # Imported only here: it is a third of the package, and most tests are green.
         from pytest_leakcheck.runner.after_red import Diagnosis
 
-        run.telling.tell(self._sampler.samples, run.verdicts, "naming")
+        run.progress.report(self._sampler.samples, run.verdicts, "naming")
         # A test that has used all of its time gets a little more.
         deadline = max(run.clock.deadline, time.perf_counter() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
         return Diagnosis(run, self._sampler, red, self._identities, deadline).begin()

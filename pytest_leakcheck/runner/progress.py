@@ -44,7 +44,7 @@ def follow(follower: Follower) -> None:
     FOLLOWERS.append(follower)
 
 
-class Telling:
+class ProgressReports:
     """The progress reports of one repetition, for the functions that followed when it began."""
 
     def __init__(self, most: int) -> None:
@@ -57,7 +57,7 @@ class Telling:
         self._most = most
         self._last = float("-inf")
 
-    def tell(self, samples: Samples, verdicts: Mapping[str, Verdict], state: State = "measuring") -> bool:
+    def report(self, samples: Samples, verdicts: Mapping[str, Verdict], state: State = "measuring") -> bool:
         """Report the progress, if a report is due.
 
         Returns:

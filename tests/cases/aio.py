@@ -57,7 +57,7 @@ def sleeper_cancelled() -> None:
 
 
 def waiter_forgotten() -> None:
-    # The event keeps the waiter, the waiter its task: nobody else has to.
+    # The event keeps the waiter alive, and the waiter its task: no other reference is needed.
     Loop.loop.create_task(Loop.stopped.wait())
     Loop.turn()
 

@@ -26,22 +26,22 @@ class Case:
     """A leak beside its repair, or work that is noisy and clean. Each arm is one call, and is called many times.
 
     Attributes:
-        name: Unique in the catalog; the arms are ``<name>-leaky``, ``<name>-mended`` and ``<name>-clean``.
+        name: Unique in the catalog; the arms are ``<name>-leaky``, ``<name>-fixed`` and ``<name>-clean``.
         kind: What the leaky arm retains. One of these is to be judged red; empty for a clean case.
         leaky: Retains something in every call, or in every few calls.
-        mended: The same work without the fault.
+        fixed: The same work without the fault.
         clean: Retains nothing in the long run, and does not look like it.
         setup: Once, before the first call of an arm.
         teardown: Once, after the last call of an arm: gives back whatever a leaky arm has retained.
         verdict: What the plugin is to call the leaky arm.
-        doubt: Why ``inconclusive`` is an honest answer to the mended or clean arm; empty where it is none.
+        doubt: Why ``inconclusive`` is an honest answer to the fixed or clean arm; empty where it is none.
         process_wide: The set-up changes the process for everyone, so that these run after all others.
     """
 
     name: str
     kind: tuple[str, ...] = ()
     leaky: Arm | None = None
-    mended: Arm | None = None
+    fixed: Arm | None = None
     clean: Arm | None = None
     setup: Arm = nothing
     teardown: Arm = nothing
@@ -52,7 +52,7 @@ class Case:
     @property
     def arms(self) -> dict[str, Arm]:
         """The callables by the name that a test has."""
-        arms = {"leaky": self.leaky, "mended": self.mended, "clean": self.clean}
+        arms = {"leaky": self.leaky, "fixed": self.fixed, "clean": self.clean}
         return {f"{self.name}-{role}": arm for role, arm in arms.items() if arm is not None}
 
 
@@ -67,7 +67,7 @@ def unique(stem: str) -> str:
 
 
 def drain(kept: MutableSequence[Thing], end: Callable[[Thing], object] = lambda _thing: None) -> Arm:
-    """A tear-down that ends what was kept, and lets go of it."""
+    """A tear-down that ends each kept thing and releases it."""
 
     def teardown() -> None:
         while kept:

@@ -105,7 +105,7 @@ def logged() -> None:
 
 
 def warned() -> None:
-    """A new text every time, as from a template; whoever records warnings must let them go."""
+    """A new text every time, as from a template; code that records warnings must release them."""
     with warnings.catch_warnings(record=True):
         warnings.warn(f"value {next(NUMBERS)} is out of range", UserWarning, stacklevel=1)
 

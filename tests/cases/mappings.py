@@ -1,4 +1,4 @@
-"""Mapped memory that nobody unmaps: it is in no heap, and often in no object."""
+"""Mapped memory that is never unmapped: it is in no heap, and often in no object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native memory: freed by nobody, or held by a small Python object that is kept; and references lost in C."""
+"""Native memory: never freed, or held by a small Python object that is kept; and references lost in C."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def replace(make: Callable[[], object]) -> None:
 
 
 def kept_case(name: str, kind: tuple[str, ...], make: Callable[[], object]) -> Case:
-    """The leaky arm keeps all that it makes, the mended one the last."""
+    """The leaky arm keeps all that it makes, the fixed one the last."""
     return Case(name, kind, partial(keep, make), partial(replace, make), teardown=KEPT.clear)
 
 

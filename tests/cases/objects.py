@@ -48,7 +48,7 @@ def unregistered() -> None:
 
 
 class Topic:
-    """Calls whoever has subscribed."""
+    """Calls all subscribers."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[int], object]] = []

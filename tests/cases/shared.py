@@ -1,4 +1,4 @@
-"""Shared memory: segments and named semaphores that outlive whoever made them, because nobody unlinks them."""
+"""Shared memory: segments and named semaphores that are never unlinked, and outlive the process that made them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that nobody ends: started in Python, by the library, and in C."""
+"""Threads that are never ended: started in Python, by the library, and in C."""
 
 from __future__ import annotations
 

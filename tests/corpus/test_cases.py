@@ -44,7 +44,7 @@ def test_leaky_arms_leak_what_they_say(growth: dict[str, dict[str, float]]) -> N
 
 
 def test_other_arms_retain_nothing(growth: dict[str, dict[str, float]]) -> None:
-    """Mended ones nothing of what their case is about; a pool of processes makes a one-off in other counters."""
+    """Fixed and clean arms retain nothing of their case's resources; a pool of processes raises other counters once."""
     retained = {
         name: {kind: growth[name][kind] for kind in case.kind or LEAST if growth[name][kind] >= LEAST[kind]}
         for name, (case, arm) in ARMS.items()

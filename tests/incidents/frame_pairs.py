@@ -1,4 +1,4 @@
-"""How the frame pairs of incident 1 behave. Run by `test_tf_data_pipeline` in a process of its own: TensorFlow is loaded."""
+"""How incident 1's frame pairs behave. `test_tf_data_pipeline` runs this in a separate process: it loads TensorFlow."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def test_both_give_the_same_pairs_and_each_epoch_another_order() -> None:
     ours, theirs = (one.FramePairs(EPISODES, Settings()) for one in (fixed, leaky))
     epochs = []
     for _ in range(2):
-        mended, original = torch.stack(list(ours)), torch.stack(list(theirs))
-        assert mended.shape == (PAIRS, 2, 256, 256, 3)
-        assert mended.dtype == torch.uint8
-        assert torch.equal(mended, original)
-        epochs.append(mended)
+        reread, original = torch.stack(list(ours)), torch.stack(list(theirs))
+        assert reread.shape == (PAIRS, 2, 256, 256, 3)
+        assert reread.dtype == torch.uint8
+        assert torch.equal(reread, original)
+        epochs.append(reread)
     assert not torch.equal(*epochs)
 
 

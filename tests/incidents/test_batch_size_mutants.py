@@ -14,7 +14,7 @@ HIGHEST: Final = "max(self._share(device) for device in self.devices)"
 
 # What is done: the module, what stands there, what is put in its place, and the tests, by file and words, that must be red.
 MUTANTS: Final[dict[str, tuple[str, str, str, str]]] = {
-    "nothing, in trainings": ("", "", "", "training: with_its_highest or whichever_it_is or before_the_exception"),
+    "nothing, in training runs": ("", "", "", "training: with_its_highest or whichever_it_is or before_the_exception"),
     "nothing, in the rest": ("", "", "", "rule: example or initial"),
     "current in place of peak": ("gauge", PEAK, PEAK.replace("peak()", "allocated()"), "training: with_its_highest"),
     "first device only": ("gauge", HIGHEST, "self._share(self.devices[0])", "training: whichever_it_is"),

@@ -100,7 +100,7 @@ def test_a_full_disk_keeps_what_was_there_and_says_so(filled: Store, monkeypatch
 
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its copy too, and for whoever reads it without the lock."""
+    """Without its copy too, and for a process that reads it without the lock."""
     path = tmp_path / "file"
     durable.replace_file(path, b"before")
 
@@ -281,7 +281,7 @@ def test_what_is_written_is_read_back(entries: list[Entry]) -> None:
 def test_the_order_in_which_runs_of_two_stores_come_together_does_not_matter(
     one: list[Entry], two: list[Entry]
 ) -> None:
-    """For runs of different ids, as trainings have them."""
+    """For runs of different ids, as training runs have them."""
     known = {entry.run_id for entry in one}
     two = [entry for entry in two if entry.run_id not in known]
     empty = Record(KEY, DEVICE)

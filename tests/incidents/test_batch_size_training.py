@@ -1,4 +1,4 @@
-"""Real trainings of Lightning whose memory is simulated: what the callback records, and what is learnt from it."""
+"""Real training runs of Lightning with simulated memory: what the callback records, and what is learnt from it."""
 
 from __future__ import annotations
 

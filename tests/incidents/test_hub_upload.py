@@ -1,4 +1,4 @@
-"""Incident 3, the mended uploader: every row of every shape of dataset, once, and nothing left behind."""
+"""Incident 3, the fixed uploader: every row of every shape of dataset, once, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_server_that_takes_shards_for_regular_files(
 
 
 def test_push_to_hub_breaks_on_such_a_server(hub: LoopbackHub, repo: str, dataset: Dataset) -> None:
-    """Told in the README: it unlinks a shard before the commit reads it. Where this fails, a release has mended it."""
+    """Told in the README: it unlinks a shard before the commit reads it. Where this fails, a release has fixed it."""
     hub.fail(Fault("regular", times=1000, on="/preupload/"))
     with pytest.raises(FileNotFoundError, match=r"\.parquet"):
         dataset.push_to_hub(repo, num_shards=2)

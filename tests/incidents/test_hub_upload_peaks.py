@@ -122,7 +122,7 @@ def test_a_release_is_red_by_any_verdict_and_not_checked_without_one() -> None:
 
 
 def test_a_release_that_does_not_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    # No index is asked: pip itself is told to look nowhere.
+    # No index is asked: the variable makes pip search none.
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert releases.main(["0.0.0.dev1"]) == releases.NOT_CHECKED
     said = capsys.readouterr().out

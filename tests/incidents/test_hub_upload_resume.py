@@ -137,17 +137,17 @@ def test_a_fault_at_any_request(api: HfApi, hub: LoopbackHub, dataset: Dataset, 
 
 
 def test_another_fingerprint_is_no_hindrance(api: HfApi, hub: LoopbackHub, folder: Path, temporary: Path) -> None:
-    """The rows are told by their content: a dataset that is loaded anew goes on where the other one stopped."""
+    """Rows are recognized by their content: if the dataset is loaded again, the upload resumes where it stopped."""
     hub.fail(Fault("status", at=2, times=10_000, on="PUT /lfs/", status=403))
     rows = load_from_disk(str(folder)).shuffle(seed=11)
     with pytest.raises(RuntimeError, match="Error while uploading"):
-        fixed.upload(rows, "user/anew", shards=SHARDS, api=api)
+        fixed.upload(rows, "user/reloaded", shards=SHARDS, api=api)
     hub.fail()
     first = len(hub.requests())
     again = load_from_disk(str(folder)).shuffle(seed=11).flatten_indices()
-    fixed.upload(again, "user/anew", shards=SHARDS, api=api)
+    fixed.upload(again, "user/reloaded", shards=SHARDS, api=api)
     assert sum(one.line.startswith("PUT") for one in hub.requests()[first:]) == SHARDS - 2
-    assert numbers_in("user/anew") == rows["id"][:]
+    assert numbers_in("user/reloaded") == rows["id"][:]
     assert list(temporary.iterdir()) == []
 
 

@@ -184,7 +184,7 @@ def test_nothing_is_asked_that_it_does_not_know(hub: LoopbackHub, repo: str, syn
     assert lost == []
 
 
-# What becomes of one file that is uploaded once.
+# What happens to one file that is uploaded once.
 
 
 @pytest.fixture

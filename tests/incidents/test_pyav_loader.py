@@ -1,4 +1,4 @@
-"""Incident 2: nine descriptors per switch, caught; the mended loader, silent, and safe to misuse."""
+"""Incident 2: nine descriptors per switch, caught; the fixed loader, silent, and safe to misuse."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_report_in_the_readme(reproduced: subprocess.CompletedProcess[str]) 
     assert readme.steady(readme.report(FOLDER)) == found, "run: python -m leakcheck_incidents.readme pyav_loader"
 
 
-def test_a_long_run_of_the_mended_loaders(project: Project) -> None:
+def test_a_long_run_of_the_fixed_loaders(project: Project) -> None:
     """As long as that of the write-up: 360 switches, and not one descriptor."""
     outcome = project.run(
         *TESTS, "-k", "TestCollectorOff and fixed", "--leakcheck-iterations=360", "--leakcheck-max-time=110"
@@ -124,10 +124,10 @@ def test_a_long_run_of_the_mended_loaders(project: Project) -> None:
 
 
 def test_every_mutant_is_red(project: Project) -> None:
-    mended = (FOLDER / "fixed.py").read_text(encoding="utf-8")
+    fixed = (FOLDER / "fixed.py").read_text(encoding="utf-8")
     for mutant in MUTANTS:
-        (project.folder / f"{mutant.name}.py").write_text(mutant.of(mended), encoding="utf-8")
-    (project.folder / "unchanged.py").write_text(mended, encoding="utf-8")
+        (project.folder / f"{mutant.name}.py").write_text(mutant.of(fixed), encoding="utf-8")
+    (project.folder / "unchanged.py").write_text(fixed, encoding="utf-8")
     names = [*(mutant.name for mutant in MUTANTS), "unchanged"]
     project.write("test_mutants.py", OVER_MUTANTS.format(names=names))
     wanted = " or ".join(f"({mutant.test} and {mutant.name})" for mutant in MUTANTS)
@@ -156,7 +156,7 @@ def test_every_mutant_is_red(project: Project) -> None:
 
 
 def test_one_arm_exits_as_pytest_does(tmp_path: Path) -> None:
-    """The mended one alone with 0: see tests/repro/test_repro_command.py."""
+    """The fixed one alone with 0: see tests/repro/test_repro_command.py."""
     assert shell("repro", INCIDENT.name, "--arm", "leaky", folder=tmp_path).returncode == 1
 
 
@@ -189,7 +189,7 @@ def test_a_stream_goes_round(clip: Path) -> None:
 
 
 def test_a_closed_loader_raises(clip: Path) -> None:
-    """Resuming a decoder after its container was closed crashes the process; the mended loader must raise instead."""
+    """Resuming a decoder after its container was closed crashes the process; the fixed loader must raise instead."""
     loader = fixed.VideoLoader(clip, Chunk(0, 10))
     frames = iter(loader)
     next(frames)
@@ -202,7 +202,7 @@ def test_a_closed_loader_raises(clip: Path) -> None:
 
 
 def test_the_reason_for_that(clip: Path) -> None:
-    """In a process of its own, since it dies: what the leaky loader does when its container is closed under it."""
+    """The leaky loader crashes if its container is closed while it is read; so it runs in a separate process."""
     code = (
         "import sys\n"
         "from pathlib import Path\n"

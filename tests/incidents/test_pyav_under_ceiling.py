@@ -93,5 +93,5 @@ def test_in_a_worker_it_runs_out_and_the_line_is_read_from_what_the_worker_sent(
     videos = [one for one in found["held"] if one["what"].endswith(".mp4")]
     assert len(videos) == 9
     assert {one["note"] for one in videos} == {"in child pt_data_worker (forked)"}
-    mended = [one for one in ran.findings if "[fixed]" in one["test"]]
-    assert [one["verdict"] for one in mended] == ["ok"]
+    fixed = [one for one in ran.findings if "[fixed]" in one["test"]]
+    assert [one["verdict"] for one in fixed] == ["ok"]

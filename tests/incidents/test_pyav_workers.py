@@ -1,4 +1,4 @@
-"""Incident 2 in workers: the children's descriptors are seen, and a worker that runs out of them is told to the parent."""
+"""Incident 2 in workers: the children's descriptors are seen, and the parent learns when a worker runs out of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shell import shell
 INCIDENT = INCIDENTS["pyav_workers"]
 TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
 
-# A training of its own: its limit of descriptors is lowered, and it ends with what became of it.
+# A separate training run with a lowered limit of descriptors; at the end it prints what happened.
 TRAINING = """
 import resource, sys
 from importlib import import_module
@@ -83,7 +83,7 @@ def test_a_worker_without_descriptors_left_is_told_to_the_parent(project: Projec
     assert "more of the parent's own: 0" in said
 
 
-def test_the_mended_loader_lives_on(project: Project) -> None:
+def test_the_fixed_loader_lives_on(project: Project) -> None:
     said = train(project, "fixed", "fork", "400")
     assert "taken: 400" in said
     assert "more of the parent's own: 0" in said

@@ -65,7 +65,7 @@ def test_a_workflow_that_ignores_its_cancellation_is_told_of() -> None:
 
     async def workflow() -> None:
         began.set()
-        # Blocks the thread of the loop: nobody can cancel that.
+        # Blocks the thread of the loop: that cannot be cancelled.
         stubborn.wait(PATIENCE)
 
     executor = executor_of(Limits(1, 1))
@@ -101,7 +101,7 @@ def test_threads_of_a_workflow_end_with_it() -> None:
     def work() -> None:
         began.set()
         assert cancelled.wait(PATIENCE)
-        # Nobody sets it in time: what is left to do takes so long.
+        # Not set before the timeout: this is how long the remaining work takes.
         done.wait(0.05)
         done.set()
 

@@ -1,4 +1,4 @@
-"""Incident 4: a cap for all ranks that each is given, caught over worlds; the mended factory, silent and not throttled."""
+"""Incident 4: a cap for all ranks that each is given, caught over worlds; the fixed factory, silent and not throttled."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_memory_runs_out_by_fragmentation_while_more_than_was_asked_for_is_free(
     assert device.fragmentation == 0.75
     with pytest.raises(DeviceOutOfMemory, match=r"CUDA out of memory \(simulated\).*20,971,520 B reserved and free"):
         device.allocate(6 * MIB)
-    # Mended: what lies beside it is given back too.
+    # The fix: the block between two free ones is given back too, and all three are joined.
     device.free(blocks[1])
     device.allocate(6 * MIB)
 

@@ -1,6 +1,6 @@
-"""Incident 1: what TensorFlow keeps, and what its consumer keeps, caught; the mended dataset, silent.
+"""Incident 1: what TensorFlow keeps, and what its consumer keeps, caught; the fixed dataset, silent.
 
-TensorFlow is loaded in processes of their own, and in few: it takes seconds, and half a gigabyte.
+TensorFlow is loaded in separate processes, and in few of them: it takes seconds, and half a gigabyte.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_the_published_fix_holds_where_keras_runs_on_tensorflow(keras_on_tensorf
     assert found["verdict"] == "ok", keras_on_tensorflow.text
 
 
-def test_how_the_mended_dataset_behaves(project: Project) -> None:
+def test_how_the_fixed_dataset_behaves(project: Project) -> None:
     command = ["--import-mode=importlib", "-q", str(Path(__file__).parent / "frame_pairs.py")]
     outcome = project.run(*command, leakcheck=False)
     assert outcome.status == 0, outcome.text
@@ -148,10 +148,10 @@ def test_how_the_mended_dataset_behaves(project: Project) -> None:
 
 @pytest.fixture(scope="module")
 def mutants(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """All of them in one session, each under the class that must see it; and the mended one, under what is added here."""
+    """All of them in one session, each under the class that must see it; and the fixed one, under what is added here."""
     project = Project(tmp_path_factory.mktemp("mutants"))
-    mended = (FOLDER / "fixed.py").read_text(encoding="utf-8")
-    for name, text in {UNCHANGED: mended, **{mutant.name: mutant.of(mended) for mutant in MUTANTS}}.items():
+    fixed = (FOLDER / "fixed.py").read_text(encoding="utf-8")
+    for name, text in {UNCHANGED: fixed, **{mutant.name: mutant.of(fixed) for mutant in MUTANTS}}.items():
         (project.folder / f"{name}.py").write_text(text, encoding="utf-8")
     seen_by = {UNCHANGED: "TestDatasetsKept", **{mutant.name: mutant.test for mutant in MUTANTS}}
     project.write("test_mutants.py", OVER_MUTANTS.format(names=list(seen_by)))
@@ -174,10 +174,10 @@ def test_what_the_mutants_add_is_green(mutants: Outcome) -> None:
     assert mutants.last_line == f"{len(MUTANTS)} failed, 1 passed, 19 deselected"
 
 
-def test_a_tensorflow_that_is_mended_is_told_in_words(project: Project) -> None:
+def test_a_tensorflow_that_is_fixed_is_told_in_words(project: Project) -> None:
     """As from 2.22 on: what a pipeline's dataset needs is kept by the dataset, and not by the graph."""
     project.write(
-        "mended_tensorflow.py",
+        "fixed_tensorflow.py",
         """
         import os
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -195,7 +195,7 @@ def test_a_tensorflow_that_is_mended_is_told_in_words(project: Project) -> None:
         """,
     )
     project.write("conftest.py", UNNAMED)
-    outcome = project.run("-p", "mended_tensorflow", *TESTS, "-k", "leaky or published", PYTHONPATH=str(project.folder))
+    outcome = project.run("-p", "fixed_tensorflow", *TESTS, "-k", "leaky or published", PYTHONPATH=str(project.folder))
     assert "not reproducible here: TensorFlow" in outcome.text
     assert "so this leak is fixed" in outcome.text
     # TensorFlow writes a few lines more as the process ends.

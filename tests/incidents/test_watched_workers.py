@@ -25,13 +25,13 @@ def test_the_leaky_arm_dies_as_foretold(tmp_path: Path) -> None:
     assert foretold(watched, 0.5).steps == pytest.approx(1, rel=0.1)
 
 
-def test_the_mended_arm_shows_no_growth_and_what_would_have_shown(tmp_path: Path) -> None:
+def test_the_fixed_arm_shows_no_growth_and_what_would_have_shown(tmp_path: Path) -> None:
     watched = watch("fixed", WORKERS, 200, tmp_path / "watch.jsonl", interval=0.05)
     assert watched.taken == 200
     fd = descriptors(watched.whole())
     assert fd.state == "flat"
     assert fd.expected_seconds is None
-    # A sixth of the leak that was mended, or less.
+    # A sixth of the leak that was fixed, or less.
     assert fd.floor_per_step is not None
     assert fd.floor_per_step <= PER_SWITCH / 6
     assert "no growth seen; would have caught ≥ " in watched.said

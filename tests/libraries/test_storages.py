@@ -75,7 +75,7 @@ def test_a_graph_that_is_kept_is_counted_to_the_byte_and_one_that_is_dropped_is_
     before = account.live
     for _ in range(5):
         step()
-    assert account.live == before, "the mended loop"
+    assert account.live == before, "the fixed loop"
     kept = [step() for _ in range(5)]
     # The input is kept by the first layer, for the gradient of its weights.
     assert account.live - before == 5 * GRAPH

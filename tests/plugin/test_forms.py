@@ -1,4 +1,4 @@
-"""The first leak that a user sees, in every form that a test can have: caught, mended, silent."""
+"""The first leak that a user sees, in every form that a test can have: caught, fixed, silent."""
 
 from __future__ import annotations
 
@@ -102,6 +102,6 @@ def test_thread_and_process(project: Project) -> None:
         "test_it.py",
         text.format(arguments=", args=(0.001,)", join="thread.join()", seconds=0, wait="child.wait()"),
     )
-    mended = project.run()
-    assert mended.status == 0
-    assert mended.verdicts == {("test_thread", "thread"): "ok", ("test_process", "process"): "ok"}, mended.text
+    fixed = project.run()
+    assert fixed.status == 0
+    assert fixed.verdicts == {("test_thread", "thread"): "ok", ("test_process", "process"): "ok"}, fixed.text

@@ -25,7 +25,7 @@ TESTS = """
             KEPT.append(open(__file__))
 
     @pytest.mark.leakcheck_ceiling(fd=256)
-    def test_mended():
+    def test_fixed():
         for _ in range(9):
             open(__file__).close()
 
@@ -80,8 +80,8 @@ def test_descriptors_run_out_in_the_iteration_that_is_told_and_the_line_is_named
     assert "this process reaches 256 descriptors after" in ran.text
 
 
-def test_the_mended_one_is_green_and_says_how_near_it_came(ran: Outcome) -> None:
-    found = ran.finding("test_mended")
+def test_the_fixed_one_is_green_and_says_how_near_it_came(ran: Outcome) -> None:
+    found = ran.finding("test_fixed")
     assert found["verdict"] == "ok"
     assert re.fullmatch(r"highest level after an iteration: \d+, under a ceiling of 256 descriptors", found["reason"])
 
@@ -172,7 +172,7 @@ DEVICE = """
 
     @pytest.mark.vram_budget(0, peak="8 MiB")
     @pytest.mark.leakcheck_ceiling(vram="256 MiB")
-    def test_mended():
+    def test_fixed():
         torch.zeros(1024, 1024)
 
     @pytest.mark.vram_budget(0)
@@ -194,7 +194,7 @@ def test_a_simulated_device_runs_out_of_its_capacity_and_every_line_says_simulat
     assert 55 <= int(match[1]) <= 68
     assert found["site"]["call"] == "zeros()" or found["site"]["function"] == "test_leaky"
     assert found["owner"]["name"].endswith("KEPT")
-    assert ran.verdicts["test_mended", "vram"] == "ok"
+    assert ran.verdicts["test_fixed", "vram"] == "ok"
     # It fails before anything was seen to grow.
     large = ran.finding("test_too_large", "vram")
     assert (large["verdict"], large["kind"]) == ("over_budget", "simulated")

@@ -1,4 +1,4 @@
-"""A test in a process of its own: found, mended, silent, and reported as if it had run here."""
+"""A test in a separate process: found, fixed, silent, and reported as if it had run here."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_a_leak_of_128_bytes_is_found_within_160_iterations(project: Project) ->
     assert 128 <= found["slope"] <= 160
     assert leaky.recordings[0]["environment"]["isolated"] == "tcache off, mmap threshold 128 KiB"
     project.write("test_it.py", NATIVE.format(after="libc.free(block)"))
-    mended = project.run()
-    found = mended.finding("test_native", "heap")
-    assert (mended.status, found["verdict"]) == (0, "ok"), mended.text
+    fixed = project.run()
+    found = fixed.finding("test_native", "heap")
+    assert (fixed.status, found["verdict"]) == (0, "ok"), fixed.text
     # What the leaky arm kept would have been seen in this very run.
     assert found["floor"] < 128
 
@@ -93,14 +93,12 @@ FORMS = """
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.parametrize("arm", ["leaky", "mended"])
+@pytest.mark.parametrize("arm", ["leaky", "fixed"])
 def test_every_form(project: Project, arm: str, workers: str) -> None:
     project.load_asyncio()
     project.write("conftest.py", CONFTEST)
     project.write("test_forms.py", FORMS.format(after="KEPT.append(file)" if arm == "leaky" else "os.close(file)"))
-    outcome = project.run(
-        ISOLATE, "-n", workers, "-k", "not nothing", "--place=here", "-x" if arm == "mended" else "-v"
-    )
+    outcome = project.run(ISOLATE, "-n", workers, "-k", "not nothing", "--place=here", "-x" if arm == "fixed" else "-v")
     assert len(outcome.findings) == 6, outcome.text
     assert {one["environment"]["isolated"] for one in outcome.recordings} == {"tcache off, mmap threshold 128 KiB"}
     if arm == "leaky":

@@ -1,4 +1,4 @@
-"""A process of a test that dies, hangs or cannot be started is a verdict on that test, and holds up nobody."""
+"""If the process of a test dies, hangs or cannot be started, that test gets a verdict, and no other test is held up."""
 
 from __future__ import annotations
 

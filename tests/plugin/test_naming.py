@@ -1,4 +1,4 @@
-"""A red report names the line that makes it and who holds it; mended, the same test says nothing."""
+"""A red report names the line that makes it and who holds it; fixed, the same test says nothing."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def owner_of(name: str, text: str) -> str:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome, str]:
-    """The leaky project and the mended one, each run once, and the text of the file."""
+    """The leaky project and the fixed one, each run once, and the text of the file."""
     project = Project(tmp_path_factory.mktemp("culprit"))
     path = project.write("test_leaks.py", LEAKS)
     leaky = project.run("--tb=short")
@@ -244,7 +244,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Outcome, str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_line_and_the_owner_are_named(ran: tuple[Outcome, Outcome, str], name: str) -> None:
-    leaky, mended, text = ran
+    leaky, fixed, text = ran
     found: dict[str, Any] = next(one for one in leaky.findings if one["test"].endswith(name) and one["colour"] == "red")
     assert found["verdict"] in ("leak", "unclosed")
     site, culprit = found["site"], found["culprit"]
@@ -259,7 +259,7 @@ def test_the_line_and_the_owner_are_named(ran: tuple[Outcome, Outcome, str], nam
     if kept:
         assert culprit["kept"]["line"] == kept
     assert culprit["iterations"] <= 25
-    assert not [one for one in mended.findings if one["test"].endswith(name) and one["colour"] != "green"]
+    assert not [one for one in fixed.findings if one["test"].endswith(name) and one["colour"] != "green"]
 
 
 PAIRED = """

@@ -51,8 +51,8 @@ def test_a_fixture_is_blamed_in_the_phase_in_which_it_leaks(project: Project) ->
         assert f"in fixture {fixture}, {shown}, not in the test function itself" in leaky.text
     assert leaky.finding("test_setup")["owner"]["name"] == "test_it.KEPT"
     path.write_text(path.read_text().replace("LEAKY = True", "LEAKY = False"))
-    mended = project.run()
-    assert mended.status == 0, mended.text
+    fixed = project.run()
+    assert fixed.status == 0, fixed.text
 
 
 PACKAGE = """
@@ -102,5 +102,5 @@ def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -
     assert colours == {"test_decode": "red", "test_decode_again": "red", "test_of_another": "yellow"}
     assert blamed.finding("test_of_another")["third_party"] == "no suspect frame belongs to decode"
     assert blamed.last_line == "2 failed, 1 passed"
-    nobody = project.run("--leakcheck-blame=other,another")
-    assert nobody.last_line == "3 passed"
+    unblamed = project.run("--leakcheck-blame=other,another")
+    assert unblamed.last_line == "3 passed"

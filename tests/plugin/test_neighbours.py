@@ -50,7 +50,7 @@ def test_an_expected_leak(project: Project) -> None:
 
     @pytest.mark.fd_budget(0)
     @pytest.mark.xfail(raises=LeakError, strict=True)
-    def test_mended(): pass
+    def test_fixed(): pass
     """,
     )
     outcome = project.run()

@@ -1,4 +1,4 @@
-"""``peak=`` of a budget: the highest that a resource comes to in one run of the test, in a process of its own."""
+"""``peak=`` of a budget: the highest value of a resource in one run of the test, in a separate process."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ def test_a_leak_of_it_is_red_and_its_repair_is_silent(connected: Project, worker
     }
     assert "LeakError: connection +1.0/iter × 17 (budget 0)" in leaky.text
     connected.write("test_a.py", TESTS.format(close="CONNECTIONS.pop()"))
-    mended = connected.run(*workers)
-    assert mended.last_line == "2 passed"
-    assert mended.verdicts["test_anything", "pooled"] == "ok"
+    fixed = connected.run(*workers)
+    assert fixed.last_line == "2 passed"
+    assert fixed.verdicts["test_anything", "pooled"] == "ok"
 
 
 KEPT = """

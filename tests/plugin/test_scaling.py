@@ -1,4 +1,4 @@
-"""A test over an axis: each size in a fresh process, peaks judged as a law; leaky it is red, mended it is silent."""
+"""A test over an axis: each size in a fresh process, peaks judged as a law; leaky it is red, fixed it is silent."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def leaky(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def mended(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    project = Project(tmp_path_factory.mktemp("mended"))
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("fixed"))
     write(project, SHARDS, leaky=False)
     return project.run("-v")
 
@@ -99,12 +99,12 @@ def test_a_peak_that_grows_with_size_is_red_with_its_slope(leaky: Outcome) -> No
     assert re.search(r"^ +256 +2\d\d MiB  █{24}$", leaky.text, re.MULTILINE)
 
 
-def test_mended_they_are_silent(mended: Outcome) -> None:
-    assert {name: mended.verdicts[name, resource] for name, resource in mended.verdicts} == CLEAN
-    assert mended.last_line == "4 passed"
+def test_fixed_they_are_silent(fixed: Outcome) -> None:
+    assert {name: fixed.verdicts[name, resource] for name, resource in fixed.verdicts} == CLEAN
+    assert fixed.last_line == "4 passed"
     # The floor, per unit of the axis.
-    assert re.search(r"would have caught rss [\d.]+ KiB/shard", mended.text)
-    assert not [one for one in mended.findings if one["colour"] != "green"]
+    assert re.search(r"would have caught rss [\d.]+ KiB/shard", fixed.text)
+    assert not [one for one in fixed.findings if one["colour"] != "green"]
 
 
 def test_descriptors_are_counted_at_their_highest(leaky: Outcome) -> None:

@@ -41,10 +41,10 @@ def test_a_training_loop(project: Project) -> None:
         ("heap", True)
     ]
     project.write("test_it.py", TRAINING.format(after="os.close(file)", arguments="fd=0, heap='1 MiB'"))
-    mended = project.run("-s")
-    assert mended.status == 0, mended.text
-    assert mended.verdicts == {("test_training", "fd"): "ok", ("test_training", "heap"): "ok"}
-    assert "LOADED 1" in mended.text
+    fixed = project.run("-s")
+    assert fixed.status == 0, fixed.text
+    assert fixed.verdicts == {("test_training", "fd"): "ok", ("test_training", "heap"): "ok"}
+    assert "LOADED 1" in fixed.text
     assert "STEPS 1 LOADED 1" in project.run("-s", leakcheck=False).text
 
 
@@ -86,7 +86,7 @@ def test_a_block(project: Project) -> None:
             with leakcheck.budget(fd=1):
                 KEPT.append(os.open(__file__, os.O_RDONLY))
 
-        def test_mended(leakcheck):
+        def test_fixed(leakcheck):
             with leakcheck.budget(fd=0, rss="64 MiB"):
                 os.close(os.open(__file__, os.O_RDONLY))
 
@@ -109,8 +109,8 @@ def test_a_block(project: Project) -> None:
         ("test_leaky", "fd"): "over_budget",
         ("test_leaky", "rss"): "ok",
         ("test_within", "fd"): "ok",
-        ("test_mended", "fd"): "ok",
-        ("test_mended", "rss"): "ok",
+        ("test_fixed", "fd"): "ok",
+        ("test_fixed", "rss"): "ok",
         ("test_unclosed", "fd"): "unclosed",
     }, outcome.text
     assert "ValueError: mine" in outcome.text
@@ -227,9 +227,9 @@ def test_gauges_and_phases_of_a_repeated_test(project: Project) -> None:
         {"label": "loaded", "amounts": {"fd": 1}, "count": 1},
     ]
     project.write("test_it.py", f"LEAKY = False\n{body}")
-    mended = project.run()
-    assert mended.last_line == "3 passed"
-    assert mended.verdicts["test_marked", "gauge:waiting"] == "ok"
+    fixed = project.run()
+    assert fixed.last_line == "3 passed"
+    assert fixed.verdicts["test_marked", "gauge:waiting"] == "ok"
 
 
 def test_a_gauge_that_comes_late_does_not_pass_unseen(project: Project) -> None:

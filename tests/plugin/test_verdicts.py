@@ -1,4 +1,4 @@
-"""What becomes of leaks and of what only looks like one, in tests as users write them."""
+"""What happens to leaks, and to what only looks like one, in tests as users write them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ TRAINING = """
         history.append(step())
 
     @pytest.mark.vram_budget(0)
-    def test_mended():
+    def test_fixed():
         last = step().item()
 
     @pytest.mark.vram_budget(0)
@@ -90,8 +90,8 @@ def training(project: Project) -> Project:
 def test_without_a_device_no_test_that_bounds_vram_is_green(training: Project) -> None:
     training.write("conftest.py", UNNAMED)
     ran = training.run("-rA", "-v")
-    assert not re.search(r"PASSED.*test_(leaky|mended|another|cycle|peak|low)", ran.text)
-    assert not re.search(r"test_(leaky|mended|another|cycle|peak|low)\w* PASSED", ran.text)
+    assert not re.search(r"PASSED.*test_(leaky|fixed|another|cycle|peak|low)", ran.text)
+    assert not re.search(r"test_(leaky|fixed|another|cycle|peak|low)\w* PASSED", ran.text)
     skipped = next(line for line in ran.text.splitlines() if line.startswith("SKIPPED"))
     assert "no accelerator: torch" in skipped
     assert "--leakcheck-vram=accounted would count live tensors on the CPU" in skipped
@@ -99,11 +99,11 @@ def test_without_a_device_no_test_that_bounds_vram_is_green(training: Project) -
     assert ran.verdicts["test_another_leak", "fd"] == "leak"
     assert "test_another_leak LEAK" in ran.text
     assert ran.verdicts["test_defaults", "fd"] == "ok"
-    assert ("test_defaults", "vram") not in ran.verdicts, "nobody asked for it, and nothing here uses it"
+    assert ("test_defaults", "vram") not in ran.verdicts, "it was not asked for, and nothing here uses it"
 
 
 def test_without_a_device_the_tests_fail_where_that_is_asked_for(training: Project) -> None:
-    ran = training.run("--leakcheck-missing=fail", "-k", "mended or defaults")
+    ran = training.run("--leakcheck-missing=fail", "-k", "fixed or defaults")
     assert ran.last_line == "1 failed, 1 passed, 8 deselected"
     assert "vram unavailable: no accelerator" in ran.text
 
@@ -115,15 +115,15 @@ def accounted(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run("--leakcheck-vram=accounted", "--leakcheck-summary=all")
 
 
-def test_a_loop_that_keeps_its_loss_is_caught_at_one_graph_per_step_and_the_mended_one_is_green(
+def test_a_loop_that_keeps_its_loss_is_caught_at_one_graph_per_step_and_the_fixed_one_is_green(
     accounted: Outcome,
 ) -> None:
     leaky = accounted.finding("test_leaky", "vram")
     assert (leaky["verdict"], leaky["kind"], leaky["slope"]) == ("leak", "accounted", GRAPH)
     assert leaky["iterations"] <= 22
-    mended = accounted.finding("test_mended", "vram")
-    assert (mended["verdict"], mended["kind"], mended["level"]) == ("ok", "accounted", 0)
-    assert mended["floor"] <= 512
+    fixed = accounted.finding("test_fixed", "vram")
+    assert (fixed["verdict"], fixed["kind"], fixed["level"]) == ("ok", "accounted", 0)
+    assert fixed["floor"] <= 512
 
 
 def test_it_is_named_by_line_shape_owner_and_graph(accounted: Outcome) -> None:

@@ -166,7 +166,7 @@ def test_a_rank_that_never_answers_is_told_from_those_that_wait_for_it(project: 
 
 @pytest.mark.parametrize("engine", WAIT)
 def test_a_rank_that_exits_too_early_is_named(project: Project, engine: str) -> None:
-    # Of processes that are not joined nobody notices; the test then takes its time.
+    # If no rank waits for another, nothing may notice the early exit; the test then runs into its time limit.
     ran = lost(project, engine, "os._exit(0)")
     reason = ran.finding("test_world", "rss")["reason"]
     assert reason.endswith("at world_size=2, before the end of the test") or engine == "process"

@@ -58,7 +58,7 @@ def test_the_fields(project: Project) -> None:
     assert leak["site"] == {"file": path, "line": 7, "function": "test_leak", "call": "os.open()"}
     assert (leak["owner"]["name"], leak["owner"]["gained"]) == ("test_it.KEPT", 1.0)
     assert leak["fingerprint"].endswith("-fd-test_it-open")
-    # The first red ends the repetition: nothing is said of the heap but what was seen.
+    # The first red ends the repetition: the heap gets no verdict.
     assert ("test_leak", "heap") not in outcome.verdicts
     clean = outcome.finding("test_clean", "heap")
     assert (clean["verdict"], clean["slope"]) == ("ok", 0.0)
@@ -86,7 +86,7 @@ def test_an_earlier_report_is_replaced_whole(project: Project) -> None:
 
 
 def test_a_pipe_stays_a_pipe(project: Project) -> None:
-    """As `--leakcheck-json=>(command)` of a shell gives it; the session ends also where nobody reads it."""
+    """A shell's `--leakcheck-json=>(command)` passes one; the session ends even if no process reads from it."""
     project.write("test_it.py", "def test_it(): pass\n")
     pipe = project.folder / "pipe"
     os.mkfifo(pipe)

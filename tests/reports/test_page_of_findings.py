@@ -1,4 +1,4 @@
-"""What --leakcheck-json wrote, as a page: a leak red with its line and its cause, the mended test green with its floor."""
+"""What --leakcheck-json wrote, as a page: a leak red with its line and its cause, the fixed test green with its floor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAKY = """
     def test_it():
         leak()
 """
-MENDED = """
+FIXED = """
     @pytest.mark.fd_budget(0)
     def test_it():
         os.close(os.open(__file__, os.O_RDONLY))
@@ -52,7 +52,7 @@ def test_a_leak_and_its_mending(project: Project) -> None:
     (x0, y0), (x1, y1) = curve.line
     assert (y1 - y0) / (x1 - x0) == 1.0
 
-    page = page_of_findings(measured(project, MENDED), "findings.json")
+    page = page_of_findings(measured(project, FIXED), "findings.json")
     (arm,) = page.arms
     assert (arm.tone, arm.culprit, arm.charts[0].curves[0].line) == ("good", "", None)
     assert arm.verdicts[0].startswith("fd ok; would have caught ")

@@ -84,7 +84,7 @@ def test_an_interrupt_just_as_an_arm_is_started_ends_it_and_makes_all_arms_parti
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             started.append(psutil.Process(self.pid))
-            # Whoever started it does not know of it yet.
+            # The caller does not have the started process's object yet.
             os.kill(os.getpid(), signal.SIGINT)
 
     # Also where the tests run as a shell's job in the background, which Ctrl-C does not reach.

@@ -124,7 +124,7 @@ def _code(name: str) -> str:
     return (Path(leakcheck_incidents.__file__).parent / "pyav_loader" / f"{name}.py").read_text(encoding="utf-8")
 
 
-def test_under_a_ceiling_the_leaky_arm_runs_into_it_and_the_mended_one_does_not(tmp_path: Path) -> None:
+def test_under_a_ceiling_the_leaky_arm_runs_into_it_and_the_fixed_one_does_not(tmp_path: Path) -> None:
     done = shell("repro", "pyav_loader", "--ceiling", "fd=256", "--no-open", folder=tmp_path, limit=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"failed under\s+the ceiling of 256 descriptors:\s+OSError", done.stdout)

@@ -18,7 +18,7 @@ MORE = 8
 
 
 def forget() -> None:
-    """Let go of what any step has kept at the module's and the classes' names."""
+    """Release what any step has kept in variables of the module and of its classes."""
     Hostile.armed = False
     for container in (leaks.KEPT, leaks.CACHE, leaks.LIVE_KEYS, leaks.Trainer.history):
         container.clear()
@@ -59,11 +59,11 @@ def owner_of(step: Callable[[int], object], kind: type | None = None, **hints: A
     return holders.owners[0]
 
 
-def is_named_until_mended(step: Step, name: str, kind: type | None = None, **hints: Any) -> Owner:
+def is_named_until_fixed(step: Step, name: str, kind: type | None = None, **hints: Any) -> Owner:
     owner = owner_of(lambda i: step(i, True), kind, **hints)
     assert owner.name == name
     assert sum(one.suspect for one in owner.steps) == 1
-    mended = holders_of(lambda i: step(i, False), None, **hints)
-    assert name not in [one.name for one in mended.owners]
-    assert mended.owners or mended.reason.startswith("not resolved: ")
+    fixed = holders_of(lambda i: step(i, False), None, **hints)
+    assert name not in [one.name for one in fixed.owners]
+    assert fixed.owners or fixed.reason.startswith("not resolved: ")
     return owner

@@ -1,4 +1,4 @@
-"""A list that tells on whoever runs code of the program's while looking at it."""
+"""A list that raises an error if the harness runs any of the program's code while looking at it."""
 
 from __future__ import annotations
 

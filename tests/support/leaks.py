@@ -308,7 +308,7 @@ class _Iterator:
 
 @dataclass
 class Registry:
-    """Of the shape of TensorFlow's registry of Python functions: a token for each, that nobody ever gives back."""
+    """Shaped like TensorFlow's registry of Python functions: each gets a token, which is never given back."""
 
     _functions: dict[str, Callable[[], object]] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Ways to break a mended implementation again: its source with one thing changed, each to be turned red by the plugin."""
+"""Ways to break a fixed implementation again: its source with one thing changed, each to be turned red by the plugin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Mutant:
 
     Attributes:
         name: What is done wrong, as part of a module's name.
-        right: A piece of the mended source.
+        right: A piece of the fixed source.
         wrong: What stands there instead.
         test: The class of tests that turns red.
         resource: What it is red for.
@@ -23,12 +23,12 @@ class Mutant:
     test: str
     resource: str
 
-    def of(self, mended: str) -> str:
+    def of(self, fixed: str) -> str:
         """The source of the mutant.
 
         Raises:
             ValueError: What is to be changed stands there no longer, or more than once.
         """
-        if mended.count(self.right) != 1:
-            raise ValueError(f"{self.name}: {self.right!r} is {mended.count(self.right)} times in the mended source")
-        return mended.replace(self.right, self.wrong)
+        if fixed.count(self.right) != 1:
+            raise ValueError(f"{self.name}: {self.right!r} is {fixed.count(self.right)} times in the fixed source")
+        return fixed.replace(self.right, self.wrong)

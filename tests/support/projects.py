@@ -1,4 +1,4 @@
-"""A project in a folder of its own, run by pytest in a process of its own."""
+"""A project in its own folder, run by pytest in a separate process."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def descriptors() -> Iterator[list[int]]:
 
 
 class Owner:
-    """Holds a descriptor, and unless it is mended also itself."""
+    """Holds a descriptor, and unless it is fixed also itself."""
 
     def __init__(self, *, cyclic: bool = True) -> None:
         self.itself = self if cyclic else None

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-# Imported anew for each mutant: what is mutated, and what has taken names from it.
+# Imported again for each mutant: what is mutated, and the modules that have imported names from it.
 _PREFIXES: Final = ("leakcheck_incidents", "rollout_control", "store_writers", "tests.incidents")
 
 

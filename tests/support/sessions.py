@@ -105,4 +105,4 @@ FORMS: Final = """
         pass
 """
 FORMS_COUNT: Final = 10
-FORMS_ARMS: Final = {"leaky": "KEPT.append(file)", "mended": "os.close(file)"}
+FORMS_ARMS: Final = {"leaky": "KEPT.append(file)", "fixed": "os.close(file)"}

@@ -11,7 +11,7 @@ HISTORY = History(Began(0.0, 1, "a training", 1.0))
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = self.spent = 0.0

@@ -1,4 +1,4 @@
-"""The callback in a real fit of Lightning: a step per batch, leaky and mended, and an end also where the fit fails."""
+"""The callback in a real fit of Lightning: a step per batch, leaky and fixed, and an end also where the fit fails."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_children_come_and_go(puppet: Puppet, tree: Tree) -> None:
     assert set(seen.processes) == {puppet.pid, *pids}
     (came,) = [event for event in tree.events() if isinstance(event, Came)]
     assert dict(came.names) == dict.fromkeys(pids, "sleep")
-    # One that nobody has waited for is gone all the same.
+    # A zombie, which its parent has not waited for, counts as gone.
     puppet.tell("leave")
     gone = until(tree.sample, lambda sample: bool(sample.gone))
     assert (len(gone.gone), gone.totals["process"]) == (1, 4)
@@ -213,7 +213,7 @@ assert before - 1 <= first <= before, (before, first)
 
 
 def test_a_process_that_watches_itself_does_not_count_the_watch() -> None:
-    """In a process of its own: the threads of this one may open and close files meanwhile."""
+    """In a separate process: the threads of this one may open and close files meanwhile."""
     subprocess.run([sys.executable, "-c", WATCHES_ITSELF], check=True, timeout=120)
 
 

@@ -1,4 +1,4 @@
-"""`pytest-leakcheck watch` as users start it: a leak and its mending, Ctrl-C, exit status, a terminal, wrong use."""
+"""`pytest-leakcheck watch` as users start it: a leak and its fix, Ctrl-C, exit status, a terminal, wrong use."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def wait_for_lines(path: Path, lines: int) -> None:
     wait_for(lambda: path.exists() and path.read_bytes().count(b"\n") >= lines)
 
 
-def test_a_command_leaky_and_mended(training: Path, tmp_path: Path) -> None:
+def test_a_command_leaky_and_fixed(training: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "watch.jsonl"
     options = ("watch", "--interval", "0.02", "--ledger", ledger, "--")
     status, _out, err = run(tmp_path, *options, sys.executable, training, "leaky", "200")

@@ -137,9 +137,9 @@ class _ScaledRun:
     def _explain_memory_peak(self) -> list[Culprit]:
         """Run the test again to find what its memory peak consists of.
 
-        The run uses the size that `Scaled.telling` chooses; if it is lost, the smallest size is tried.
+        The run uses the size that `Scaled.most_informative_point` chooses; if it is lost, the smallest size is tried.
         """
-        smallest, informative = self._points[0], self._scaled().telling(_MAX_QUICK_SECONDS)
+        smallest, informative = self._points[0], self._scaled().most_informative_point(_MAX_QUICK_SECONDS)
         for point in (informative, smallest) if informative is not smallest else (smallest,):
             if point.peak(RESIDENT, "per_rank") <= point.children:
                 return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]

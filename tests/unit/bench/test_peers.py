@@ -43,11 +43,11 @@ def test_a_corpus_is_read_leaky_first(tmp_path: Path) -> None:
 def test_our_own_cases_are_read_from_their_code() -> None:
     pytest.importorskip("numpy", reason="some cases work with arrays")
     subjects = {subject.name: subject for subject in read_cases(Path(sys.executable))}
-    leaky, mended = subjects["tokens_kept-leaky"], subjects["tokens_kept-mended"]
+    leaky, fixed = subjects["tokens_kept-leaky"], subjects["tokens_kept-fixed"]
     lines = Path(leaky.path[0], "cases", leaky.file).read_text(encoding="utf-8").splitlines()
     assert [lines[number - 1] for number in leaky.lines][-1] == '    TOKENS.append(b"%07d" % next(NUMBERS))'
     assert (leaky.leaky, leaky.owner, leaky.heavy) == (True, r"\b(?:TOKENS)\b", False)
-    assert (mended.leaky, mended.lines, mended.owner) == (False, (), "")
+    assert (fixed.leaky, fixed.lines, fixed.owner) == (False, (), "")
     assert subjects["fork_left-leaky"].heavy
     assert all(subject.lines for subject in subjects.values() if subject.leaky)
 

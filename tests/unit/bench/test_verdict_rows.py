@@ -23,7 +23,7 @@ from verdict_rows import (
 )
 
 LEAKY = "test_it.py::test_arm[file_kept-leaky]"
-CLEAN = "test_it.py::test_arm[file_kept-mended]"
+CLEAN = "test_it.py::test_arm[file_kept-fixed]"
 
 
 def entry(test: str, resource: str, verdict: str, **changed: Any) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_a_report_is_reduced_to_rows(findings: list[dict[str, Any]]) -> None:
             "owner": "readers.FILES",
             "judged": {"fd": "leak"},
         },
-        "file_kept-mended": {"verdict": "ok", "colour": "green", "judged": {"fd": "ok", "heap": "ok"}},
+        "file_kept-fixed": {"verdict": "ok", "colour": "green", "judged": {"fd": "ok", "heap": "ok"}},
     }
 
 
@@ -148,14 +148,14 @@ def test_the_culprit_need_not_be_compared(findings: list[dict[str, Any]]) -> Non
 
 def test_added_and_removed_rows_are_reported(findings: list[dict[str, Any]]) -> None:
     all_rows, some = reduce(findings), reduce(findings[:2])
-    assert [str(one) for one in compare(all_rows, some)] == ["removed  test_arm[file_kept-mended]: ok; colour green"]
-    assert [str(one) for one in compare(some, all_rows)] == ["added    test_arm[file_kept-mended]: ok; colour green"]
+    assert [str(one) for one in compare(all_rows, some)] == ["removed  test_arm[file_kept-fixed]: ok; colour green"]
+    assert [str(one) for one in compare(some, all_rows)] == ["added    test_arm[file_kept-fixed]: ok; colour green"]
     assert compare(all_rows, all_rows) == []
 
 
 def test_a_resource_that_is_no_longer_judged_is_reported(findings: list[dict[str, Any]]) -> None:
     changed = compare(reduce(findings), reduce(findings[:3]))
-    assert [str(one) for one in changed] == ["changed  test_arm[file_kept-mended]: judged.heap: ok -> nothing"]
+    assert [str(one) for one in changed] == ["changed  test_arm[file_kept-fixed]: judged.heap: ok -> nothing"]
 
 
 def test_a_doubt_in_place_of_ok_is_marked(findings: list[dict[str, Any]]) -> None:

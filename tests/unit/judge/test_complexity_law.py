@@ -28,7 +28,7 @@ def test_a_law_survives_a_trip_through_json() -> None:
         assert decode(Law, json.loads(json.dumps(encode(law)))) == law
 
 
-# Each law as it grows, and as it looks once the program is mended.
+# Each law as it grows, and as it looks once the program is fixed.
 @pytest.mark.parametrize(
     ("peaks", "order", "exponent"),
     [

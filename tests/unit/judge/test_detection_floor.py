@@ -90,7 +90,7 @@ def test_a_counter_that_grows_by_pages_has_no_floor_of_bytes() -> None:
 
 
 def outcome_at_random(source: random.Random, chance: float, iterations: int) -> str:
-    """What is said of descriptors that are kept at random: by default, or after a given number of iterations."""
+    """The outcome for descriptors that are kept at random: by default, or after a given number of iterations."""
     most = iterations or ADAPTIVE
     readings = [11]
     for look in looks(most):

@@ -39,7 +39,7 @@ LOG = [round(4 * MIB * math.log2(n)) for n in SIZES]
 CONSTANT = [32 * MIB, 32 * MIB + 120 * KIB, 32 * MIB - 8192, 32 * MIB, 32 * MIB + 4096, 32 * MIB - 4096]
 
 
-# Each growing series against what it breaks and what it keeps; the constant one is the program mended.
+# Each growing series against what it breaks and what it keeps; the constant one is the program fixed.
 @pytest.mark.parametrize(
     ("peaks", "bound", "outcome", "reason"),
     [
@@ -70,7 +70,7 @@ def test_flat_tells_what_it_would_have_shown() -> None:
     assert judged("rss", "O(n)", LINEAR).floor is None
 
 
-# Counts: growing, mended, and what lies between.
+# Counts: growing, fixed, and what lies between.
 @pytest.mark.parametrize(
     ("peaks", "outcome", "reason"),
     [

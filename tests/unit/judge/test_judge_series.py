@@ -77,8 +77,8 @@ def test_a_level_over_a_run_is_judged_by_what_the_growth_comes_to() -> None:
     verdict = walk(held_to, lambda i: 50 * MIB + 30 * KIB * i)
     assert verdict.outcome == "over_budget"
     assert verdict.reason == "2.9 GiB after 100,000 iterations at +30.0 KiB/iter, 2.0 GiB allowed"
-    mended = walk(replace(held_to, level=3 * GIB), lambda i: 50 * MIB + 30 * KIB * i)
-    assert (mended.outcome, mended.floor is not None) == ("ok", True)
+    fixed = walk(replace(held_to, level=3 * GIB), lambda i: 50 * MIB + 30 * KIB * i)
+    assert (fixed.outcome, fixed.floor is not None) == ("ok", True)
 
 
 # More shapes of the scarce counters.
@@ -225,7 +225,7 @@ def autoregressive(source: random.Random) -> list[int]:
 def test_noise_is_never_a_leak_and_a_slope_within_it_always_is(noise: Callable[[random.Random], list[int]]) -> None:
     outcomes = [walk(budget("heap"), noise(random.Random(seed))).outcome for seed in range(100)]
     assert "leak" not in outcomes
-    # It is not silence for want of trying: nearly all of it is called clean.
+    # And it is not merely left undecided: nearly all of it is judged clean.
     assert outcomes.count("ok") > 90
     for seed in range(15):
         planted = [value + 15_000 * i for i, value in enumerate(noise(random.Random(seed)))]

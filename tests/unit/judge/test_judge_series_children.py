@@ -10,7 +10,7 @@ from walks import budget, walk
 
 
 def teeth(rise: int, kept: int = 0) -> Callable[[int], int]:
-    """Two children that make things by turns; the first lets go of all of its own every 4th time, the second every 5th."""
+    """Two children make things by turns; the first releases all of its own every 4th time, the second every 5th."""
     return lambda i: 30 + rise * ((i // 2) % 4 + ((i + 1) // 2) % 5) + kept * i
 
 

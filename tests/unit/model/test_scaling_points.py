@@ -60,7 +60,7 @@ def test_memory_is_looked_into_where_it_has_come_with_the_size(
     points = (
         Point(2**at, (rank(peak),), seconds=took) for at, (peak, took) in enumerate(zip(peaks, seconds, strict=True))
     )
-    assert Scaled("n", "", tuple(points)).telling(quick=12.0).size == size
+    assert Scaled("n", "", tuple(points)).most_informative_point(quick=12.0).size == size
 
 
 def test_memory_is_exact_where_all_of_it_was_read_between_calls() -> None:

@@ -226,7 +226,7 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    # At once, though nobody reads it yet.
+    # Without waiting, though no process reads from it yet.
     assert check_writable(pipe) == ""
     with pytest.raises(OSError, match="no process has it open for reading"):
         write(pipe, [])

@@ -155,7 +155,7 @@ def test_children_are_told_apart() -> None:
     assert "4  51.0 MiB  ████████████████████████  50.0 MiB of it in children" in block(found, UNICODE)
 
 
-def test_mended_it_says_what_would_have_shown() -> None:
+def test_fixed_it_says_what_would_have_shown() -> None:
     found = finding(STILL, {"rss": "O(1)"})
     assert (found.colour, found.verdict.outcome) == ("green", "ok")
     assert headline(found, UNICODE) == "rss ok over shards 8…256 (budget O(1))"

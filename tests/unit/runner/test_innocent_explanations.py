@@ -37,7 +37,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def every(seconds: float, work: Work) -> Iterator[None]:
-    """Somebody else, who does this all the time."""
+    """Another thread, which does this work all the time."""
     end = threading.Event()
 
     def loop() -> None:
@@ -61,8 +61,8 @@ def test_files_that_are_left_are_a_leak_after_a_rest_and_named_by_their_kind(tem
     (verdict,) = result.verdicts
     assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 1.0, 20)
     assert result.held["disk"] == (Held(f"{temporary}/part-*", 20),)
-    mended = repeat(lambda: tempfile.TemporaryDirectory().cleanup(), Budget("disk", 0))
-    assert [one.outcome for one in mended.verdicts] == ["ok"]
+    fixed = repeat(lambda: tempfile.TemporaryDirectory().cleanup(), Budget("disk", 0))
+    assert [one.outcome for one in fixed.verdicts] == ["ok"]
 
 
 def test_segments_that_are_left_are_a_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,14 +182,12 @@ def test_what_another_thread_holds_as_it_waits_is_not_held_against_a_level() -> 
                 kept.extend([] for _ in range(most + 1))
             time.sleep(0.01)
 
-    mended = verdict_on(lambda: work(leaky=False), Budget("object", 0))
+    fixed = verdict_on(lambda: work(leaky=False), Budget("object", 0))
     end.set()
     thread.join()
-    assert mended.outcome == "ok"
-    assert mended.level >= 5
-    assert (
-        mended.reason == f"{mended.level} above the start; up to {most} over the level is attributed to other threads"
-    )
+    assert fixed.outcome == "ok"
+    assert fixed.level >= 5
+    assert fixed.reason == f"{fixed.level} above the start; up to {most} over the level is attributed to other threads"
     calls = 0
     assert verdict_on(lambda: work(leaky=True), Budget("object", 0)).outcome == "over_budget"
 
@@ -205,14 +203,14 @@ def test_tasks_that_are_kept_are_a_leak_and_awaited_ones_are_not() -> None:
         async def awaited() -> None:
             await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
 
-        mended = repeat(lambda: loop.run_until_complete(awaited()), Budget("task"))
+        fixed = repeat(lambda: loop.run_until_complete(awaited()), Budget("task"))
         for task in asyncio.all_tasks(loop):
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0))
     finally:
         loop.close()
     assert [(one.outcome, one.slope, one.iterations) for one in result.verdicts] == [("leak", 1.0, 17)]
-    assert [one.outcome for one in mended.verdicts] == ["ok"]
+    assert [one.outcome for one in fixed.verdicts] == ["ok"]
 
 
 def test_blocks_that_no_collector_knows_are_a_leak_after_the_horizon() -> None:
@@ -234,8 +232,8 @@ def test_memory_that_is_mapped_and_never_unmapped_is_a_leak() -> None:
     result = repeat(lambda: libc.mmap(None, 65536, mmap.PROT_READ, flags, -1, 0), Budget("mmap"))
     (verdict,) = result.verdicts
     assert (verdict.outcome, verdict.iterations, verdict.slope) == ("leak", 229, 65536.0)
-    mended = repeat(lambda: mmap.mmap(-1, 65536).close(), Budget("mmap"))
-    assert [one.outcome for one in mended.verdicts] == ["ok"]
+    fixed = repeat(lambda: mmap.mmap(-1, 65536).close(), Budget("mmap"))
+    assert [one.outcome for one in fixed.verdicts] == ["ok"]
 
 
 def test_arrows_pool_is_judged_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

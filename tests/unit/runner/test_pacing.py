@@ -1,4 +1,4 @@
-"""How often a dear counter is read, and that a rise brings every row."""
+"""How often an expensive counter is read, and that after a rise it is read in every row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ US = 1e-6
 
 
 class Clock:
-    """A clock that only moves when it is told to."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

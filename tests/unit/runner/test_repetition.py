@@ -1,4 +1,4 @@
-"""Whole repetitions: each kind of leak is built and caught, then mended and silent."""
+"""Whole repetitions: each kind of leak is built and caught, then fixed and silent."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_descriptors_that_are_kept_are_a_leak_and_named() -> None:
     assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 1.0, 17)
     assert result.held["fd"] == (Held("/dev/null", 17),)
     assert result.recording.stopped == "judged"
-    mended = repeat(lambda: os.close(open_null()), Budget("fd", 0))
-    assert [one.outcome for one in mended.verdicts] == ["ok"]
-    assert mended.held == {}
+    fixed = repeat(lambda: os.close(open_null()), Budget("fd", 0))
+    assert [one.outcome for one in fixed.verdicts] == ["ok"]
+    assert fixed.held == {}
 
 
 @pytest.mark.usefixtures("impatient")
@@ -221,7 +221,7 @@ print(outcome(deque((Owner() for _ in range(30)), maxlen=30)), outcome([Owner() 
 
 def test_a_window_of_owners_that_was_full_before_the_start_is_no_leak_and_a_list_that_grows_is() -> None:
     # Those alive at the start are frozen; as the window moves on they become garbage that the collector cannot see.
-    # In a process of its own: once that is found out nothing is frozen, and each row walks all objects there are.
+    # In a separate process: once that is noticed, nothing is frozen any more, and each row walks all objects.
     shown = subprocess.run([sys.executable, "-c", WINDOW], check=True, capture_output=True, text=True)
     assert shown.stdout.split() == ["ok", "leak"]
 

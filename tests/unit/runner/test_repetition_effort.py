@@ -142,8 +142,8 @@ def test_a_counter_of_the_users_own_is_judged_like_the_others() -> None:
     frames: list[int] = []
     leaky = repeat(lambda: frames.append(0), Budget("gauge:frames"), gauges={"frames": lambda: len(frames)})
     assert (leaky.verdicts[0].outcome, leaky.verdicts[0].slope) == ("leak", 1.0)
-    mended = repeat(int, Budget("gauge:frames"), gauges={"frames": lambda: len(frames)})
-    assert mended.verdicts[0].outcome == "ok"
+    fixed = repeat(int, Budget("gauge:frames"), gauges={"frames": lambda: len(frames)})
+    assert fixed.verdicts[0].outcome == "ok"
 
 
 def test_an_absent_instrument_is_a_verdict_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

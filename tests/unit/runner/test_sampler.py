@@ -110,7 +110,7 @@ def test_the_collectors_share_is_followed_row_by_row(sampler: Sampler) -> None:
 
 
 def test_the_row_after_own_work_is_read_anew(sampler: Sampler) -> None:
-    """A dear counter is read for the harness's own part too: that reading is not the row's."""
+    """An expensive counter is also read for the harness's own part; the next row must not reuse that reading."""
     sampler.start()
     kept = []
     for row in range(1, 31):
@@ -178,7 +178,7 @@ def test_threads_that_were_joined_are_gone_and_those_that_were_not_count(sampler
         for thread in threads:
             thread.join()
         sampler.read()
-    # `join` returns before the kernel has let go of a thread: without looking again, half of these rows have one too many.
+    # `join` returns before the kernel has released a thread: if read only once, half of these rows have one too many.
     readings = sampler.samples.series("thread").readings
     assert sum(reading > readings[0] for reading in readings) <= 10
     end = threading.Event()

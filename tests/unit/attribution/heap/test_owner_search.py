@@ -1,4 +1,4 @@
-"""Who holds it: each place where things are kept is named, and is no longer once it is mended."""
+"""Who holds it: each place where things are kept is named, and is no longer once it is fixed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import leaks
-from held import MORE, WARM, forget, holders_of, is_named_until_mended, owner_of
+from held import MORE, WARM, forget, holders_of, is_named_until_fixed, owner_of
 from hostile import Hostile
 from leaks import Item, Step
 from pytest_leakcheck.attribution.heap.growing_containers import newcomers
@@ -60,7 +60,7 @@ CONTAINERS: tuple[dict[Step, str], ...] = (
 
 @pytest.mark.parametrize("steps", CONTAINERS)
 def test_a_container_of_what_is_not_tracked(steps: dict[Step, str]) -> None:
-    owners = are_named_until_mended(steps)
+    owners = are_named_until_fixed(steps)
     for owner in owners:
         assert owner.gained == 1.0
         assert owner.root.startswith(("module leaks", "class Trainer"))
@@ -89,7 +89,7 @@ def test_a_value_that_is_replaced_by_longer_ones(steps: dict[Step, str]) -> None
     for i in range(20):
         for step in steps:
             step(i, True)
-    for owner in are_named_until_mended(steps, rate=None, size=17.0):
+    for owner in are_named_until_fixed(steps, rate=None, size=17.0):
         assert owner.gained in (16.0, 17.0)
         assert "that grows" in owner.holds
 
@@ -98,7 +98,7 @@ def test_an_array_that_is_replaced_by_longer_ones() -> None:
     pytest.importorskip("numpy")
     for i in range(20):
         leaks.numpy_array(i, True)
-    is_named_until_mended(leaks.numpy_array, "leaks.trainer.grown", rate=None, size=16.0)
+    is_named_until_fixed(leaks.numpy_array, "leaks.trainer.grown", rate=None, size=16.0)
 
 
 def test_a_value_of_which_no_size_is_known_is_not_believed() -> None:
@@ -107,12 +107,12 @@ def test_a_value_of_which_no_size_is_known_is_not_believed() -> None:
     assert not holders_of(lambda i: leaks.text(i, True), rate=None).owners
 
 
-def are_named_until_mended(steps: dict[Step, str], **hints: Any) -> tuple[Owner, ...]:
+def are_named_until_fixed(steps: dict[Step, str], **hints: Any) -> tuple[Owner, ...]:
     """All of them, and nothing else."""
     owners = holders_of(lambda i: [step(i, True) for step in steps], **hints).owners
     assert {owner.name for owner in owners} == {*steps.values()}
-    mended = holders_of(lambda i: [step(i, False) for step in steps], **hints)
-    assert not {owner.name for owner in mended.owners} & {*steps.values()}
+    fixed = holders_of(lambda i: [step(i, False) for step in steps], **hints)
+    assert not {owner.name for owner in fixed.owners} & {*steps.values()}
     return owners
 
 
@@ -128,7 +128,7 @@ def are_named_until_mended(steps: dict[Step, str], **hints: Any) -> tuple[Owner,
     ],
 )
 def test_what_is_tracked_leads_to_what_holds_it(step: Step, kind: type, name: str) -> None:
-    owner = is_named_until_mended(step, name, kind)
+    owner = is_named_until_fixed(step, name, kind)
     assert owner.holds.startswith(f"{WARM} × {kind.__qualname__}")
 
 

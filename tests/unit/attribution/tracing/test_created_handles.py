@@ -198,7 +198,7 @@ def test_threads_at_once_are_told_apart_nearly_always(kept: Keeper) -> None:
     found = arrived(lambda: by_thread_of_a_pool(kept, leaks=True), rounds=15)
     assert len(found) == 15
     right = [arrival for arrival in found if within(arrival.path, HERE)[-1] == (*JOB, "dup()")]
-    # Where it is not, it is said to be uncertain.
+    # A wrong one is marked as uncertain.
     assert len(right) >= 8
     assert not [arrival for arrival in found if arrival.exact and arrival not in right]
     kept.close()

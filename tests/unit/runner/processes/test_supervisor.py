@@ -1,4 +1,4 @@
-"""A command in a process of its own: what became of it, and that nothing of it is left."""
+"""A command in a separate process: how it ended, and that nothing of it is left."""
 
 from __future__ import annotations
 
