@@ -46,6 +46,7 @@ def measure(
     iterations: int = 0,
     warmup: int = 3,
     max_time: float = 30.0,
+    min_time: float = 3.0,
     **levels: Level,
 ) -> Measurement:
     """Call a function repeatedly and judge what it retains.
@@ -58,6 +59,8 @@ def measure(
         iterations: Number of judged calls; 0 stops as soon as the verdict is known.
         warmup: Number of calls before the start level of each resource is read.
         max_time: Time limit for all calls together, in seconds; a call that has begun is not cut short.
+        min_time: Seconds before growth of memory is a leak, and before an undecided measurement ends, if the calls are
+            cheap.
         levels: How far each resource may be above its start level; None limits only its growth. Without levels, the
             growth of all resources that are judged by default is judged.
 
@@ -66,12 +69,12 @@ def measure(
 
     Raises:
         BudgetError: A resource is unknown, or its level cannot be read.
-        EffortError: `iterations`, `warmup` or `max_time` is out of range.
+        EffortError: `iterations`, `warmup`, `max_time` or `min_time` is out of range.
         BaseException: Any exception that `function` raises, unless the measurement found a leak, such as growth until
             descriptors or memory ran out.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
-    effort = Effort(iterations, warmup, max_time)
+    effort = Effort(iterations, warmup, max_time, min_time=min_time)
     repetition = Repetition(Plan(name, read_levels(levels), effort))
     repetition.begin()
     try:

@@ -1,4 +1,4 @@
-"""Judge caches of every bound from 4 to 700 while they fill. Print verdicts by kind of cache; exit 1 on a red one.
+"""Judge caches of every bound from 4 to 2,000 while they fill. Print verdicts by kind of cache; exit 1 on a red one.
 
 Until it is full, a cache grows like a leak. Whether it is distinguished from a leak must not depend on where the looks
 fall.
@@ -23,12 +23,12 @@ from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.runner.repetition import Repetition
 
-BOUNDS: Final = range(4, 701)
+BOUNDS: Final = range(4, 2001)
 
 
-def lru_of(make: Callable[[int], Any], bound: int) -> Callable[[], object]:
-    """Return a step that adds an entry to an `lru_cache`."""
-    numbers, load = itertools.count(10_000), functools.lru_cache(bound)(make)
+def lru_of(make: Callable[[int], Any], bound: int, first: int = 10_000) -> Callable[[], object]:
+    """Return a step that adds an entry to an `lru_cache`; `first` is the first key."""
+    numbers, load = itertools.count(first), functools.lru_cache(bound)(make)
     return lambda: load(next(numbers))
 
 
@@ -45,6 +45,8 @@ def open_null(_number: int) -> object:
 
 CACHES: Final[dict[str, Callable[[int], Callable[[], object]]]] = {
     "lru_cache of ints": functools.partial(lru_of, lambda number: number),
+    # CPython keeps one object for each int up to 256, so that later keys are larger than those that they replace.
+    "lru_cache of ints from 0": functools.partial(lru_of, lambda number: number, first=0),
     "lru_cache of lists": functools.partial(lru_of, lambda number: [number]),
     "lru_cache of 2,000 bytes": functools.partial(lru_of, lambda _number: bytes(2000)),
     "lru_cache of open files": functools.partial(lru_of, open_null),

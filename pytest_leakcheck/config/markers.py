@@ -22,7 +22,7 @@ SCALING: Final = "scaling_budget"
 CEILING: Final = "leakcheck_ceiling"
 _BUDGET_SUFFIX: Final = "_budget"
 _EXAMPLE_LEVELS: Final = {"count": "0", "bytes": '"1 MiB"'}
-_NUMERIC_KEYWORDS: Final = ("iterations", "warmup", "max_time")
+_NUMERIC_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time")
 _LEAKCHECK_KEYWORDS: Final = (*_NUMERIC_KEYWORDS, "isolate", "resources")
 
 
@@ -108,7 +108,9 @@ def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
 
 def effort_of(settings: Settings) -> Effort:
     """Return the effort of a test without a ``leakcheck`` mark."""
-    return Effort(settings.iterations, settings.warmup, settings.max_time, settings.run, settings.isolate)
+    return Effort(
+        settings.iterations, settings.warmup, settings.max_time, settings.run, settings.isolate, settings.min_time
+    )
 
 
 def _parse_budget_mark(mark: Mark) -> Budget:

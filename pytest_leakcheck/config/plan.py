@@ -11,10 +11,12 @@ from pytest_leakcheck.config.ceiling import Ceiling
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
-# The maximum number of judged iterations if the user sets none; one of the values that `growth.looks` yields. A memory leak
-# is reported at the first of these values after the horizon of 200 iterations. A series that is undecided there has until
-# this maximum to become constant: a cache of 256 entries is then constant for half of all iterations.
+# The number of judged iterations after which an undecided test ends, if it has taken `Effort.min_time` and the user sets no
+# number; one of the values that `growth.looks` yields. A cache of 256 entries is then constant for half of all iterations.
 ADAPTIVE: Final = 562
+# The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then. A cache of 2,000 entries
+# is constant for half of them.
+LONGEST: Final = 5000
 
 
 # The maximum number of iterations. Columns are allocated in advance with 8 bytes per iteration, about 10 MB in all.
@@ -30,11 +32,14 @@ class Effort:
     """The iterations and the time spent on one test.
 
     Attributes:
-        iterations: The number of judged iterations; 0 stops as soon as the verdict is known, after at most `ADAPTIVE`.
+        iterations: The number of judged iterations; 0 stops as soon as the verdict is known, after at most `ADAPTIVE`
+            or `min_time`, whichever is later, but at most `LONGEST`.
         warmup: The number of iterations before the start level is read.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
         run_length: The number of iterations of the real run that the test represents, to judge the effect of growth.
         isolate: Whether to run the test alone in a separate process.
+        min_time: Seconds before growth of memory is called a leak and before an undecided test ends, if `iterations` is
+            0. A cache that evicts by hand may become full within that time, and a rare leak may strike again.
 
     Raises:
         EffortError: A value is out of range or of the wrong type.
@@ -45,6 +50,7 @@ class Effort:
     max_time: float = 30.0
     run_length: int = 10_000
     isolate: bool = False
+    min_time: float = 3.0
 
     def __post_init__(self) -> None:
         for name, most in (("iterations", MOST_ITERATIONS), ("warmup", MOST_ITERATIONS)):
@@ -54,6 +60,9 @@ class Effort:
         seconds: object = self.max_time
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
             raise EffortError(f"max_time={self.max_time!r} is not a number of seconds above 0")
+        least: object = self.min_time
+        if not isinstance(least, (int, float)) or isinstance(least, bool) or not least >= 0:
+            raise EffortError(f"min_time={self.min_time!r} is not a number of seconds from 0")
         isolate: object = self.isolate
         if not isinstance(isolate, bool):
             raise EffortError(f"isolate={isolate!r} is not True or False")
@@ -61,7 +70,16 @@ class Effort:
     @property
     def most(self) -> int:
         """The maximum number of judged iterations."""
+        return self.iterations or (LONGEST if self.min_time else ADAPTIVE)
+
+    @property
+    def usual(self) -> int:
+        """The number of judged iterations after which an undecided test ends, unless it is cheap."""
         return self.iterations or ADAPTIVE
+
+    def is_enough(self, iterations: int, seconds: float) -> bool:
+        """Return whether a test that is undecided ends after this many judged iterations and seconds."""
+        return iterations >= (self.usual if seconds >= self.min_time else self.most)
 
 
 @dataclass(frozen=True, slots=True)

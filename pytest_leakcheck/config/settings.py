@@ -121,6 +121,14 @@ OPTIONS: Final = (
         check=_check_positive,
     ),
     Option(
+        "min-time",
+        "float",
+        3.0,
+        "S",
+        "Seconds before growth of memory is a leak, and before an undecided test ends, if its iterations are cheap.",
+        check=_at_least(0),
+    ),
+    Option(
         "isolate",
         "bool",
         False,
@@ -206,6 +214,7 @@ class Settings:
     iterations: int = 0
     warmup: int = 3
     max_time: float = 30.0
+    min_time: float = 3.0
     isolate: bool = False
     ceiling: str = ""
     run: int = 10_000

@@ -43,7 +43,7 @@ MARKERS: Final = (
     "of these sizes, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
     "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit'): pytest-leakcheck: run this test under limits, in a "
     "separate process, so that a leak fails in seconds. by='cgroup' limits memory as a container does.",
-    "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: repeat this test "
+    "leakcheck(iterations=0, warmup=3, max_time=30, min_time=3, isolate=False, resources=()): pytest-leakcheck: repeat this test "
     "and judge all resources, or those named. For example leakcheck(iterations=50); the command line overrides it.",
 )
 

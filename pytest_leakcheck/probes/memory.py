@@ -16,12 +16,13 @@ PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
 
 
 class Rss:
-    """``rss``: anonymous resident bytes (RssAnon) after ``malloc_trim``.
+    """``rss``: anonymous resident bytes (RssAnon and RssShmem) after ``malloc_trim``.
 
     Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
     so they are trimmed before each reading; if allocation sizes vary, the value still fluctuates by megabytes. Cost: 8
-    us plus the trim (2 us to 1.4 ms), so it is read only if a test requests it. Scope: this process. File pages
-    (RssFile) are excluded: reading a mapped file is no leak. Fallback: none outside Linux.
+    us plus the trim (2 us to 1.4 ms), so it is read only if a test requests it. Scope: this process. Shared anonymous
+    pages and those of files in /dev/shm count (RssShmem). Pages of other files (RssFile) do not: reading a mapped file
+    is no leak. Fallback: none outside Linux.
     """
 
     resource = "rss"
@@ -41,8 +42,8 @@ class Rss:
         if self._trim is not None:
             self._trim(0)
         text = os.pread(self._status, 4096, 0)
-        at = text.index(b"RssAnon:") + 8
-        return int(text[at : text.index(b"kB", at)]) * 1024
+        at, shared = text.index(b"RssAnon:") + 8, text.index(b"RssShmem:") + 9
+        return (int(text[at : text.index(b"kB", at)]) + int(text[shared : text.index(b"kB", shared)])) * 1024
 
     def close(self) -> None:
         os.close(self._status)

@@ -13,8 +13,10 @@ from collections.abc import Collection, Hashable, Iterator, MutableMapping, Sequ
 from dataclasses import dataclass
 from itertools import compress
 from math import inf
+from types import ModuleType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.handle_kinds import is_c
 from pytest_leakcheck.attribution.heap.retained_size import retained
 from pytest_leakcheck.attribution.object_inspection import class_name
 from pytest_leakcheck.model.resources import Resource, find_resource
@@ -25,32 +27,52 @@ _LRU_CACHE_TYPE: Final = type(functools.lru_cache(lambda: None))
 _LRU_LINK_TYPE_NAME: Final = "_lru_list_elem"
 # If several owners together hold the growth, it counts as full only if full owners hold at least this share of it.
 _MIN_FULL_SHARE: Final = 0.5
+# Entries that are compared with as many of the oldest ones. Replaced entries explain growth only if the new ones are
+# larger by this factor.
+_COMPARED_ENTRIES: Final = 32
+_MIN_WEIGHT_RATIO: Final = 1.1
+# CPython keeps one object for each of these numbers.
+_SHARED_INTS: Final = range(-5, 257)
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The entries that bounded owners have gained since the start.
+    """The entries that bounded owners have gained or replaced since the start.
 
     Attributes:
         text: The owner that holds most, such as ``lru_cache of load: 128 of 256``.
         retained: How much of the resource the new entries hold, in its unit.
         entries: The number of new entries.
         full: Owners that have reached their bound, and gain no more, hold most of it.
+        left: The most entries that one of the owners can still gain.
+        at_most: How much of the resource the new entries will hold when all owners are full.
     """
 
     text: str
     retained: float
     entries: int
     full: bool
+    left: int = 0
+    at_most: float = inf
 
 
 @dataclass(slots=True)
 class _OwnerAtStart:
-    """The fill level of an owner at the start, and whether the owner was created later."""
+    """The state of an owner at the start.
+
+    Attributes:
+        owner: The owner.
+        filled: The number of its entries.
+        made_since: Whether it was created later.
+        mark: Identifies its newest entry: the ``id()`` of that of a deque, the number of misses of an ``lru_cache``.
+        replaced: Whether all entries were replaced once since it was full. From then on, new entries are like the old.
+    """
 
     owner: weakref.ref[Any]
     filled: int
     made_since: bool
+    mark: int | None
+    replaced: bool = False
 
 
 class BoundedOwners:
@@ -84,7 +106,9 @@ class BoundedOwners:
         """Take the current state as the start: only entries added from now on can explain growth."""
         for start in self._start:
             owner = start.owner()
-            start.filled, start.made_since = (_read_fill(owner) or (0, 0, ""))[0], False
+            filled, bound, _name = _read_fill(owner) or (0, 0, "")
+            start.replaced |= start.filled >= bound and _count_new(start, owner, filled) >= bound
+            start.filled, start.made_since, start.mark = filled, False, _read_mark(owner)
         self._views = [(views, len(views.referenced_blocks)) for views, _then in self._views]
 
     def identities(self) -> frozenset[int]:
@@ -123,7 +147,14 @@ class BoundedOwners:
         total = sum(one.retained for one in found)
         of_full = sum(one.retained for one in found if one.full)
         largest = max(found, key=lambda one: (one.retained, one.entries))
-        return Filling(largest.text, total, sum(one.entries for one in found), of_full >= _MIN_FULL_SHARE * total)
+        return Filling(
+            largest.text,
+            total,
+            sum(one.entries for one in found),
+            of_full >= _MIN_FULL_SHARE * total,
+            max(one.left for one in found),
+            sum(one.at_most for one in found),
+        )
 
     def _measure_pandas_views(self, resource: str) -> Filling | None:
         """Return what pandas' references to views hold; None if there are no new references.
@@ -145,14 +176,21 @@ class BoundedOwners:
             if id(candidate) not in known:
                 fill = _read_fill(candidate)
                 if fill is not None:
-                    self._start.append(_OwnerAtStart(weakref.ref(candidate), 0 if new else fill[0], new))
+                    filled, mark = (0, None) if new else (fill[0], _read_mark(candidate))
+                    self._start.append(_OwnerAtStart(weakref.ref(candidate), filled, new, mark))
 
 
 def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Hashable]) -> Filling | None:
-    """Return how much of a resource the new entries of one owner hold; None if there are none."""
+    """Return how much of a resource the new entries of one owner hold; None if there are none.
+
+    A full owner whose entries are replaced by larger ones grows until all are replaced, once.
+    """
     owner = start.owner()
     filled, bound, name = _read_fill(owner) or (0, 0, "")
     gained = filled - start.filled
+    if filled >= bound:
+        new = _count_new(start, owner, filled)
+        gained = max(gained, 0 if gained <= 0 and (start.replaced or not _outweigh(owner, filled, new)) else new)
     if gained <= 0:
         return None
     counted = find_resource(resource)
@@ -165,7 +203,48 @@ def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Ha
         holds = retained(resource, _list_newest_entries(owner, filled, gained), identities) + _measure_overhead(
             owner, counted, gained
         )
-    return Filling(f"{name}: {filled} of {bound}", holds, gained, filled >= bound) if holds else None
+    text = f"{name}: {filled:,} of {bound:,}"
+    left = bound - filled
+    return Filling(text, holds, gained, filled >= bound, left, holds * (1 + left / gained)) if holds else None
+
+
+def _read_mark(owner: Any) -> int | None:
+    """Return what identifies the newest entry of an owner now, for `_count_new`."""
+    if type(owner) is _LRU_CACHE_TYPE:
+        return int(owner.cache_info().misses)
+    return id(owner[-1]) if type(owner) is deque and owner else None
+
+
+def _count_new(start: _OwnerAtStart, owner: Any, filled: int) -> int:
+    """Return how many of the entries of an owner were added since the start, as far as that can be seen."""
+    if type(owner) is _LRU_CACHE_TYPE:
+        misses = owner.cache_info().misses - (start.mark or 0)
+        return min(filled, misses if misses >= 0 else filled)
+    if type(owner) is not deque:
+        return max(0, filled - start.filled)
+    if start.mark is None:
+        return filled
+    return next((at for at, one in enumerate(reversed(owner)) if id(one) == start.mark), filled)
+
+
+def _outweigh(owner: Any, filled: int, new: int) -> bool:
+    """Return whether the newest entries are larger than the oldest ones, or no older ones are left."""
+    if not 0 < new < filled:
+        return new > 0
+    entries = _list_newest_entries(owner, filled, filled)
+    count = min(_COMPARED_ENTRIES, new, filled - new) * len(entries) // filled
+    newest, oldest = _weigh(entries[-count:]), _weigh(entries[:count])
+    return any(new > _MIN_WEIGHT_RATIO * old for new, old in zip(newest, oldest, strict=True))
+
+
+def _weigh(entries: Sequence[object]) -> tuple[int, int]:
+    """Return the number of objects in these entries, with what they refer to directly, and a rough sum of their bytes."""
+    parts = {
+        id(one): one
+        for one in (*entries, *gc.get_referents(*entries))
+        if type(one) not in (type, ModuleType) and not (type(one) is int and one in _SHARED_INTS)
+    }
+    return len(parts), sum(sys.getsizeof(one) if is_c(type(one)) else object.__sizeof__(one) for one in parts.values())
 
 
 def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
@@ -178,6 +257,8 @@ def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
     entries = [
         one for one in gc.get_referents(owner) if not any(one is known for known in others) and not _is_link_type(one)
     ]
+    # A key and a result per entry come first.
+    entries = entries[: 2 * filled]
     return entries[-round(len(entries) * gained / filled) :]
 
 

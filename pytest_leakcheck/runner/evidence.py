@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.exhaustion import device_lost
@@ -39,6 +39,10 @@ class StartAgain:
     The growth so far was caused by measuring, or by a cache that has become full.
     """
 
+
+# A leak that has taken more than this is not let grow any further.
+_MAX_WAITING_BYTES: Final = 64 << 20
+_MAX_WAITING_COUNT: Final = 1_000_000
 
 Decision: TypeAlias = Verdict | Wait | StartAgain
 
@@ -75,13 +79,16 @@ class EvidenceJudge:
         self._run.explanations.set_others_aside(sampler, name)
         examination = examine(sampler.samples.series(name), budget, self._context(name, final=final))
         suspicion = examination.verdict()
-        if suspicion is None:
+        if suspicion is None or (not final and self._may_end_by_itself(examination, suspicion)):
             return Wait()
         evidence: Evidence | Wait | StartAgain = Evidence()
         if suspicion.outcome in ("leak", "over_budget"):
             evidence = self._explain(examination, suspicion)
         elif suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0:
-            evidence = Evidence(explained=self._run.explanations.explain(sampler, name).text)
+            explanation = self._explanation(name)
+            if self._prepare_restart_if_full(suspicion, explanation):
+                return StartAgain()
+            evidence = Evidence(explained=explanation.text, filling_up_to=explanation.at_most)
         if not isinstance(evidence, Evidence):
             return evidence
         # The search for an explanation may have waited for resources that end by themselves, and corrected the last reading.
@@ -93,6 +100,19 @@ class EvidenceJudge:
             return Wait()
         return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
 
+    def _may_end_by_itself(self, examination: Examination, suspicion: Verdict) -> bool:
+        """Return whether growth of memory may still turn out to be a cache that evicts by hand.
+
+        More iterations would show it, and they cost little: neither time, nor much of the resource.
+        """
+        effort, clock = self._run.plan.effort, self._run.clock
+        return (
+            suspicion.outcome == "leak"
+            and not (examination.resource.scarce or examination.is_fatal or effort.iterations)
+            and clock.seconds < min(effort.min_time, effort.max_time)
+            and suspicion.level <= (_MAX_WAITING_BYTES if examination.resource.unit == "bytes" else _MAX_WAITING_COUNT)
+        )
+
     def _explain(self, examination: Examination, suspicion: Verdict) -> Evidence | Wait | StartAgain:
         """Look for an innocent explanation of the growth or a part of it.
 
@@ -100,12 +120,12 @@ class EvidenceJudge:
         """
         sampler, explanations = self._sampler, self._run.explanations
         name, final = suspicion.resource, examination.context.final
-        explanation = explanations.explain(sampler, name)
+        explanation = self._explanation(name)
         evidence = Evidence()
         if explanation.text:
-            evidence = self._weigh_explanation(examination, explanation)
-            if not evidence.explained_rate and self._prepare_restart_if_full(suspicion, explanation):
+            if self._prepare_restart_if_full(suspicion, explanation):
                 return StartAgain()
+            evidence = self._weigh_explanation(examination, explanation)
         if evidence.explained:
             return evidence
         if explanations.starts_again(sampler, name):
@@ -113,6 +133,12 @@ class EvidenceJudge:
         if not final and (more := explanations.confirm_in(sampler, name, suspicion.slope)):
             return Wait(more)
         return replace(evidence, background=explanations.background(sampler, name, suspicion.slope))
+
+    def _explanation(self, name: str) -> Explanation:
+        effort, clock, n = self._run.plan.effort, self._run.clock, self._sampler.samples.n
+        cheap = (effort.min_time - clock.seconds) / max(1e-9, self._sampler.settling.seconds_per_iteration())
+        most = max(effort.usual, min(effort.most, n + int(cheap)))
+        return self._run.explanations.explain(self._sampler, name, most)
 
     def _weigh_explanation(self, examination: Examination, explanation: Explanation) -> Evidence:
         """Turn an explanation into evidence.
@@ -126,7 +152,9 @@ class EvidenceJudge:
             rest = examine(series, examination.budget, examination.context).verdict(in_part)
             if _is_growth(rest):
                 return replace(in_part, explained=self._run.explanations.explain_otherwise(sampler, name))
-        return Evidence(explained=explanation.text)
+            if rest is None or rest.outcome != "ok":
+                return Evidence(explained=explanation.text)
+        return Evidence(explained=explanation.text, filling_up_to=explanation.at_most)
 
     def _prepare_restart_if_full(self, suspicion: Verdict, explanation: Explanation) -> bool:
         """Return whether to start again, because a cache has just become full.
@@ -134,7 +162,10 @@ class EvidenceJudge:
         If so, the levels reached so far are recorded.
         """
         run, sampler = self._run, self._sampler
-        if not _is_growth(suspicion) or not explanation.full or run.clock.out_of_time:
+        if suspicion.outcome == "over_budget" and suspicion.kind != "predicted":
+            # A level that was exceeded does not fall when the cache is full.
+            return False
+        if not explanation.full or run.clock.out_of_time:
             return False
         if not run.explanations.restart_when_full():
             return False
@@ -168,7 +199,7 @@ class EvidenceJudge:
             final,
             effort.run_length,
             headroom,
-            effort.most,
+            effort.usual,
             carried=self._carried.get(name, 0),
             exact_flat=exact_flat,
             elsewhere=elsewhere,

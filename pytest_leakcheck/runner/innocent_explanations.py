@@ -32,6 +32,8 @@ _MAX_RESTARTS: Final = 2
 _MAX_FULL_RESTARTS: Final = 8
 # A cache that holds less than this share of the growth is no explanation: each leaked executor has one thread of its own.
 _MIN_EXPLAINED_SHARE: Final = 0.1
+# Share of the growth that the entries of a cache must hold for the growth to be harmless: their weight is an estimate.
+_MIN_ACCOUNTED_SHARE: Final = 0.8
 # Seconds of one rest, and of all rests in one measurement.
 _MIN_REST_SECONDS: Final = 0.02
 _MAX_REST_SECONDS: Final = 1.0
@@ -59,11 +61,14 @@ class Explanation:
         text: The explanation for the report; empty if there is none.
         rate: The growth per iteration that it accounts for, in the unit of the resource; infinity for all of it.
         full: A cache has just reached its bound, so a series that begins now is flat.
+        at_most: The level above the start when the cache is full, in the unit of the resource, if the cache cannot
+            become full within the effort and its entries account for the growth; else None.
     """
 
     text: str = ""
     rate: float = inf
     full: bool = False
+    at_most: float | None = None
 
 
 class Explanations:
@@ -74,12 +79,11 @@ class Explanations:
     """
 
     def __init__(self, left: Mapping[str, str]) -> None:
-        """Record the threads that run now.
+        """Prepare for a measurement.
 
         Args:
             left: The earlier test that left a thread running, by the thread's number.
         """
-        self._threads = thread_ids()
         self._left = left
         self.restarts = self._filled = 0
         self._rested = 0.0
@@ -107,14 +111,24 @@ class Explanations:
         return self._others * find_resource(name).per_waiting_thread
 
     def start(self, identities: Identities) -> None:
-        """Record how full owners are, and which handles exist, when the series begins."""
+        """Record how full owners are, and which threads and handles exist, when the series begins."""
         self._identities = identities
+        self._threads = thread_ids()
         self._owners.restart()
 
-    def explain(self, sampler: Sampler, name: str) -> Explanation:
-        """Look for an explanation of the growth of a resource other than a leak."""
+    def explain(self, sampler: Sampler, name: str, most: int) -> Explanation:
+        """Look for an explanation of the growth of a resource other than a leak.
+
+        Args:
+            sampler: The instruments.
+            name: The resource.
+            most: The maximum number of iterations.
+        """
         filling = self._owners.filling(name, self._new_handles(sampler, name))
         if filling is not None and (rate := self._compute_explained_rate(filling, sampler, name)):
+            if (at_most := _compute_full_level(filling, sampler, name, most)) is not None:
+                each, full = (_format_about(value, name) for value in (filling.retained / filling.entries, at_most))
+                return Explanation(f"cache filling: {filling.text}, {each} each, at most {full}", rate, at_most=at_most)
             state = "has just become full" if filling.full else "still filling"
             return Explanation(f"bounded cache {state}: {filling.text}", rate, filling.full)
         return Explanation(self.explain_otherwise(sampler, name))
@@ -250,7 +264,8 @@ class Explanations:
 
         Empty if that was less than half of its usual rate.
 
-        Threads that this test has started work for it, so the text is empty as well while they run.
+        Only threads that were there when the series began, and children, can be the cause: a pool that the test uses may
+        be among them, but it does nothing while the test rests.
         """
         resource = find_resource(name)
         if (
@@ -282,9 +297,8 @@ class Explanations:
         return seconds
 
     def _may_be_other_work(self, sampler: Sampler) -> bool:
-        """Return whether something else may be at work, and the test has started no thread."""
-        now = thread_ids()
-        return (len(now) > 1 or sampler.children > 0) and now <= self._threads
+        """Return whether anything was there when the series began that may be at work beside the test."""
+        return len(thread_ids() & self._threads) > 1 or sampler.children > 0
 
     def _explain_by_tracers(self, sampler: Sampler, name: str) -> str:
         """Explain growth by coverage.py's tracers; empty if they do not account for it.
@@ -295,6 +309,27 @@ class Explanations:
         if gained * find_resource(name).per_tracer < sampler.samples.above_start(name) or not gained:
             return ""
         return f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage"
+
+
+def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:
+    """Return the level above the start at which the owners will be full.
+
+    None if they will be full within the effort, or if their entries do not account for the growth: then waiting, or a
+    verdict on the rest, says more. Also None for what a process runs out of early, such as descriptors: a bound that is
+    out of reach is no safety there.
+    """
+    if find_resource(name).scarce:
+        return None
+    n, gained = sampler.samples.n, sampler.samples.above_start(name)
+    if filling.full or filling.left * n <= filling.entries * (most - n) or filling.at_most == inf:
+        return None
+    if filling.retained + n * find_resource(name).tolerance < _MIN_ACCOUNTED_SHARE * gained:
+        return None
+    return gained + max(0.0, filling.at_most - filling.retained)
+
+
+def _format_about(value: float, name: str) -> str:
+    return format_amount(round(value), find_resource(name).unit)
 
 
 class _EmptiedCaches:

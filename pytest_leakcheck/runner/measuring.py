@@ -75,7 +75,7 @@ class Measuring:
             if reported:
                 sampler.subtract_own_work()
             return self
-        if self._judge_all(final=out_of_time or sampler.samples.n >= run.plan.effort.most):
+        if self._judge_all(final=out_of_time or run.plan.effort.is_enough(sampler.samples.n, run.clock.seconds)):
             sampler.subtract_own_work()
             return self
         return self._diagnose()

@@ -154,7 +154,7 @@ def test_bounded_caches_are_no_leak(project: Project) -> None:
     assert outcome.verdicts["test_fills", "fd"] == "ok", outcome.text
     found = outcome.finding("test_still_filling")
     assert found["verdict"] == "inconclusive"
-    assert "bounded cache still filling: lru_cache of larger: 565 of 1000" in found["reason"]
+    assert "bounded cache still filling: lru_cache of larger: 565 of 1,000" in found["reason"]
 
 
 def test_kept_by_threads_that_end_later(project: Project) -> None:

@@ -32,12 +32,12 @@ USAGE_ERROR = 4
         (
             "leakcheck(iteration=5)",
             "test_it.py::test_it: leakcheck(iteration=5): has no keyword 'iteration'. Did you mean 'iterations'? "
-            "Valid: leakcheck(iterations=, warmup=, max_time=, isolate=, resources=)",
+            "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=)",
         ),
         (
             "leakcheck(isolate='yes')",
             "test_it.py::test_it: leakcheck(isolate=\"yes\"): isolate='yes' is not True or False. "
-            "Valid: leakcheck(iterations=, warmup=, max_time=, isolate=, resources=)",
+            "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=)",
         ),
     ],
 )

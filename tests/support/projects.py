@@ -25,6 +25,7 @@ HEAD = """
 """
 # Plugins that hardly any project uses: Hypothesis is loaded whole as a session ends, which would take more than the rest, and
 # asyncio with anyio a third of what plain pytest takes.
+_MIN_TIME = "--leakcheck-min-time"
 _INI = "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio"
 # A conftest for verdicts alone: no culprit is looked for, which takes longer than the verdict.
 UNNAMED = """
@@ -94,6 +95,9 @@ class Project:
         command = [python, "-m", "pytest", *(() if cache else ("-p", "no:cacheprovider")), *arguments]
         if leakcheck:
             command += ["--leakcheck", f"--leakcheck-json={report}"]
+            if not any(one.startswith(_MIN_TIME) for one in arguments):
+                # The tests of the waiting itself set it. Elsewhere it would cost each memory leak 3 s.
+                command.append(f"{_MIN_TIME}=0")
         clean = {
             name: value
             for name, value in os.environ.items()

@@ -17,7 +17,7 @@ Work = Callable[[], object]
 
 
 def repeat(work: Work, *budgets: Budget, gauges: dict[str, Callable[[], int]] | None = None, **effort: Any) -> Result:
-    repetition = Repetition(Plan("test_a.py::test_b", budgets, Effort(**effort)), gauges)
+    repetition = Repetition(Plan("test_a.py::test_b", budgets, Effort(**{"min_time": 0, **effort})), gauges)
     repetition.begin()
     try:
         work()

@@ -88,6 +88,7 @@ def test_the_options_are_these() -> None:
         "iterations",
         "warmup",
         "max_time",
+        "min_time",
         "isolate",
         "ceiling",
         "run",

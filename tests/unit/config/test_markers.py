@@ -14,7 +14,7 @@ from pytest_leakcheck.plugin import MARKERS
 MARK = pytest.mark
 COUNT = "Valid: fd_budget(0, *, per_iteration=0, peak=0, over=N, unclosed='fail', reason='')"
 BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')"
-EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, isolate=, resources=)"
+EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=)"
 
 
 def read(*decorators: pytest.MarkDecorator, settings: Settings | None = None) -> Plan | None:
@@ -182,5 +182,5 @@ def test_each_mark_has_a_line_of_help_that_starts_with_its_valid_form() -> None:
         for name, resource in RESOURCES.items()
     ]
     assert leakcheck.startswith(
-        "leakcheck(iterations=0, warmup=3, max_time=30, isolate=False, resources=()): pytest-leakcheck: "
+        "leakcheck(iterations=0, warmup=3, max_time=30, min_time=3, isolate=False, resources=()): pytest-leakcheck: "
     )

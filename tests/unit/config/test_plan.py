@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from pytest_leakcheck.config import settings
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import ADAPTIVE, MOST_ITERATIONS, Effort, plan_test
+from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, MOST_ITERATIONS, Effort, EffortError, plan_test
 from pytest_leakcheck.judge.growth import looks
 
 
@@ -31,8 +33,20 @@ def test_named_resources_are_added_as_explicit_and_nothing_else() -> None:
 def test_the_effort_is_carried_and_0_iterations_mean_as_many_as_are_needed() -> None:
     effort = Effort(iterations=0, warmup=1)
     assert plan_test("t", (), effort, ()).effort == effort
-    assert effort.most == ADAPTIVE
-    assert Effort(iterations=40).most == 40
+    assert (effort.usual, effort.most) == (ADAPTIVE, LONGEST)
+    assert (Effort(iterations=40).usual, Effort(iterations=40).most) == (40, 40)
+
+
+def test_a_cheap_test_goes_on_until_it_has_taken_the_least_time() -> None:
+    effort = Effort(min_time=3)
+    assert not effort.is_enough(ADAPTIVE, seconds=2.9)
+    assert effort.is_enough(ADAPTIVE, seconds=3.0)
+    assert not effort.is_enough(ADAPTIVE - 1, seconds=20.0)
+    assert effort.is_enough(LONGEST, seconds=0.1)
+    assert Effort(iterations=40).is_enough(40, seconds=0.1)
+    assert Effort(min_time=0).most == ADAPTIVE
+    with pytest.raises(EffortError, match=r"min_time=-1 is not a number of seconds from 0"):
+        Effort(min_time=-1)
 
 
 def test_the_adaptive_effort_passes_the_horizon_of_memory_with_a_look_to_spare() -> None:

@@ -25,6 +25,7 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
         "iterations",
         "warmup",
         "max_time",
+        "min_time",
         "isolate",
         "run",
         "fail_on",

@@ -38,7 +38,7 @@ def test_an_lru_cache_that_fills_up_is_named_until_it_is_full_and_begins_again()
     filling = owners.filling("object")
     assert filling is not None
     assert filling.text == (
-        "lru_cache of test_an_lru_cache_that_fills_up_is_named_until_it_is_full_and_begins_again.<locals>.load: 2001 of 4000"
+        "lru_cache of test_an_lru_cache_that_fills_up_is_named_until_it_is_full_and_begins_again.<locals>.load: 2,001 of 4,000"
     )
     assert filling.retained == pytest.approx(MANY, rel=0.02)
     assert not filling.full
@@ -65,7 +65,7 @@ def test_a_cache_that_the_program_has_frozen_is_named() -> None:
     assert gc.get_freeze_count() >= frozen
     for index in range(MANY):
         load(index)
-    assert "load: 2000 of 4000" in text_of(owners)
+    assert "load: 2,000 of 4,000" in text_of(owners)
 
 
 def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
@@ -73,11 +73,11 @@ def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
     recent = deque(([i] for i in range(MANY)), maxlen=2 * MANY)
     filling = owners.filling("object")
     assert filling is not None
-    assert (filling.text, filling.retained, filling.full) == ("deque(maxlen): 2000 of 4000", MANY, False)
+    assert (filling.text, filling.retained, filling.full) == ("deque(maxlen): 2,000 of 4,000", MANY, False)
     recent.extend([i] for i in range(MANY))
     full = owners.filling("object")
     assert full is not None
-    assert (full.text, full.retained, full.full) == ("deque(maxlen): 4000 of 4000", 2 * MANY, True)
+    assert (full.text, full.retained, full.full) == ("deque(maxlen): 4,000 of 4,000", 2 * MANY, True)
 
 
 def test_what_has_no_bound_explains_nothing() -> None:

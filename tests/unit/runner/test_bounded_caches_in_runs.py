@@ -203,7 +203,7 @@ def test_a_number_alone_may_be_a_descriptor() -> None:
     verdicts = {verdict.resource: verdict for verdict in repeat(work, Budget("fd", explicit=False)).verdicts}
     for number in opened:
         os.close(number)
-    assert verdicts["fd"].reason == "bounded cache still filling: deque(maxlen): 565 of 1000"
+    assert verdicts["fd"].reason == "bounded cache still filling: deque(maxlen): 565 of 1,000"
 
 
 # The caches of the standard library.
