@@ -108,6 +108,7 @@ class Evidence:
         filling_up_to: The level at which the cache that explains the growth will be full, if it cannot be reached within
             the effort; else None.
         explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
+        isolate: A run alone in a fresh process would show whether the explanation is true.
         background: What the resource gained while the test rested, as text: something else makes it grow.
         makers: For a shared folder: who made its entries.
         device: For memory of a device: each device at the start and now, with its driver's count.
@@ -116,6 +117,7 @@ class Evidence:
     explained: str = ""
     filling_up_to: float | None = None
     explained_rate: float = 0.0
+    isolate: bool = False
     background: str = ""
     makers: EntryMakers | None = None
     device: Sequence[tuple[State, State]] | None = None
@@ -472,9 +474,8 @@ def _explain_undecided(case: Examination) -> Verdict | None:
     else:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"
-    return case.say(
-        "inconclusive", reason, "more iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
-    )
+    advice = "more iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
+    return case.say("inconclusive", reason, advice, isolate=case.evidence.isolate)
 
 
 def _compute_floor(case: Examination) -> float | None:

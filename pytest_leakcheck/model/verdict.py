@@ -29,6 +29,7 @@ class Verdict:
         explicit: The test names this resource, so an outcome that would be yellow may fail the test.
         peak: The verdict is on the peak of the resource in one run, and `level` is that peak.
         kind: How the readings were obtained.
+        isolate: ``inconclusive``, and a run alone in a fresh process would decide it.
     """
 
     resource: str
@@ -42,6 +43,7 @@ class Verdict:
     explicit: bool = True
     peak: bool = False
     kind: Kind = "measured"
+    isolate: bool = False
 
     def adding(self, text: str) -> Verdict:
         """Return a copy with a text appended to the reason; an empty text changes nothing."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -33,6 +33,9 @@ from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.user_gauges import Gauges
+
+# An undecided test is run once more in a fresh process if it has used at most this share of ``max_time``.
+_MAX_SHARE_BEFORE_ISOLATION: Final = 0.5
 
 
 class Repeater:
@@ -67,6 +70,16 @@ class Repeater:
             # `-W error` its warning would be raised in the next one. The logged run uses the unchanged filters.
             warnings.simplefilter("ignore", ResourceWarning)
             result, first_run = self._repeat(item, plan, examples)
+        if (
+            result is not None
+            and first_run is None
+            and self._may_decide_alone(item, result, time.perf_counter() - began)
+        ):
+            from pytest_leakcheck.plugin.isolation.isolated_item import run_again
+
+            if run_again(item, nextitem, plan, self._settings):
+                item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+                return
         if result is not None:
             if any(budget.peak is not None for budget in plan.budgets):
                 from pytest_leakcheck.plugin.scaling.peak_budget import judge_peaks
@@ -90,6 +103,14 @@ class Repeater:
             with room_for_descriptors():
                 runtestprotocol(item, nextitem=nextitem)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    @staticmethod
+    def _may_decide_alone(item: pytest.Item, result: Result, seconds: float) -> bool:
+        """Return whether to repeat an undecided test once more, alone in a fresh process, as far as time allows."""
+        undecided = any(verdict.isolate for verdict in result.verdicts)
+        red = any(verdict.outcome in RED for verdict in result.verdicts)
+        in_time = seconds <= _MAX_SHARE_BEFORE_ISOLATION * result.plan.effort.max_time
+        return undecided and not red and in_time and PROCESS not in item.config.stash
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:

@@ -224,7 +224,8 @@ def _count_new(start: _OwnerAtStart, owner: Any, filled: int) -> int:
         return max(0, filled - start.filled)
     if start.mark is None:
         return filled
-    return next((at for at, one in enumerate(reversed(owner)) if id(one) == start.mark), filled)
+    # Copied in one step: another thread may change it meanwhile.
+    return next((at for at, one in enumerate(reversed(list(owner))) if id(one) == start.mark), filled)
 
 
 def _outweigh(owner: Any, filled: int, new: int) -> bool:

@@ -88,7 +88,7 @@ class EvidenceJudge:
             explanation = self._explanation(name)
             if self._prepare_restart_if_full(suspicion, explanation):
                 return StartAgain()
-            evidence = Evidence(explained=explanation.text, filling_up_to=explanation.at_most)
+            evidence = Evidence(explanation.text, explanation.at_most, isolate=explanation.isolate)
         if not isinstance(evidence, Evidence):
             return evidence
         # The search for an explanation may have waited for resources that end by themselves, and corrected the last reading.
@@ -151,10 +151,11 @@ class EvidenceJudge:
             series = sampler.samples.series(name)
             rest = examine(series, examination.budget, examination.context).verdict(in_part)
             if _is_growth(rest):
-                return replace(in_part, explained=self._run.explanations.explain_otherwise(sampler, name))
+                other = self._run.explanations.explain_otherwise(sampler, name)
+                return replace(in_part, explained=other.text, isolate=other.isolate)
             if rest is None or rest.outcome != "ok":
                 return Evidence(explained=explanation.text)
-        return Evidence(explained=explanation.text, filling_up_to=explanation.at_most)
+        return Evidence(explanation.text, explanation.at_most, isolate=explanation.isolate)
 
     def _prepare_restart_if_full(self, suspicion: Verdict, explanation: Explanation) -> bool:
         """Return whether to start again, because a cache has just become full.

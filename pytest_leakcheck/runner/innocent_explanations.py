@@ -63,12 +63,14 @@ class Explanation:
         full: A cache has just reached its bound, so a series that begins now is flat.
         at_most: The level above the start when the cache is full, in the unit of the resource, if the cache cannot
             become full within the effort and its entries account for the growth; else None.
+        isolate: A run alone in a fresh process would show whether it is the explanation.
     """
 
     text: str = ""
     rate: float = inf
     full: bool = False
     at_most: float | None = None
+    isolate: bool = False
 
 
 class Explanations:
@@ -131,15 +133,16 @@ class Explanations:
                 return Explanation(f"cache filling: {filling.text}, {each} each, at most {full}", rate, at_most=at_most)
             state = "has just become full" if filling.full else "still filling"
             return Explanation(f"bounded cache {state}: {filling.text}", rate, filling.full)
-        return Explanation(self.explain_otherwise(sampler, name))
+        return self.explain_otherwise(sampler, name)
 
-    def explain_otherwise(self, sampler: Sampler, name: str) -> str:
-        """Look for an explanation other than a cache with a readable bound; empty if there is none."""
+    def explain_otherwise(self, sampler: Sampler, name: str) -> Explanation:
+        """Look for an explanation other than a cache with a readable bound."""
         if cached := self._caches.explain(sampler, name):
-            return f"bounded cache still filling: {cached}"
+            return Explanation(f"bounded cache still filling: {cached}")
         if traced := self._explain_by_tracers(sampler, name):
-            return traced
-        return _explain_by_thread_caches(sampler, name, quiet_heap=self._quiet_heap)
+            return Explanation(traced)
+        text = _explain_by_thread_caches(sampler, name, quiet_heap=self._quiet_heap)
+        return Explanation(text, isolate=bool(text))
 
     def bounded_owners(self) -> frozenset[int]:
         """Return the ``id()`` of each bounded owner.

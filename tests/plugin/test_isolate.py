@@ -295,3 +295,36 @@ def test_a_debugger_means_one_run_here(project: Project) -> None:
     """,
     )
     assert project.run("--pdb").last_line == "1 passed"
+
+
+THREADED = """
+    import random
+    from concurrent.futures import ThreadPoolExecutor
+
+    import pytest
+
+    pytestmark = pytest.mark.leakcheck(resources=["heap"])
+    POOL, SOURCE, KEPT = ThreadPoolExecutor(8), random.Random(1), []
+
+    def work(_number):
+        return sum(len(block) for block in [bytearray(SOURCE.randrange(600, 20_000)) for _ in range(30)])
+
+    def test_clean():
+        list(POOL.map(work, range(16)))
+
+    def test_leaky():
+        list(POOL.map(work, range(16)))
+        if SOURCE.random() < 0.4:
+            KEPT.append(bytearray(SOURCE.randrange(600, 1500)))
+"""
+
+
+def test_a_test_that_caches_of_other_threads_leave_undecided_is_decided_in_a_fresh_process(project: Project) -> None:
+    """In this process malloc keeps freed blocks for each of eight threads, so that uneven growth proves nothing."""
+    project.write("test_threaded.py", THREADED)
+    ran = project.run()
+    assert ran.verdicts["test_clean", "heap"] == "ok"
+    assert ran.verdicts["test_leaky", "heap"] == "leak"
+    alone = {one["test"].rpartition("::")[2]: "isolated" in one["environment"] for one in ran.recordings}
+    assert alone == {"test_clean": True, "test_leaky": True}
+    assert ran.last_line.startswith("1 failed, 1 passed")

@@ -57,6 +57,18 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
+def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> bool:
+    """Run an item in a subprocess, after a run in this process that decided nothing, and log its reports.
+
+    Returns:
+        Whether that was done; this system may not support it.
+    """
+    if supervisor.unsupported():
+        return False
+    _run(item, nextitem, plan, settings)
+    return True
+
+
 def _skip(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings, why_not: str) -> None:
     verdicts = tuple(unavailable(budget.resource, why_not) for budget in plan.budgets)
     recording = Recording(plan.test, (), environment=describe_environment())

@@ -177,3 +177,35 @@ def test_references_to_views_that_pandas_clears_out_later_are_named(monkeypatch:
     assert (filling.text, filling.retained) == ("pandas' references to views: 180 of 500", 180)
     # Bytes are not explained by them.
     assert owners.filling("heap") is None
+
+
+def test_a_full_owner_explains_growth_only_while_larger_entries_replace_smaller_ones() -> None:
+    entries = deque([[0] for _ in range(100)], maxlen=100)
+    owners = BoundedOwners()
+    for _ in range(50):
+        entries.append([0] * 500)
+    larger = owners.filling("heap")
+    assert larger is not None
+    assert (larger.text, larger.entries, larger.full) == ("deque(maxlen): 100 of 100", 50, True)
+    assert larger.retained == pytest.approx(50 * 4056, rel=0.05)
+    owners.restart()
+    for _ in range(100):
+        entries.append([0] * 500)
+    # Which entries were evicted is not known any more, so that this explains growth as well, once.
+    assert owners.filling("heap") is not None
+    owners.restart()
+    for _ in range(100):
+        entries.append([0] * 500)
+    assert owners.filling("heap") is None
+
+
+def test_a_full_owner_whose_entries_stay_alike_hides_no_leak() -> None:
+    entries = deque([[number] * 500 for number in range(1000, 1100)], maxlen=100)
+    cache = functools.lru_cache(100)(lambda key: [key] * 500)
+    for number in range(1000, 1100):
+        cache(number)
+    owners = BoundedOwners()
+    for number in range(2000, 2050):
+        entries.append([number] * 500)
+        cache(number)
+    assert owners.filling("heap") is None
