@@ -16,7 +16,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES
 
-# The mark of a test that is run over an axis; `config.scaling_marker` parses it.
+# The mark of a test that is run over an axis, once for each size; `config.scaling_marker` parses it.
 SCALING: Final = "scaling_budget"
 # The mark of a test that runs under limits.
 CEILING: Final = "leakcheck_ceiling"

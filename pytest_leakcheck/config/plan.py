@@ -32,14 +32,16 @@ class Effort:
     """The iterations and the time spent on one test.
 
     Attributes:
-        iterations: The number of judged iterations; 0 stops as soon as the verdict is known, after at most `ADAPTIVE`
-            or `min_time`, whichever is later, but at most `LONGEST`.
+        iterations: The number of judged iterations. With 0, the test ends as soon as the verdict is known. An undecided
+            test then ends after `ADAPTIVE` iterations or `min_time`, whichever is later, but after `LONGEST` iterations
+            at most.
         warmup: The number of iterations before the start level is read.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
         run_length: The number of iterations of the real run that the test represents, to judge the effect of growth.
         isolate: Whether to run the test alone in a separate process.
-        min_time: Seconds before growth of memory is called a leak and before an undecided test ends, if `iterations` is
-            0. A cache that evicts by hand may become full within that time, and a rare leak may strike again.
+        min_time: If `iterations` is 0, the seconds before growth of memory is called a leak and before an undecided
+            test ends. Within that time, a cache with hand-written eviction may become full, or a rare leak may occur
+            again.
 
     Raises:
         EffortError: A value is out of range or of the wrong type.

@@ -32,8 +32,9 @@ class Sizing:
         axis: The argument of the test that takes the size; empty if the test is not run over an axis.
         size: The value of that argument.
         resources: The resources whose peaks are measured.
-        engine: The engine that starts the world; empty if the test starts it or needs none.
-        naming: Memory above the start, in bytes, at which its composition is analyzed; 0 measures the peak only.
+        engine: The engine that starts the world of ranks; empty if the test starts the world or needs none.
+        naming: Bytes of memory above the start level at which to find what the memory consists of; 0 to measure only
+            the peak.
     """
 
     axis: str

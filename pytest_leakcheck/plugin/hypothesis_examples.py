@@ -16,7 +16,7 @@ import pytest
 # The attributes that hold the settings: on a test function, and on the class of a state machine.
 _FUNCTION_ATTRIBUTE: Final = "_hypothesis_internal_use_settings"
 _MACHINE_ATTRIBUTE: Final = "settings"
-# The phases that only explain a failure: a failure of a later iteration is not investigated.
+# Phases that only explain a failure. They are skipped because a failure of a later iteration is not investigated.
 _SKIPPED_PHASES: Final = ("shrink", "explain")
 
 

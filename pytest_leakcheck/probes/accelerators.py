@@ -19,7 +19,7 @@ _LIBRARIES: Final = ("torch", "tensorflow", "jax")
 
 
 def open_vram() -> Vram:
-    """Return the instrument of ``vram``, over the accelerators that this process uses when it is opened."""
+    """Return the instrument of ``vram``. When opened, it finds the accelerators that this process uses at that time."""
     return Vram(find_accelerators)
 
 

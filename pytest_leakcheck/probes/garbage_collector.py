@@ -194,8 +194,8 @@ class CollectorWatch:
 def open_targets(process: str = "self") -> dict[int, str]:
     """Return what each open descriptor of a process points to.
 
-    Empty if there is no /proc, or the process may not be inspected. A file's path is the one that it was opened under:
-    the suffix " (deleted)", which the kernel adds once the file is removed, is dropped.
+    Empty if there is no /proc, or the process may not be inspected. The kernel adds the suffix " (deleted)" to the path
+    of a file that has been removed; this function drops it, so removing an open file does not change its path here.
     """
     targets: dict[int, str] = {}
     try:

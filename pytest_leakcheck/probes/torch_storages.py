@@ -28,10 +28,10 @@ class _Storage:
 class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
     """Sums the bytes of live storages on the CPU.
 
-    A storage counts from the operation that creates it until it is released. Exact for storages created by operations
-    of this thread, the backward pass included. Not counted: storages created by other threads, or by C++ code without
-    an operation. A storage counts once, regardless of its number of views. Each operation takes some tens of
-    microseconds longer, and `torch.compile` falls back to eager execution.
+    A storage counts from the operation that creates it until it is released, and only once, regardless of its number
+    of views. The sum is exact for storages that operations of this thread create, including the backward pass. It
+    leaves out storages that other threads create, or that C++ code creates without an operation. Each operation takes
+    some tens of microseconds longer, and `torch.compile` falls back to eager execution.
 
     Subclasses can override `came`, called before a storage is added, and `went`, called after it is removed.
 

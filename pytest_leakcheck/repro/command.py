@@ -43,7 +43,9 @@ def add_parser(commands: Any) -> None:
         "incident", nargs="?", metavar="INCIDENT", help="name of the incident; without it, all are listed"
     )
     parser.add_argument(
-        "--arm", metavar="ARM", help="leaky, fixed or another arm: run only this one and exit as pytest does; or 'all'"
+        "--arm",
+        metavar="ARM",
+        help="run only this arm (leaky, fixed or another) and exit as pytest does; 'all' runs every arm",
     )
     parser.add_argument(
         "--iterations", type=int, metavar="N", help="iterations of each test (default: as many as needed)"

@@ -53,7 +53,7 @@ class Options:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the figures in the catalog do not apply to a run with these options."""
+        """Whether these options change the figures of a run, so that those in the catalog do not apply."""
         return self.iterations is not None or bool(self.ceiling)
 
     def arguments(self) -> list[str]:

@@ -94,7 +94,7 @@ class BoundedOwners:
             gc.unfreeze()
         objects = gc.get_objects()
         self._remember(objects, new=False)
-        # These do not support weak references. They are so small that strong references do no harm.
+        # `BlockValuesRefs` objects do not support weak references. They are so small that strong references do no harm.
         kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
         views = (one for one in objects if type(one) is kind) if kind else ()
         self._views = [(one, len(one.referenced_blocks)) for one in views]

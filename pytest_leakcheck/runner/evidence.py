@@ -101,9 +101,9 @@ class EvidenceJudge:
         return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
 
     def _may_end_by_itself(self, examination: Examination, suspicion: Verdict) -> bool:
-        """Return whether growth of memory may still turn out to be a cache that evicts by hand.
+        """Return whether growing memory may still turn out to be a cache with hand-written eviction.
 
-        More iterations would show it, and they cost little: neither time, nor much of the resource.
+        More iterations would show it. They are cheap while the minimum time has not passed and little is retained.
         """
         effort, clock = self._run.plan.effort, self._run.clock
         return (

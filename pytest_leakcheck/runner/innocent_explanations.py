@@ -306,7 +306,7 @@ class Explanations:
     def _explain_by_tracers(self, sampler: Sampler, name: str) -> str:
         """Explain growth by coverage.py's tracers; empty if they do not account for it.
 
-        They have no bound, but do not belong to the test.
+        The number of tracers has no bound, but they do not belong to the test.
         """
         gained = tracers_of_coverage() - self._tracers
         if gained * find_resource(name).per_tracer < sampler.samples.above_start(name) or not gained:

@@ -1,4 +1,4 @@
-"""Measure a block of code by its levels before and after; one run shows no trend."""
+"""Measure a block of code by the resource levels before and after it, because one run shows no trend."""
 
 from __future__ import annotations
 

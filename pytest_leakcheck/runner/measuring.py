@@ -134,7 +134,10 @@ class Measuring:
         )
 
     def _diagnose(self) -> Phase:
-        """Return the diagnosis of a red verdict, or this phase, ended, if there is none."""
+        """Return the next phase: the diagnosis of a red verdict.
+
+        If there is no red verdict, or its cause is not wanted, end this phase and return it.
+        """
         run, red = self._run, self._run.red
         if red is None or not self.diagnoses:
             self.wants_more = False

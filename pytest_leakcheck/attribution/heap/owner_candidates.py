@@ -125,7 +125,7 @@ def _kind_may_fit(sought: Sought, kind: Sequence[object], wanted: float) -> bool
 
 
 def _gain_may_fit(sought: Sought, one: Growing) -> bool:
-    """Return whether the entries that a container gained can be what is retained."""
+    """Return whether the entries that a container gained may be, or contain, what is retained."""
     if sought.identities is not None:
         return not one.is_value and stand_for(last_entries(one.holder, one.gained), sought.identities)
     if sought.in_python or sought.size is None:

@@ -40,19 +40,19 @@ _BLOCKS_PER_CONTAINER: Final = 3
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
     """Return how much of a resource would be released if these entries were evicted.
 
-    Only objects created since the freeze count, and an object that several entries share counts once. A number or a
-    name in plain data, such as a dict of log values, does not count as a handle.
+    An object counts only if it was created since the freeze. An object that several entries share counts once. A number
+    or a name in plain data, such as a dict of log values, does not count as a handle.
 
     Args:
-        resource: The name of the resource. Of a resource that can be anything, such as a gauge, each entry that is more
-            than plain data counts as one unit.
+        resource: The name of the resource. If its units can be anything, as with a gauge, each entry that is more than
+            plain data counts as one unit.
         entries: The entries that a cache took in.
         identities: For handles (descriptors, threads, files), the identities of the new ones, as in
             `handle_kinds.Things`.
 
     Returns:
-        An amount in the unit of the resource. Infinite for memory where an entry contains an object of an extension
-        type, which may hold any amount.
+        An amount in the unit of the resource. For memory, it is infinite if an entry contains an object of an extension
+        type, because such an object may hold any amount.
     """
     counted = find_resource(resource)
     if counted.made_of == "handles":

@@ -77,7 +77,7 @@ class _ThreadState:
 
 
 class Monitored:
-    """A backend with one set of callbacks for all threads, next to other tools."""
+    """A backend with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
 
     def __init__(self, tracer: EventSink) -> None:
         self._tracer = tracer

@@ -71,7 +71,7 @@ class Composition:
     def wants(self, frame: FrameType, risen: int) -> bool:
         """Return whether to look now.
 
-        Once, and a second time in another function if no owner was found.
+        The first look is due when enough memory is held. If it finds no owner, a second one is due in another function.
 
         Args:
             frame: The running frame.
@@ -199,7 +199,7 @@ def _estimate_size(one: object) -> float:
 
 
 def _iter_entries(one: Any) -> Iterator[object]:
-    """Iterate over the entries of a container, or the values of a dict, if it is one."""
+    """Iterate over the entries of a container; for a dict, over its values. Other objects have no entries."""
     kind: Any = container_kind(one)
     if kind is None:
         return iter(())

@@ -105,7 +105,7 @@ class Schedule:
 
         Args:
             plain_seconds: Duration of an untraced iteration.
-            deadline: When no further iteration may begin, by ``time.perf_counter``.
+            deadline: The value of ``time.perf_counter`` from which on no further iteration may begin.
             collect: Runs the garbage collection that ends an iteration, as the harness does.
         """
         self.plain_seconds = plain_seconds

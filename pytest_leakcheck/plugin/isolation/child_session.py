@@ -74,7 +74,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         supervisor.stack_of(Path(task.folder), _read_rank(sizing)).open("w") if sizing else os.fdopen(os.dup(2), "w")
     )
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
-    # Each rank needs a folder of its own, since pytest empties it first.
+    # Each rank needs its own `basetemp`, since pytest empties that folder before it uses it.
     own = f"-{_read_rank(sizing)}" if sizing is not None and sizing.of_processes else ""
     basetemp = task.basetemp + own if task.basetemp is not None else None
     changes = {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}

@@ -21,8 +21,8 @@ PREFIX: Final = "leakcheck-"
 _TMP_NAME: Final = "t"
 _FOLDER_PATTERN: Final = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
 _TMPDIR_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")
-# Bytes: the longest path of a Unix socket (`sun_path`), and the longest that the standard library appends to the
-# temporary folder (`multiprocessing`).
+# Both in bytes: the maximum length of a Unix socket's path (`sun_path`), and the length of the longest suffix that the
+# standard library (`multiprocessing`) appends to the temporary folder.
 _MAX_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 _MAX_SUFFIX: Final = len("/pymp-12345678/listener-12345678")
 # Three days, as pytest waits before it removes folders of killed sessions.
