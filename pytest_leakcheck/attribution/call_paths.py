@@ -45,7 +45,7 @@ def _package_folder(package: str) -> str:
     return str(Path(spec.origin).parent) + os.sep if spec is not None and spec.origin else "<none>"
 
 
-# pytest need not be installed: a script can measure without it.
+# A script can measure without pytest, so `_package_folder` accepts a package that is not installed.
 _HARNESS_PREFIXES: Final = tuple(map(_package_folder, ("pytest_leakcheck", "_pytest", "pluggy")))
 
 

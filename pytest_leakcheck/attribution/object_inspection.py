@@ -95,8 +95,8 @@ def length(one: object) -> int:
 def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
     """List the newest entries of a container as (key, value), newest first.
 
-    The key is the index in a sequence, and the element itself in a set. A set has no order, so any of its elements are
-    listed.
+    In a sequence, the key is the index; in a set, it is the element itself. A set has no order, so the listed elements
+    are not necessarily its newest.
     """
     kind: Any = container_kind(one)
     if kind is dict:

@@ -39,7 +39,7 @@ class OrderBound:
 
 @dataclass(frozen=True, slots=True)
 class SlopeBound:
-    """The largest growth per unit of the axis, in the unit of the resource."""
+    """The largest allowed growth per axis unit, in the unit of the resource."""
 
     per: float
     text: str

@@ -1,4 +1,4 @@
-"""Parse the marks of a test to budgets and effort, without using the nodes of pytest.
+"""Parse the marks of a test into its budgets and effort, without access to pytest nodes.
 
 Errors name the mark and its valid form.
 """

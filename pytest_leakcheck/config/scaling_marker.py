@@ -80,7 +80,7 @@ def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
         arguments: The names of the arguments of the test.
 
     Raises:
-        MarkError: The mark is invalid, or the test also has a mark that repeats it.
+        MarkError: The mark is invalid, or the test also has ``leakcheck`` or a budget mark, which repeat the test.
     """
     marks = tuple(marks)
     mark = next(one for one in marks if one.name == SCALING)

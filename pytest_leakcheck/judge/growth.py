@@ -53,7 +53,7 @@ _LOOK_RATIO: Final = 1.25
 _MIN_STEADY_RATIO: Final = 0.9
 # A series that keeps less than this share of its earlier rate slows down.
 _MIN_LASTING_RATIO: Final = 0.75
-# Fewer falls may be chance.
+# A sawtooth has at least this many falls: fewer may be chance.
 _MIN_FALLS: Final = 4
 
 State: TypeAlias = Literal["growing", "flat", "undecided"]

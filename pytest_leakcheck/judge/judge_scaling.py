@@ -28,7 +28,8 @@ from pytest_leakcheck.model.verdict import Outcome, Verdict
 RESOLUTION: Final[dict[Unit, int]] = {"bytes": 1 << 18, "count": 0}
 # Standard deviation of one peak: 34 to 58 KiB, measured over six workloads of 30 trials each.
 NOISE: Final[dict[Unit, int]] = {"bytes": 48 << 10, "count": 0}
-# The same for a peak that was read between two calls: it varies by the memory of the allocator and the interpreter.
+# The same for a peak that was read between two function calls, not from the kernel's high-water mark. It varies with
+# the memory of the allocator and the interpreter.
 EXACT: Final = 12 << 10
 # Fewer sizes can show growth, but cannot distinguish one law from another.
 _MIN_SIZES_FOR_LAW: Final = 5
@@ -201,7 +202,7 @@ def _judge_no_growth(case: _Case) -> Verdict:
 
 
 def _judge_order(case: _Case, bound: OrderBound, allowed: float) -> Verdict:
-    """Judge a bound by a law other than O(1), by the interval of the exponent."""
+    """Judge a bound other than O(1): compare its exponent with the interval of the measured exponent."""
     law = case.law
     if law.exponents is None:
         return case.say("ok", f"{case.describe()}, {bound} allowed")

@@ -45,7 +45,7 @@ def no_time_left(budgets: Iterable[Budget], *, restarted: bool) -> tuple[Verdict
     """
     reason = "no time was left after warm-up"
     if restarted:
-        reason = "restarted after late releases, frozen garbage or a full cache; no time was left to judge the rest"
+        reason = "the series was restarted (late release, frozen garbage or full cache); no time was left after that"
     advice = "allow more time: --leakcheck-max-time"
     return tuple(
         Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
@@ -89,12 +89,12 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
 
 
 def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:
-    """Give ``inconclusive`` for a test whose process ended or was ended before it reported.
+    """Give ``inconclusive`` for a test whose process exited or was terminated before it reported a verdict.
 
     Args:
         resource: The resource that the verdict is about.
-        iterations: How many iterations it had reported.
-        reason: How it ended.
+        iterations: How many iterations the process is known to have completed.
+        reason: Why the process gave no verdict.
         advice: What to do.
     """
     return Verdict(resource, "inconclusive", iterations=iterations, reason=reason, advice=advice)

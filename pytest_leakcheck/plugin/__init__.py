@@ -123,13 +123,13 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Set the argument that ``scaling_budget`` names: to the size that this process measures, or else the smallest.
+    """Give the argument named by ``scaling_budget`` a size: the one that this process measures, or else the smallest.
 
     Raises:
         pytest.Collector.CollectError: The marker is invalid.
     """
-    # Checked first because `get_closest_marker` walks the markers of all parents, 5,400 instructions per test, and the
-    # keywords already contain their names.
+    # Look in the keywords first: they already contain the names of the markers of all parents. `get_closest_marker`
+    # walks these markers, which takes 5,400 instructions per test.
     if _SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(_SCALING) is None:
         return
     from pytest_leakcheck.config.markers import MarkError

@@ -13,7 +13,7 @@ from pytest_leakcheck.plugin.timeout import within_timeout
 
 
 class Collection:
-    """The hooks that plan items; registered with ``--leakcheck``."""
+    """The hooks that store a plan on each item whose marks ask for one; registered only with ``--leakcheck``."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

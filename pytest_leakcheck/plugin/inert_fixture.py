@@ -10,7 +10,7 @@ from pytest_leakcheck.config.budget import Level, read_levels
 
 
 class Leakcheck(Protocol):
-    """The interface that a test uses, whether it measures or not.
+    """The interface of the fixture, which a test can use with and without ``--leakcheck``.
 
     Attributes:
         rank: The number of this rank in its world, from 0; 0 if there is no world.

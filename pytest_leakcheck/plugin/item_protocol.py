@@ -1,6 +1,6 @@
 """Choose how to run an item: as is, repeated, isolated, or once per size.
 
-Isolated means in a subprocess; a size is one on the axis of a test with ``scaling_budget``.
+Isolated means in a subprocess. The sizes are those that the mark ``scaling_budget`` lists.
 """
 
 from __future__ import annotations

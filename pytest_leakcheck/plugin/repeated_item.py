@@ -50,7 +50,7 @@ class Repeater:
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item, then log one run with the finding.
 
-        A process that the test forks exits here if it raises an error.
+        If the test forks and an exception reaches this method in the child process, the child exits here.
         """
         origin = item.stash[ORIGIN] = Origin()
         examples = Examples(item)

@@ -29,11 +29,11 @@ class Iteration:
     """The state of an item that is being repeated.
 
     Attributes:
-        residue: Undoes what pytest retains of each iteration.
+        residue: The state before the first iteration; restored after each iteration, since pytest retains results.
         repetition: Measures and judges the iterations.
         gauges: The counters that the test follows.
-        count: The number of the iteration that runs, from 1; 0 before the first.
-        error: The exception of the iteration that runs; None as long as it has not failed.
+        count: The number of the current iteration, from 1; 0 before the first.
+        error: The exception of the current iteration; None as long as it has not failed.
     """
 
     def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:

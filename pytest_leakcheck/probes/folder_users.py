@@ -1,6 +1,6 @@
 """Find which entries of a shared folder are in use by processes.
 
-A process uses an entry if it has the entry open or mapped, or as its working directory.
+A process uses an entry if it has the entry open, has it mapped, or has it as its working directory.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _bytes_of_this_process(nvml: Any, handle: Any) -> int | None:
 
 
 def memory_of(running: Iterable[Any], pids: Collection[int]) -> int | None:
-    """Return NVML's bytes for these processes; None if it knows none of them."""
+    """Return how many bytes of device memory these processes use; None if NVML has no figure for any of them."""
     # With Windows' own driver model (WDDM) the figure is missing.
     known = [one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None]
     return sum(known) if known else None

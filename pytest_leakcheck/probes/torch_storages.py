@@ -52,7 +52,7 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise torch would wrap each operation once more, to keep its compiler away from this code.
+        # If True, torch would hide `__torch_dispatch__` from its compiler by a wrapper, one more call per operation.
         return False
 
     def reset_highest(self) -> None:

@@ -202,7 +202,7 @@ def _held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
 
 
 def _shorten_path(what: str, width: int, glyphs: Glyphs) -> str:
-    """Shorten a path to its end, and any other text to both its ends."""
+    """Shorten a text to `width`: keep the end of a path, and both ends of any other text."""
     if len(what) <= width:
         return what
     if what.startswith("/"):
@@ -222,7 +222,7 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
         # The counter covers the whole process tree, but the limit applies to each process separately.
         return ""
     resource = find_resource(verdict.resource)
-    # Iterations count from the start of warm-up; what warm-up retained is part of the first reading.
+    # The number of iterations includes the warm-up. What the warm-up retained is part of the first reading.
     at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
     if at > _MAX_ITERATIONS_TO_LIMIT:
         return ""

@@ -80,7 +80,7 @@ def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
     Args:
         incident: The incident that was run.
         run: The pytest run of the arm.
-        changed: The options of the run change its figures, so only red and not red are compared.
+        changed: Whether the options of the run change its figures. If so, only whether a finding is red is compared.
 
     Returns:
         The result of the arm.

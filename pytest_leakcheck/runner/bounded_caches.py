@@ -27,9 +27,10 @@ _LRU_CACHE_TYPE: Final = type(functools.lru_cache(lambda: None))
 _LRU_LINK_TYPE_NAME: Final = "_lru_list_elem"
 # If several owners together hold the growth, it counts as full only if full owners hold at least this share of it.
 _MIN_FULL_SHARE: Final = 0.5
-# Entries that are compared with as many of the oldest ones. Replaced entries explain growth only if the new ones are
-# larger by this factor.
+# At most this many of the newest entries are compared with the same number of the oldest ones.
 _COMPARED_ENTRIES: Final = 32
+# If older entries remain, new entries that replaced others explain growth only if they outweigh the older ones by this
+# factor, in objects or in bytes.
 _MIN_WEIGHT_RATIO: Final = 1.1
 # CPython keeps one object for each of these numbers.
 _SHARED_INTS: Final = range(-5, 257)
@@ -299,7 +300,7 @@ class RefillingCaches:
     def empty(self) -> int:
         """Remove the entries added since the start, and return their number.
 
-        Call it only on suspicion: the program must then fill the caches again.
+        Call it only if there is growth to explain: afterwards the program must fill the caches again.
         """
         new = [
             (cache, key) for at, cache in _list_caches() for key in list(cache) if hash((at, key)) not in self._start

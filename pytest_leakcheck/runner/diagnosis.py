@@ -235,7 +235,8 @@ class CauseSearch:
     def _rate(self) -> float:
         """The share of the iterations in which the resource grows.
 
-        It is the slope divided by the size of a common rise, at most 1; or the slope itself, where rises have no typical size.
+        For device memory and for resources that Python's allocators may have allocated, it is the slope divided by the
+        median rise, at most 1. For other resources, it is the slope itself.
         """
         slope = self._verdict.slope
         if not self._resource.in_python and self._resource.exhausts != "device":

@@ -4,10 +4,10 @@ They are checked only if the numbers show growth, so a clean test pays nothing:
 
 * a bounded owner that is filling, or a cache that can be emptied;
 * resources that end by themselves a little later;
-* garbage that was alive when it was frozen;
+* objects that were frozen while they were in use and have become garbage since: the collector does not free them;
 * something other than the test: then the counter also rises while the test rests;
-* what coverage.py or malloc retains for each thread;
-* what a thread that existed before holds at one moment and not at another.
+* objects and memory that coverage.py or malloc retains for each thread;
+* objects of a thread that already ran at the start: it may now wait elsewhere, and hold more than it did then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _MAX_FULL_RESTARTS: Final = 8
 _MIN_EXPLAINED_SHARE: Final = 0.1
 # Share of the growth that the entries of a cache must hold for the growth to be harmless: their weight is an estimate.
 _MIN_ACCOUNTED_SHARE: Final = 0.8
-# Seconds of one rest, and of all rests in one measurement.
+# In a rest, the test does not run, which shows whether a counter rises without it. In seconds: the shortest and the
+# longest rest, and the total after which a measurement takes no further rest.
 _MIN_REST_SECONDS: Final = 0.02
 _MAX_REST_SECONDS: Final = 1.0
 _MAX_TOTAL_REST_SECONDS: Final = 4.0

@@ -61,7 +61,7 @@ class Meter:
 
         Args:
             wanted: The resources to measure; gauges are added by `gauge`.
-            naming: Bytes of memory above the start level at which to inspect its composition; 0 for never.
+            naming: Inspect the composition of memory when it is this many bytes above the start level; 0 for never.
         """
         names = set(wanted)
         self.unavailable: dict[str, str] = {}
@@ -240,7 +240,7 @@ class Meter:
         return found
 
     def _take_device_peak(self, name: str) -> int:
-        """Return the peak that the device itself has recorded since the last call; 0 for other counters."""
+        """Return the peak that the device itself has recorded since the last call; 0 for other resources."""
         if self._device is None or name != self._device.resource:
             return 0
         highest = self._device.peak() or 0

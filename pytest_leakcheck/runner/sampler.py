@@ -145,7 +145,8 @@ class Sampler:
 
     def subtract_own_work(self) -> None:
         """Subtract from later rows all memory allocated since the last row: the harness has allocated it."""
-        # Read in the same way as a row, into the next row: another way of reading would differ by a temporary object.
+        # Use the same code as for a row, with the next row as scratch space: the result of other code would differ by a
+        # temporary object.
         scratch = self.samples.n + 1
         self._read_into(scratch, True)
         for name, own in self._own.items():

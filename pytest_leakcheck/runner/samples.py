@@ -72,5 +72,5 @@ class Samples:
 
     def new_column(self) -> array[int]:
         """Return a column of zeros that is not among the columns yet."""
-        # 64-bit numbers in an array: int objects in a list would be blocks that the harness allocates in each row.
+        # An array stores plain 64-bit numbers. With a list, the harness would allocate int objects for each row.
         return array("q", bytes(8 * self.capacity))

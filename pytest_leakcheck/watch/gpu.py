@@ -28,7 +28,7 @@ class Devices:
         self._handles: list[Any] = []
         self._nvml = nvml or load_nvml()
         if self._nvml is None:
-            # No note: most machines without `pynvml` have no such device.
+            # `note` stays empty, since most machines without `pynvml` have no NVIDIA device.
             return
         try:
             self._nvml.nvmlInit()

@@ -65,8 +65,8 @@ class History:
         processes: Tracks of each live process and of the last ones to end, by PID and name (``fd``, ``rss``).
         names: Names of the processes below the root, by PID.
         limits: Soft RLIMIT_NOFILE by PID.
-        room: Bytes that may still be added, by name of the total.
-        because: What sets that limit, as text, by the same names.
+        room: Bytes that may still be added before a limit is reached, by name of the total.
+        because: What sets the limit for `room`, as text, by name of the total.
         new: Number of descriptors that a process has opened since it was first seen, by PID and target.
         looked: When `new` was last updated, in seconds since the epoch.
         notes: Remarks for the reader, each once.
@@ -93,7 +93,7 @@ class History:
         self.came = self.went = 0
         self.first = self.last = self.looked = began.at
         self._latest: dict[int, Reading] = {}
-        # Of the last sample: tracks are thinned out, so that theirs may be older.
+        # The step of the last sample that had one. Tracks are thinned out, so the last step in a track may be older.
         self._step: int | None = None
         self._ended_pids: deque[int] = deque()
 

@@ -163,7 +163,7 @@ def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
 def is_runners(path: Sequence[object]) -> bool:
     """Return whether a path leads through the test runner.
 
-    The test is only indirectly the cause of what the test runner holds.
+    Such a path does not show the cause, since the test affects only indirectly what the test runner holds.
     """
     root = path[0]
     if _root_rank(root, {}) == _RANK_TEST_RUNNER or (type(root) is FrameType and _package_of(root) in RUNNERS):

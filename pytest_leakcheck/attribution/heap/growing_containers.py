@@ -157,7 +157,8 @@ class Census:
         arrays = array_types()
         for holder, values in holders:
             before = then.get(id(holder), ())
-            # Values are matched by position, which is not possible where one has become large or is gone.
+            # Only large values are listed, and they are matched by position. That is impossible if a value of the
+            # holder has become large or is gone.
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
                     if (gained := amount(value, arrays) - size) > 0:

@@ -270,7 +270,7 @@ def _with_new_referrers(start: list[object], new: frozenset[int]) -> list[object
 def references_outside(survivors: Sequence[object]) -> int:
     """Count the references to these objects that no Python object accounts for."""
     marker = [object()]
-    # References that the call itself adds, in addition to the one that the list has.
+    # `getrefcount` also counts the references that its own call adds. The 1 is the reference in the list.
     asking = sys.getrefcount(marker[0]) - 1
     missing = 0
     for at in range(len(survivors)):

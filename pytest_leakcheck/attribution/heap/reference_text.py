@@ -39,11 +39,14 @@ _CODE_ATTRIBUTES: Final = ((GeneratorType, "gi_code"), (CoroutineType, "cr_code"
 
 
 def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
-    """Describe a path step by step, and name it briefly for a search in the source.
+    """Describe a path step by step, and give it a short name to search the source for.
 
     Args:
         path: The objects from the root on, each referring to the next.
-        suspect: The object of the path whose reference to the next one is the suspect.
+        suspect: The object of the path that retains the resource. Its reference to the next object is marked.
+
+    Returns:
+        The steps, and the name.
     """
     steps: list[Step] = []
     name, at = "", 0
@@ -127,7 +130,7 @@ def describe_holder(one: object) -> str:
 
 
 def _describe_code(one: Any) -> str:
-    """Describe a function, or an object that belongs to one, by its name.
+    """Describe a function, or its ``lru_cache``, frame, generator or coroutine, by the name of the function.
 
     Empty for other objects.
     """

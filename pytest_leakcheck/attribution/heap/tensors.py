@@ -50,7 +50,7 @@ def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple
 
 
 def _graph_keeps(tensors: Sequence[Any], other: Any) -> bool:
-    """Return whether the autograd graph of one of the newest tensors created or saved the other tensor."""
+    """Return whether `other` was computed or saved by the autograd graph of one of the newest tensors."""
     for tensor in tensors[-_NEWEST_TENSORS:]:
         if tensor.grad_fn is None:
             continue

@@ -114,7 +114,7 @@ class Allocations:
 
 
 def kept_now() -> tuple[Kept, ...]:
-    """Return all live memory allocated since tracing began, as if from one iteration."""
+    """Return all live memory allocated since tracing began; the figures are totals, not per iteration."""
     return _diff_stacks({}, _sum_by_stack(0), 1)
 
 

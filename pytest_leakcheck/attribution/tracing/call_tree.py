@@ -18,8 +18,8 @@ from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler
 from pytest_leakcheck.model.culprit import Site
 
-# A call explains a growth if what it retains is between these multiples of it. Where a call retains more, part of
-# that is released elsewhere.
+# A call explains a growth if it retains at least `LEAST` times and at most `MOST` times that amount. If a call retains
+# more than the growth, part of that is released elsewhere.
 LEAST: Final = 0.9
 MOST: Final = 1.5
 # Another call of the same function is large if it takes or releases more than this multiple of the growth.

@@ -30,8 +30,8 @@ FOR_NATIVE: Final = _TRACED_ITERATIONS + 1
 _MIN_EXPLAINED_RATIO: Final = 0.5
 _MAX_FUNCTIONS_SHOWN: Final = 4
 _TRACE_FILE: Final = "allocations.bin"
-# Function names of the interpreter begin with these. From the first such function outwards the native stack is cut,
-# since the Python call path describes that part better.
+# Function names of the interpreter begin with these. The native stack is read from its innermost function outwards, and
+# ends before the first function of the interpreter: the Python call path describes the rest better.
 _INTERPRETER_PREFIXES: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
 
 # A stack frame as memray gives it: function, file, line.

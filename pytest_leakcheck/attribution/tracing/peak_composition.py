@@ -118,9 +118,14 @@ class Composition:
 
 
 def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
-    """Return the culprit for a counter that was highest at a call.
+    """Return the call at which a counter reached its peak, as a culprit.
 
-    None if that call is not part of the test.
+    Args:
+        resource: The name of the counter.
+        path: The path of that call.
+
+    Returns:
+        The culprit; None if the call is not part of the test.
     """
     where = read_path(path)
     return None if where is None else Culprit(resource, where, source=text_of(where.site))

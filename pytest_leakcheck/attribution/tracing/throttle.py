@@ -15,7 +15,8 @@ from typing import Final
 UNLIMITED: Final = 1 << 30
 # Every frame is deeper than this: no event is reported.
 STOPPED: Final = -UNLIMITED
-# Seconds. A shorter iteration gets the budget of one that takes this long: slowing it a thousandfold does no harm.
+# Seconds. A shorter iteration gets the budget of one that takes this long. Tracing may then slow it a thousandfold,
+# which does no harm.
 _MIN_PLAIN_SECONDS: Final = 0.001
 # Budgets, in durations of a plain iteration. What events may cost before a depth limit is first chosen:
 _FIRST_BUDGET: Final = 4.0

@@ -40,7 +40,11 @@ def shared_folder() -> str:
 
 
 def make_folder(shared: str) -> Path | None:
-    """Create a folder in `shared` for a temporary folder; return None if socket paths would no longer fit."""
+    """Create a folder in `shared` that will contain the temporary folder.
+
+    Returns:
+        The folder; None if socket paths fit in `shared`, but would be too long in the temporary folder.
+    """
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=shared)) if has_room(shared) else None
 
 

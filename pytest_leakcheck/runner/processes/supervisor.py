@@ -66,7 +66,10 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """The reason why there is no verdict, in at most 60 columns for the first thousand iterations."""
+        """The reason why there is no verdict.
+
+        It has at most 60 columns in iterations 1 to 999. Before the first iteration it may be longer.
+        """
         if self.error:
             return f"could not be started: {self.error}"
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
