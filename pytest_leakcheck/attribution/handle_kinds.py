@@ -220,7 +220,7 @@ def is_opaque_handle(kind: type) -> bool:
     top = str(module_of(kind)).partition(".")[0]
     if (top in sys.stdlib_module_names and top not in _STDLIB_WITH_DESCRIPTORS) or top in _MEMORY_ONLY_MODULES:
         return False
-    # An object of a class made by a `class` statement is inspected part by part instead.
+    # If a `class` statement made the type, the parts of its objects can be inspected: no handle is out of sight.
     return is_c(kind)
 
 

@@ -165,7 +165,7 @@ def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:
     Args:
         one: The entry.
         beside: The neighboring entry.
-        arrays: `array_types()`.
+        arrays: The result of `array_types()`.
     """
     shared = _parts(beside)
     return sum(_size(part, arrays) for place, part in _parts(one).items() if place not in shared)

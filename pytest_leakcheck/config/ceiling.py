@@ -1,7 +1,8 @@
 """Parse ceilings: limits far below those of the machine, so that a leak fails in seconds instead of hours.
 
-RLIMIT_NOFILE limits descriptors. RLIMIT_AS or a cgroup limits memory: with RLIMIT_AS an allocation fails with an error in
-the test, with a cgroup the kernel kills the process, as in a container. The allocator of a device limits its memory.
+RLIMIT_NOFILE limits descriptors. RLIMIT_AS or a cgroup limits memory. With RLIMIT_AS, an allocation in the test fails
+with an error. With a cgroup, the kernel kills the process, as in a container. The memory of a device is limited by the
+device's allocator.
 """
 
 from __future__ import annotations

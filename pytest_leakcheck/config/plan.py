@@ -11,15 +11,17 @@ from pytest_leakcheck.config.ceiling import Ceiling
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
-# The number of judged iterations after which an undecided test ends, if it has taken `Effort.min_time` and the user sets no
-# number; one of the values that `growth.looks` yields. A cache of 256 entries is then constant for half of all iterations.
+# The number of judged iterations after which an undecided test ends, if it has taken `Effort.min_time` and the user
+# sets no number; one of the values that `growth.looks` yields. A cache of 256 entries is then constant for half of all
+# iterations.
 ADAPTIVE: Final = 562
-# The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then. A cache of 2,000 entries
-# is constant for half of them.
+# The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then. A cache of 2,000
+# entries is constant for half of them.
 LONGEST: Final = 5000
 
 
-# The maximum number of iterations. Columns are allocated in advance with 8 bytes per iteration, about 10 MB in all.
+# The maximum number of iterations. The columns of readings are allocated in advance. Each takes 8 bytes per iteration;
+# together they take about 10 MB.
 MOST_ITERATIONS: Final = 100_000
 
 
@@ -116,8 +118,8 @@ def plan_test(
         test: The node id.
         budgets: The budgets of the closest marks, at most one per resource.
         effort: The effort from the settings and the mark.
-        everything: None judges only the budgets; a tuple adds growth budgets for these resources, an empty tuple for all
-            resources that are judged by default.
+        everything: None judges only the budgets; a tuple adds growth budgets for these resources, an empty tuple for
+            all resources that are judged by default.
         ceiling: The limits that the test runs under, in a separate process. The limited resources are judged as well.
 
     Returns:

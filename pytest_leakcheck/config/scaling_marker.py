@@ -35,8 +35,8 @@ class Aim:
 
     Attributes:
         resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        figure: The bounded figure: the sum over the ranks (``total``), the highest rank (``per_rank``), or the sum with a
-            lower bound (``at_least``).
+        figure: The bounded figure: the sum over the ranks (``total``), the highest rank (``per_rank``), or the sum with
+            a lower bound (``at_least``).
         bound: The law, slope or formula.
     """
 
@@ -57,7 +57,8 @@ class Sweep:
         axis: The argument of the test that takes the size.
         sizes: The sizes, in ascending order and geometric.
         aims: The bounds, at least one.
-        engine: The engine that starts a world with as many ranks as the size; empty if the test starts it or needs none.
+        engine: The engine that starts a world with as many ranks as the size; empty if the test starts it or needs
+            none.
         reason: The reason for the budget.
     """
 

@@ -3,8 +3,9 @@
 Reads no counter and no clock.
 
 The verdict depends on how certain the law is: the bound is exceeded only if all exponents that fit the peaks lie beyond
-the border, and kept only if none does. The verdict is inconclusive, with the sizes to add, if the growth is close to the
-resolution, if there are few sizes, or if only the largest size has a higher peak: a wrong red costs more than two sizes.
+the border, and kept only if none does. The verdict is inconclusive, with the sizes to add, if the growth is close to
+the resolution, if there are few sizes, or if only the largest size has a higher peak: a wrong red costs more than two
+sizes.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class _Case:
         if law.exponent is not None and law.exponent < BORDER:
             doublings = math.log2(self.sizes[-1] / self.sizes[0])
             return f"{law.order}: {self.signed(law.growth / doublings)} per doubling"
-        # Only a line has one slope; for a curve, the growth over the measured sizes is shown.
+        # Only linear growth has a single slope. For a curve, show the growth over the measured sizes.
         return f"{law.order}: {self.rate(law.slope, law.slopes) if law.order == 'O(n)' else self.seen}"
 
     def rate(self, slope: float, slopes: tuple[float, float]) -> str:

@@ -63,8 +63,8 @@ _QUIET_HORIZON: Final = 100
 # multiple of its resolution.
 _LASTING_RATIO: Final = 0.75
 _MIN_LASTING_LEVELS: Final = 4
-# Growth that a cache explains is tolerated with this factor: an evicted entry may live for another iteration, and an entry
-# may have parts that are not visible through its cache (an open text file has 4 objects; the collector sees 3).
+# Growth that a cache explains is tolerated with this factor: an evicted entry may live for another iteration, and an
+# entry may have parts that are not visible through its cache (an open text file has 4 objects; the collector sees 3).
 _EXPLAINED_MARGIN: Final = 1.5
 
 
@@ -81,8 +81,8 @@ class Context:
         exact_flat: For resident memory: the exact memory counters did not grow.
         elsewhere: Other processes hold a part of the resource, and their collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
-        slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`: threads that
-            were there at the start hold more or less of it from one moment to the next.
+        slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`: threads
+            that were there at the start hold more or less of it from one moment to the next.
     """
 
     final: bool = False
@@ -105,8 +105,8 @@ class Evidence:
     Attributes:
         explained: An innocent explanation of the growth, as text for the report: for example a cache with a readable
             bound that is still filling.
-        filling_up_to: The level at which the cache that explains the growth will be full, if it cannot be reached within
-            the effort; else None.
+        filling_up_to: The level at which the cache that explains the growth will be full, if it cannot be reached
+            within the effort; else None.
         explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
         isolate: A run alone in a fresh process would show whether the explanation is true.
         background: What the resource gained while the test rested, as text: something else makes it grow.
@@ -360,8 +360,8 @@ def _has_held(case: Examination) -> bool:
 def _is_kept_by_allocator(case: Examination) -> bool:
     """Return whether resident memory may grow because the allocator fragments.
 
-    The exact counters do not grow then. Fragmentation slows down; growth that keeps its rate is memory that no allocator
-    counts, such as pages of a mapping.
+    The exact counters do not grow then. Fragmentation slows down; growth that keeps its rate is memory that no
+    allocator counts, such as pages of a mapping.
     """
     if not case.resource.exact_counter or not case.context.exact_flat:
         return False
@@ -387,7 +387,7 @@ def _judge_extrapolation(case: Examination, over: int, level: int) -> Verdict:
 
 
 def _check_level(case: Examination) -> Verdict | None:
-    """Question 2: a level that is exceeded and has settled."""
+    """Question 2 of the module: the level is exceeded, and the counter has settled."""
     allowed = case.budget.level
     if allowed is None or case.level <= allowed + case.slack:
         return None

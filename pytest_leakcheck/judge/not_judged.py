@@ -59,7 +59,7 @@ def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
     Args:
         plan: The plan of the test.
         seconds: How long the test ran.
-        start_read: The start level had been read.
+        start_read: Whether the start level had been read.
     """
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
     missed = "a verdict" if start_read else "the first reading"

@@ -21,7 +21,7 @@ class Seen:
     Attributes:
         resource: The name of the resource.
         slope: Growth per iteration, in the unit of the resource.
-        level: The last reading above the start level, in the unit of the resource.
+        level: The last reading minus the first one, in the unit of the resource.
     """
 
     resource: str
@@ -45,8 +45,8 @@ class Finding:
         recording: The readings.
         reasons: The reasons given in the budgets, by resource.
         culprit: The known cause of the worst verdict.
-        third_party: Why the packages of ``--leakcheck-blame`` did not cause a failing verdict, which is then yellow; else
-            empty.
+        third_party: Why the packages of ``--leakcheck-blame`` did not cause a failing verdict, which is then yellow;
+            else empty.
         scaled: The peaks at each size, if the test was run over an axis.
         laws: The scaling law of each verdict, in the same order; None for a verdict that is not about a law.
     """

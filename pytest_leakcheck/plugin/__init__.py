@@ -115,7 +115,7 @@ def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe | Device]]
 def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
     """Check parts of a test: ``steps()`` for a loop, ``budget()`` for a block, ``gauge()`` for your own counter.
 
-    Without ``--leakcheck``, ``steps(n)`` yields `n` steps, by default one, and the rest does nothing.
+    Without ``--leakcheck``, ``steps(n)`` only yields `n` steps (``steps()``: one); budgets and gauges do nothing.
     """
     from pytest_leakcheck.plugin.fixture import make_leakcheck
 

@@ -7,9 +7,9 @@ finalizer on the higher-scoped fixture), ``tmp_path`` leaves the same and a dire
 blocks, ``record_property`` 1 block, ``add_marker`` 1 object and 3 blocks. A test class retains its instance.
 
 Two dicts only change their size: pytest adds a key and removes it in each phase of a test. The stash of the item is 576
-bytes of malloc smaller in 2 of 10 iterations, and the environment once 2.4 KiB larger, about 40 iterations after the start,
-depending on the number of variables. Without either, the detection floor of ``heap`` in an isolated test is 12 bytes per
-iteration after 58 iterations; with them it was 52 to 136 bytes after 147 to 229.
+bytes of malloc smaller in 2 of 10 iterations, and the environment once 2.4 KiB larger, about 40 iterations after the
+start, depending on the number of variables. Without either, the detection floor of ``heap`` in an isolated test is 12
+bytes per iteration after 58 iterations; with them it was 52 to 136 bytes after 147 to 229.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Residue:
         _settle_environment()
 
     def before_teardown(self) -> None:
-        """Record which fixtures outlive this iteration, and its ``tmp_path``."""
+        """Record the fixtures that outlive this iteration, and the path of its ``tmp_path`` folder."""
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
         self._outliving = [one for one in definitions.values() if one.scope != "function"]
@@ -106,8 +106,8 @@ class Residue:
 def _settle_environment() -> None:
     """Bring the dict behind ``os.environ`` to the size that it keeps.
 
-    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase. The dict fills up with removed entries until it is rebuilt,
-    the first time in another size.
+    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase. The dict fills up with removed entries until it is
+    rebuilt, the first time in another size.
     """
     data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
     key, size = os.environ.encodekey(_PLACEHOLDER), sys.getsizeof(data)

@@ -62,5 +62,6 @@ FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item; any process that the test forks must exit when it reaches the plugin.
 ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()
-# Seconds spent before the last, logged run: the silent iterations, and the run for the peak if there is one.
+# Seconds that the repetition took: the iterations, which are not logged, and any run for the ``peak=`` of a budget. The
+# logged run follows and is not included.
 REPEATED: Final[pytest.StashKey[float]] = pytest.StashKey()

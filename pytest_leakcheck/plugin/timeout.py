@@ -56,7 +56,7 @@ class Timer:
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
 
     def start_last(self) -> None:
-        """Restart the timer before the last run, whatever its method."""
+        """Restart the timer before the last run, with either method of pytest-timeout."""
         if self._settings is not None:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)

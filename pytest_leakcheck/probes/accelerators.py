@@ -175,7 +175,7 @@ class TorchDevice(Device):
 class TensorflowDevice(Device):
     """One GPU of TensorFlow.
 
-    TensorFlow takes nearly all device memory at once, so the driver's count is no evidence.
+    TensorFlow takes nearly all device memory at once, so the driver's count does not show what tensors use.
     """
 
     def __init__(self, tensorflow: Any, name: str) -> None:

@@ -61,8 +61,8 @@ class Device:
     def pieces(self) -> Mapping[Hashable, int] | None:
         """Return the size of each allocated piece by its key; None if unknown.
 
-        The key identifies the piece, such as its address. With it, the line that allocates retained memory is found in
-        the same way as the line that opens a descriptor.
+        The key identifies the piece; it may be the address. By the keys, the plugin finds the line that allocates
+        retained memory, in the same way as the line that opens a descriptor.
         """
         return None
 
@@ -101,9 +101,9 @@ class Device:
 class Vram:
     """``vram``: bytes that live tensors occupy on all devices of this process.
 
-    Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, by library. Scope:
-    this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts, other libraries),
-    unless a device reports it. Without a device the instrument is unavailable; it never reads a silent 0.
+    Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, by
+    library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts, other
+    libraries), unless a device reports it. Without a device the instrument is unavailable; it never reads a silent 0.
 
     Attributes:
         lost: The error of the first device that failed during a reading; empty while all devices answer.

@@ -1,4 +1,4 @@
-"""Attribute entries of a shared folder: created in this process tree, elsewhere, or of unknown origin."""
+"""Find the origin of each entry of a shared folder: this process tree, somewhere else, or unknown."""
 
 from __future__ import annotations
 

@@ -175,10 +175,10 @@ def is_quiet() -> bool:
 class Heap:
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
-    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a chunk in a thread's cache of freed blocks still counts
-    as used; the cache of the measuring thread is filled in `open`. Cost: 0.3 to 3 us; the call walks the free lists, so
-    a heap with 10,000 holes takes 0.5 ms. Scope: this process. Not counted: small Python objects (they are in
-    pymalloc's own arenas), pools that map their own memory, mmap.
+    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used.
+    Therefore `open` fills the cache of the measuring thread, which then cannot grow. Cost: 0.3 to 3 us; the call walks
+    the free lists, so a heap with 10,000 holes takes 0.5 ms. Scope: this process. Not counted: small Python objects
+    (they are in pymalloc's own arenas), pools that map their own memory, and memory that a program maps with mmap.
 
     If another malloc is loaded before glibc's (jemalloc or tcmalloc, by LD_PRELOAD), ``mallinfo2`` exists but counts
     nothing. `open` checks this, and the instrument is then unavailable.

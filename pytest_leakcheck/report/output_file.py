@@ -36,11 +36,11 @@ def check_writable(path: Path) -> str:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text to the file that a path leads to.
+    """Write a text to a file; a symbolic link is followed.
 
-    A regular file is replaced in one step and keeps its mode: a reader never sees half of it. A symbolic link stays;
-    its target is replaced. A pipe, a terminal or another device is opened and written, and so is a file that standard
-    output or standard error is redirected to.
+    A regular file is replaced in one step and keeps its mode, so a reader never sees half of the text. If the path is a
+    symbolic link, its target is replaced and the link stays. A pipe, terminal or other device is not replaced: the text
+    is written to it. The same holds for a file to which standard output or standard error is redirected.
 
     Raises:
         OSError: The folder no longer exists, the disk is full, or no process reads the pipe. An earlier file is still

@@ -72,7 +72,7 @@ class CeilingRun:
     def drives_on(self, red: Verdict | None) -> bool:
         """Return whether to continue after the diagnosis until the leak makes the test fail."""
         if red is None or red.outcome != "leak" or not self._drives_on:
-            # Growth that the collector releases does not exhaust anything while the collector runs.
+            # ``unclosed`` growth, for example, exhausts nothing while the garbage collector runs: that releases it.
             return False
         return self.failure is None and ceiling_of(self._ceiling.sizes, red.resource) is not None
 

@@ -1,8 +1,8 @@
 """Find the cause of a red verdict in a few more iterations, each traced in a different way.
 
-Handles (descriptors, threads, files) are followed from the call that created them to the end of the iteration. What Python
-allocates is followed by `tracemalloc`. Any other counter is charged to the calls in which it grows. During these iterations
-the growing containers are counted, and at the end the references to what grew are followed back to a root.
+Handles (descriptors, threads, files) are followed from the call that created them to the end of the iteration. What
+Python allocates is followed by `tracemalloc`. Any other counter is charged to the calls in which it grows. During these
+iterations the growing containers are counted, and at the end the references to what grew are followed back to a root.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that it takes to find the line that stores it in its owner.
 _KEEPER_ITERATIONS: Final = 6
-# What comes in a smaller share of the iterations is searched for at its own rate. Also the least share of what is expected
-# that a kind of object must reach.
+# What comes in a smaller share of the iterations is searched for at its own rate. Also the least share of what is
+# expected that a kind of object must reach.
 _MIN_FREQUENT_RATIO: Final = 0.5
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
@@ -60,7 +60,7 @@ class CauseSearch:
     Call `iteration_done` after each iteration, as long as it wants another.
 
     Attributes:
-        kinds: For memory and objects: what was created in these iterations and still exists.
+        kinds: What was created during the search and still exists. Only for memory and objects.
     """
 
     def __init__(

@@ -30,7 +30,8 @@ from pytest_leakcheck.runner.sampler import Sampler
 _MAX_RESTARTS: Final = 2
 # Most restarts of a series because a cache has become full.
 _MAX_FULL_RESTARTS: Final = 8
-# A cache that holds less than this share of the growth is no explanation: each leaked executor has one thread of its own.
+# A cache that holds less than this share of the growth is no explanation: each leaked executor has one thread of its
+# own.
 _MIN_EXPLAINED_SHARE: Final = 0.1
 # Share of the growth that the entries of a cache must hold for the growth to be harmless: their weight is an estimate.
 _MIN_ACCOUNTED_SHARE: Final = 0.8
@@ -39,11 +40,11 @@ _MIN_ACCOUNTED_SHARE: Final = 0.8
 _MIN_REST_SECONDS: Final = 0.02
 _MAX_REST_SECONDS: Final = 1.0
 _MAX_TOTAL_REST_SECONDS: Final = 4.0
-# A rest lasts as long as this many arrivals take at the rate at which they came while the test ran: enough to distinguish
-# a steady source from a single late arrival.
+# A rest lasts as long as this many arrivals take at the rate at which they came while the test ran: enough to
+# distinguish a steady source from a single late arrival.
 _ARRIVALS_PER_REST: Final = 10.0
-# Iterations after which the growth of a shared folder is measured again, and the share of the first rate that the second
-# must reach to confirm it.
+# Iterations after which the growth of a shared folder is measured again, and the share of the first rate that the
+# second must reach to confirm it.
 _MIN_CONFIRMING_ITERATIONS, _MAX_CONFIRMING_ITERATIONS = 3, 8
 _MIN_CONFIRMED_SHARE: Final = 0.75
 # Iterations after which memory is checked again for garbage that was frozen.
@@ -157,9 +158,9 @@ class Explanations:
 
         0 if it is too little to matter.
 
-        Handles and objects are counted, so growth beyond the entries is a leak. The memory of entries is an estimate: if it
-        is at least half of the growth, it explains all of it, else nothing. An entry that may hold any amount explains up
-        to two rises.
+        Handles and objects are counted, so growth beyond the entries is a leak. The memory of entries is an estimate:
+        if it is at least half of the growth, it explains all of it, else nothing. An entry that may hold any amount
+        explains up to two rises.
         """
         if filling.retained == inf and 2 * filling.entries < sampler.samples.rises(name):
             return 0.0
@@ -214,8 +215,8 @@ class Explanations:
 
         If so, objects stay unfrozen.
 
-        One iteration may leave such garbage once, and more of it than a small leak retains. So memory is checked twice: the
-        garbage since the first check must be most of the growth since then.
+        One iteration may leave such garbage once, and more of it than a small leak retains. So memory is checked twice:
+        the garbage since the first check must be most of the growth since then.
         """
         since = self._confirming.get(name, sampler.samples.level(name) - sampler.samples.above_start(name))
         garbage = sampler.thaw(name)
@@ -230,9 +231,10 @@ class Explanations:
         return False
 
     def set_others_aside(self, sampler: Sampler, name: str) -> None:
-        """Set aside the entries of other processes, if a shared folder has gained entries.
+        """Stop counting the entries of other processes, if a shared folder has gained entries.
 
-        These are the entries that other processes use, and after a rest those like the entries that arrived in it.
+        These are the entries that other processes use. If the test must rest, they are also the entries that arrive
+        during the rest, and earlier ones with similar names.
         """
         if name not in sampler.instruments.folders or sampler.samples.above_start(name) <= 0:
             return
@@ -249,8 +251,8 @@ class Explanations:
     def confirm_in(self, sampler: Sampler, name: str, slope: float) -> int:
         """Return how many more iterations are needed to attribute the growth to the test.
 
-        Growth of a shared folder must continue after a rest: up to there, another process that was busy and has finished
-        looks the same. Growth of memory must continue if much of it turned out to be garbage.
+        Growth of a shared folder must continue after a rest: up to there, another process that was busy and has
+        finished looks the same. Growth of memory must continue if much of it turned out to be garbage.
         """
         again, self._again_in = self._again_in, 0
         if again or name not in sampler.instruments.folders or slope <= 0:
@@ -268,8 +270,8 @@ class Explanations:
 
         Empty if that was less than half of its usual rate.
 
-        Only threads that were there when the series began, and children, can be the cause: a pool that the test uses may
-        be among them, but it does nothing while the test rests.
+        Only threads that were there when the series began, and children, can be the cause: a pool that the test uses
+        may be among them, but it does nothing while the test rests.
         """
         resource = find_resource(name)
         if (
@@ -357,8 +359,8 @@ class _EmptiedCaches:
             # interpreter's allocator that became free, 1 MiB of mapped memory at once.
             enough = 2 * self._entries >= sampler.samples.rises(name)
             if enough and 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
-                # Recorded, because it cannot be seen again: the fall is attributed to the harness, so the series continues
-                # as if the entries still existed.
+                # Recorded, because it cannot be seen again: the fall is attributed to the harness, so the series
+                # continues as if the entries still existed.
                 self._explained[name] = "a cache of the standard library that empties on request (re, linecache)"
         return self._explained.get(name, "")
 

@@ -144,7 +144,7 @@ class Sampler:
         return self.samples.columns[resource][self.samples.n] - self._read_collected(resource)
 
     def subtract_own_work(self) -> None:
-        """Subtract from later rows all memory allocated since the last row: the harness has allocated it."""
+        """Subtract all memory allocated since the last row from later rows, because the harness allocated it."""
         # Use the same code as for a row, with the next row as scratch space: the result of other code would differ by a
         # temporary object.
         scratch = self.samples.n + 1

@@ -60,11 +60,11 @@ class Gauges:
         for name, read in self._reads.items():
             if read is not None:
                 self._cells[name][0] = read() if callable(read) else read
-                # The key stays, so that the dict does not change its size.
+                # Keep the key, so that the dict keeps its size.
                 self._reads[name] = None
 
     def _read_now(self, name: str) -> int:
-        """Return the current count while a body runs, and the last reading after it."""
+        """Return the current count while the test body runs; after the body, return its last reading."""
         read = self._reads[name]
         return read() if callable(read) else self._cells[name][0]
 

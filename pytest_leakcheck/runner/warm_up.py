@@ -42,7 +42,8 @@ class WarmUp:
         self._iterations += 1
         run.clock.iteration_done()
         if self._iterations == run.plan.effort.warmup - 1:
-            # Before the last iteration, so that what it leaves frozen or as garbage is part of the start level.
+            # Open them before the last iteration. What that iteration leaves, frozen or as garbage, is then part of
+            # the start level.
             self._measuring = self._open_instruments()
         if self._iterations >= run.plan.effort.warmup:
             return self._start_measuring()

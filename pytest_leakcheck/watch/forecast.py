@@ -43,9 +43,9 @@ class Window:
 
     @classmethod
     def of(cls, track: Track, until: float = math.inf) -> Window:
-        """Return the readings of a track up to a moment.
+        """Return the readings of a track up to the time `until`.
 
-        The step of a reading is -1 if it was not known yet.
+        A reading has the step -1 if its step was not known yet.
         """
         end = bisect_right(track.at, until)
         return cls(track.at[:end], track.steps[:end], track.values[:end])

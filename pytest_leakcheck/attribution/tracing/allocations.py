@@ -122,7 +122,7 @@ def _sum_by_stack(min_size: int) -> dict[_Stack, tuple[int, int]]:
     """Sum the live traced blocks by call stack, innermost frame first.
 
     Args:
-        min_size: Smaller blocks, in bytes, are left out.
+        min_size: The size in bytes below which blocks are left out.
 
     Returns:
         The number of blocks and their bytes for each stack.

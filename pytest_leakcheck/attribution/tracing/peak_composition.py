@@ -134,7 +134,8 @@ def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
 def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
     """Return the variable that holds at least half of the wanted bytes.
 
-    The running thread is searched first, then the others: the variable may belong to a thread that is waiting for the running one.
+    The running thread is searched first, then the others: the variable may belong to a thread that is waiting for the
+    running one.
     """
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)

@@ -125,7 +125,7 @@ class Profiled:
         """
         event = _EVENT_OF_KIND[kind]
         if depth > self._tracer.throttle.limit:
-            # A Python function just below the depth limit is reported as a C function that its caller calls.
+            # This Python function is one level too deep. Report it as if its caller called a C function.
             caller = frame.f_back
             if caller is None:
                 return

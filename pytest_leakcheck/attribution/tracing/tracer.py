@@ -133,7 +133,7 @@ class Tracer:
         try:
             handler(event, frame, called)
         except RecursionError:
-            # The program is near the recursion limit; the next event makes up for this one.
+            # The program is near the recursion limit. Skip this event; the next one includes its changes.
             pass
         except BaseException as error:
             if is_of_the_program(error):

@@ -105,7 +105,7 @@ def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence
         raise LeakError(text)
 
     call = pytest.CallInfo.from_call(fail, when="teardown" if "call" in phases else "call")
-    # Not made with the hook: plugins that wrap the hook have not seen a set-up of this item in this process.
+    # The hook that makes reports is not called: plugins that wrap it have not seen this item's set-up in this process.
     report = pytest.TestReport.from_item_and_call(item, call)
     attach(report, [finding])
     if output:

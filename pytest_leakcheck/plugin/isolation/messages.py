@@ -87,7 +87,7 @@ class GroupMade:
 
 @dataclass(frozen=True, slots=True)
 class Interim:
-    """What is known of a test that goes on into its ceiling, which it may not survive."""
+    """The finding so far of a test that continues up to its ceiling, where it may be killed."""
 
     finding: Finding
 
