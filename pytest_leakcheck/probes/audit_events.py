@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import Any, Final
 
 # Slots in one generation of the filter, one byte each.
@@ -124,11 +125,10 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
     watching, named, create = _watching, _PATH_ARGUMENT_INDEX, os.O_CREAT
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if not watching:
+        # Calls no function for any other event: see `_run_in_one_piece`.
+        if not watching or event not in named:
             return
-        at = named.get(event)
-        if at is None:
-            return
+        at = named[event]
         try:
             if event == "open" and not args[2] & create:
                 return
@@ -141,4 +141,23 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
         except Exception:  # noqa: BLE001, S110  # an exception here would fail what the program is about to do
             pass
 
+    if sys.version_info[:2] == (3, 11):
+        _run_in_one_piece(hook)
     return hook
+
+
+def _run_in_one_piece(hook: FunctionType) -> None:
+    """Let no other thread run between the start of a hook and its first call of a function.
+
+    While `sys.settrace` or `sys.setprofile` raises its event, CPython 3.11 refuses both in all other threads, with a
+    RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage each thread that starts calls `sys.settrace`: if a
+    hook yields to it meanwhile, it dies before it runs anything, and a pool that has lost a thread hangs. A function
+    yields where its ``RESUME`` has an argument below 2.
+    """
+    # Imported here because only this version of Python needs it.
+    import opcode
+
+    code = bytearray(hook.__code__.co_code)
+    at = next(at for at in range(0, len(code), 2) if code[at] == opcode.opmap["RESUME"])
+    code[at + 1] = 2
+    hook.__code__ = hook.__code__.replace(co_code=bytes(code))

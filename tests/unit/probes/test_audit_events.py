@@ -8,7 +8,10 @@ import sqlite3
 import sys
 import tempfile
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
@@ -153,3 +156,28 @@ def test_noting_retains_nothing(tmp_path: Path) -> None:
 
     before = blocks_after(300)
     assert blocks_after(3000) - before < 100
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="only CPython 3.11 refuses sys.settrace in two threads at once"
+)
+def test_no_other_thread_runs_while_the_hook_passes_over_an_event(made: MadeHere) -> None:
+    """A thread that starts under coverage would fail in that moment, and a pool that waits for it hang."""
+    assert made in audit_events._watching
+    hook, pauses, end = audit_events._make_hook(), [0.0], threading.Event()
+
+    def run() -> None:
+        last = time.perf_counter()
+        while not end.is_set():
+            now = time.perf_counter()
+            pauses[0], last = max(pauses[0], now - last), now
+
+    other = threading.Thread(target=run)
+    other.start()
+    began = time.perf_counter()
+    # A loop in C: only the hook could let the other thread run.
+    deque(map(hook, repeat("sys.settrace", 1_000_000), repeat(())), maxlen=0)
+    took = time.perf_counter() - began
+    end.set()
+    other.join()
+    assert pauses[0] > 0.8 * took > 4 * sys.getswitchinterval()
