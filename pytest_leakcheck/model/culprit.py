@@ -46,7 +46,7 @@ class Culprit:
 
     @property
     def site(self) -> Site | None:
-        """The line to change: the first known of the creating, the storing and the failing line."""
+        """The line to change: where the resource is created; if unknown, where it is stored, else where it ran out."""
         return self.where.site if self.where else self.kept or self.ran_out
 
     @property

@@ -99,7 +99,8 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
             if size != known.size:
                 self._resize(key, known, size)
             return
-        # A storage that the operation received was created before `begin`: an in-place operation creates nothing new.
+        # A storage not known so far that is among the arguments was created before `begin`, so it does not count: the
+        # operation works in place or returns a view.
         counted = 0 if any(storage is one for one in _iterate_storages(args, kwargs)) else size
         self._add_bytes(key, counted)
         self._known[key] = _Storage(weakref.ref(storage, partial(self._forget, key)), size, counted)

@@ -26,9 +26,9 @@ from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
 from pytest_leakcheck.runner.sampler import Sampler
 
-# Most restarts of a series because of resources that ended late or were frozen.
+# The maximum number of restarts of a series because resources ended late or the growth was frozen garbage.
 _MAX_RESTARTS: Final = 2
-# Most restarts of a series because a cache has become full.
+# The maximum number of restarts of a series because a cache has become full.
 _MAX_FULL_RESTARTS: Final = 8
 # A cache that holds less than this share of the growth is no explanation: each leaked executor has one thread of its
 # own.

@@ -47,7 +47,8 @@ _MAX_SMALL_VALUE: Final = 160
 # the retained objects, or half of one.
 _MIN_GAIN_RATIO: Final = 0.5
 _MAX_GAIN_RATIO: Final = 2.0
-# Where the gain of a container differs from the expected one by at most this share, the others are dropped.
+# If some containers have gained the expected number of entries, give or take this share of it, all other containers
+# are dropped.
 _NEAR_SHARE: Final = 0.25
 # Least entries that a container must gain, where as many are expected.
 _MIN_ENTRIES: Final = 2

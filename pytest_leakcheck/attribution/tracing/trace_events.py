@@ -36,7 +36,7 @@ class Listener(Protocol):
         """Begin an iteration; nothing that happened since the last one was traced."""
 
     def handler(self) -> Handler:
-        """Return the function to call at each event of one thread; called once per thread."""
+        """Return the function to call at each event of one thread. The tracer calls this method once per thread."""
 
     def became_coarse(self) -> None:
         """Take note that some events are left out from now on."""
