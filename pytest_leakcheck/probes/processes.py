@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from pytest_leakcheck.probes.own_descriptors import open_high
@@ -86,8 +87,10 @@ class LinuxTree:
             os.waitid(os.P_ALL, 0, _PEEK_FLAGS)
         except ChildProcessError:
             return fds, threads, 0
-        processes = len(zombies())
-        for pid in descendants(os.getpid()):
+        children = {child: _state(child) for child in _children(os.getpid())}
+        processes = list(children.values()).count(_ZOMBIE)
+        alive = [child for child, state in children.items() if state not in _ENDED]
+        for pid in chain(alive, *map(descendants, alive)):
             # The process may end, or turn out to be another user's, between two of these lines.
             with contextlib.suppress(OSError):
                 tasks = os.stat(f"/proc/{pid}/task").st_nlink - 2
