@@ -17,6 +17,7 @@ from typing import Final
 from pytest_leakcheck.config.markers import valid_form
 from pytest_leakcheck.config.settings import OPTIONS
 from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.model.units import format_amount
 
 README: Final = Path(__file__).parents[1] / "README.md"
 PART: Final = re.compile(r"(?s)(<!-- generated: (\w+) -->\n).*?(<!-- end -->)")
@@ -61,7 +62,10 @@ def budgets() -> str:
     rows = ["| marker | bounds | covers | judged by `leakcheck` |", "|---|---|---|---|"]
     for name, resource in RESOURCES.items():
         mark = valid_form(f"{name}_budget").partition(",")[0] + ")"
-        rows.append(f"| `{mark}` | {resource.plural} | {resource.scope} | {'yes' if resource.default else 'no'} |")
+        judged = "yes" if resource.default else "no"
+        if resource.default_rate:
+            judged = f"above {format_amount(resource.default_rate, resource.unit)} per iteration"
+        rows.append(f"| `{mark}` | {resource.plural} | {resource.scope} | {judged} |")
     return "\n".join(rows) + "\n"
 
 

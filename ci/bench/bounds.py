@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.budget import default_budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.resources import RESOURCES
@@ -57,7 +57,7 @@ CACHES: Final[dict[str, Callable[[int], Callable[[], object]]]] = {
 
 def judge(work: Callable[[], object]) -> Result:
     """Judge a step with the default resources and effort."""
-    budgets = tuple(Budget(name, explicit=False) for name, one in RESOURCES.items() if one.default)
+    budgets = tuple(default_budget(name) for name, one in RESOURCES.items() if one.default)
     repetition = Repetition(Plan("bounds", budgets, Effort()))
     repetition.begin()
     work()

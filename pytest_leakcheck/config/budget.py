@@ -51,6 +51,11 @@ class Budget:
     explicit: bool = True
     peak: int | None = None
 
+    @property
+    def judges_all_growth(self) -> bool:
+        """Whether all growth is judged, and not only what no exact counter shows (`Resource.default_rate`)."""
+        return self.explicit or not find_resource(self.resource).default_rate
+
     def __str__(self) -> str:
         unit = find_resource(self.resource).unit
         parts = []
@@ -120,6 +125,11 @@ def parse_level(resource: str, value: object) -> int:
         raise BudgetError(str(error)) from None
 
 
+def default_budget(resource: str) -> Budget:
+    """Return the budget of a resource that is judged although no mark or argument names it."""
+    return Budget(resource, per_iteration=find_resource(resource).default_rate, explicit=False)
+
+
 def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
     """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``.
 
@@ -129,7 +139,7 @@ def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
         BudgetError: A resource is unknown, or a level is invalid.
     """
     if not levels:
-        return tuple(Budget(name, explicit=False) for name, resource in RESOURCES.items() if resource.default)
+        return tuple(default_budget(name) for name, resource in RESOURCES.items() if resource.default)
     for name, level in levels.items():
         if name not in RESOURCES:
             raise BudgetError(f"{name}={level!r}: no such resource; valid resources are {', '.join(RESOURCES)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.budget import Budget, default_budget
 from pytest_leakcheck.config.ceiling import Ceiling
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
@@ -127,12 +127,14 @@ def plan_test(
     """
     by_resource = {budget.resource: budget for budget in budgets}
     if everything is not None:
-        for name in everything or tuple(name for name, resource in RESOURCES.items() if resource.default):
-            by_resource.setdefault(name, Budget(name, explicit=bool(everything)))
+        by_default = (name for name, resource in RESOURCES.items() if resource.default)
+        more = map(Budget, everything) if everything else map(default_budget, by_default)
+        by_resource = {budget.resource: budget for budget in more} | by_resource
     if ceiling is not None and ceiling.sizes:
         effort = replace(effort, isolate=True)
         for name in ceiling.sizes:
-            by_resource.setdefault(name, Budget(name))
+            if name not in by_resource or not by_resource[name].judges_all_growth:
+                by_resource[name] = Budget(name)
     # Child processes first: their descriptors and threads count too, and would otherwise be reported as the leak.
     order = (CHILDREN, *RESOURCES)
     judged = tuple(by_resource.pop(name) for name in order if name in by_resource)

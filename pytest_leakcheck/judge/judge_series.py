@@ -57,6 +57,8 @@ RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
 # Countable resources whose count falls in other processes: it takes longer to see whether anything closed them.
 _RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
 # A heap without per-thread caches of freed blocks varies less, so steady growth is decided after half the horizon.
+# Growth that no exact counter shows is fast (`Resource.default_rate`), and no cache that fills.
+_UNSHOWN: Final = Profile(clean=50, leak=16, horizon=30)
 _QUIET_TOLERANCE: Final = 8.0
 _QUIET_HORIZON: Final = 100
 # Share of its earlier rate that resident memory keeps if it is no fragmentation, and how far it must have risen, as a
@@ -108,7 +110,8 @@ class Evidence:
         filling_up_to: The level at which the cache that explains the growth will be full, if it cannot be reached
             within the effort; else None.
         explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
-        isolate: A run alone in a fresh process would show whether the explanation is true.
+        isolate: A run alone in a fresh process would show whether the explanation is true; without an explanation,
+            whether the growth is a leak.
         background: What the resource gained while the test rested, as text: something else makes it grow.
         makers: For a shared folder: who made its entries.
         device: For memory of a device: each device at the start and now, with its driver's count.
@@ -208,7 +211,8 @@ class Examination:
         tolerance = self.tolerance + evidence.explained_rate * _EXPLAINED_MARGIN
         grown = growth(self.series.readings, tolerance, self.profile.leak, exact=self.resource.scarce)
         if grown.state == "growing":
-            grown = replace(grown, slope=grown.slope - evidence.explained_rate)
+            explained = evidence.explained_rate
+            grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
         return replace(self, evidence=evidence, tolerance=tolerance, grown=grown)
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
@@ -283,7 +287,9 @@ def examine(series: Series, budget: Budget, context: Context) -> Examination:
     x = series.readings
     late = x[len(x) // 2 :]
     wander = max(top - value for top, value in zip(accumulate(late, max), late, strict=True))
-    profile = (_RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE) if resource.scarce else RETAINED
+    profile = RETAINED if budget.judges_all_growth else _UNSHOWN
+    if resource.scarce:
+        profile = _RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE
     tolerance = (_QUIET_TOLERANCE if quiet else resource.tolerance) + budget.per_iteration
     grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
@@ -329,10 +335,13 @@ def _check_growth(case: Examination) -> Verdict | None:
     if not held and not case.is_fatal:
         return None
     reason = f"{case.rate(case.grown.slope)} sustained over {case.n} iterations"
-    if case.resource.exact_counter and case.context.exact_flat:
+    if _is_unshown(case):
         reason += ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
     if case.budget.per_iteration:
         reason += f", {case.rate(case.budget.per_iteration)} allowed"
+    if case.evidence.isolate:
+        advice = "a run in a fresh process would decide it: --leakcheck-isolate"
+        return case.say("inconclusive", reason, advice, isolate=True)
     return case.say("leak", reason)
 
 
@@ -363,18 +372,20 @@ def _is_kept_by_allocator(case: Examination) -> bool:
     The exact counters do not grow then. Fragmentation slows down; growth that keeps its rate is memory that no
     allocator counts, such as pages of a mapping.
     """
-    if not case.resource.exact_counter or not case.context.exact_flat:
+    if not _is_unshown(case):
         return False
-    return not (_keeps_its_rate(case) and case.n >= case.horizon and case.level >= _min_lasting_level(case))
+    lasts = _keeps_its_rate(case) and case.level >= _MIN_LASTING_LEVELS * case.resource.resolution
+    return not lasts or case.n < case.horizon
+
+
+def _is_unshown(case: Examination) -> bool:
+    """Return whether the series is resident memory, and the exact counters do not show its growth."""
+    return bool(case.resource.exact_counter) and (case.context.exact_flat or not case.budget.judges_all_growth)
 
 
 def _keeps_its_rate(case: Examination) -> bool:
     slope, earlier = case.grown.slope, case.grown.earlier
     return earlier > 0 and _LASTING_RATIO <= slope / earlier <= 1 / _LASTING_RATIO
-
-
-def _min_lasting_level(case: Examination) -> int:
-    return _MIN_LASTING_LEVELS * case.resource.resolution
 
 
 def _judge_extrapolation(case: Examination, over: int, level: int) -> Verdict:
@@ -455,8 +466,7 @@ def _explain_undecided(case: Examination) -> Verdict | None:
     None as long as further iterations may decide. They cannot if the allocator keeps the memory.
     """
     grown, n = case.grown, case.n
-    may_last = _keeps_its_rate(case) and case.level < _min_lasting_level(case)
-    enough = case.context.final or (n >= case.horizon and not may_last)
+    enough = case.context.final or (n >= min(RETAINED.horizon, case.context.horizon) and decays(grown))
     if _is_kept_by_allocator(case) and grown.state == "growing" and enough:
         reason = f"{case.rate(grown.slope)} over {n} iterations, while the exact memory counters do not grow"
         return case.say("inconclusive", f"held by the allocator: {reason}")
@@ -469,8 +479,8 @@ def _explain_undecided(case: Examination) -> Verdict | None:
     elif n < case.profile.clean:
         reason = f"{n} iterations, {case.profile.clean} needed"
     elif 0 < grown.slope < grown.earlier / 2:
-        decays = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
-        reason = f"still growing, ever more slowly: {decays}; about {n} more iterations would decide it"
+        rates = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
+        reason = f"still growing, ever more slowly: {rates}; about {n} more iterations would decide it"
     else:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"

@@ -155,7 +155,9 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "paced": True,
     },
     # The allocator decides when to return pages. Kernels before 6.17 also count pages in batches of up to 64 per CPU,
-    # hence the resolution. The tolerance of 1 KiB per iteration is a quarter of a page.
+    # hence the resolution. The tolerance of 1 KiB per iteration is a quarter of a page. Without a budget, it is judged for
+    # what no exact counter shows (arenas of other allocators, pages of mappings that are touched later), in steps of
+    # megabytes.
     {
         "name": "rss",
         "base": "memory",
@@ -164,7 +166,7 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "tolerance": 1024.0,
         "grain": 4096,
         "resolution": 64 * 4096,
-        "default": False,
+        "default_rate": 1 << 20,
         "ceiling": True,
         "in_python": True,
         "counts_small": True,

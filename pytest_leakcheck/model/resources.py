@@ -39,6 +39,8 @@ class Resource:
         slack: The amount by which a level may be exceeded without a verdict against the test, in the unit of the
             resource: occasional allocations of the interpreter and the allocator themselves.
         default: Judged if a test carries ``leakcheck`` and names no resources.
+        default_rate: Growth per iteration that is allowed if it is judged by default, in the unit of the resource. If
+            above 0, only growth that no exact counter shows is judged, and a leak is confirmed in a fresh process.
         scope: What the counter covers: this process, its process tree, or the machine (a folder that other processes also
             use).
         peak: The counter can be read at each call, so that a peak within a test is measured.
@@ -74,6 +76,7 @@ class Resource:
     grain: int = 1
     slack: int = 0
     default: bool = True
+    default_rate: int = 0
     scope: str = "this process"
     peak: bool = True
     made_of: MadeOf = "anything"

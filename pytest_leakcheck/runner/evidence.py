@@ -11,9 +11,9 @@ from typing import Final, TypeAlias
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.exhaustion import device_lost
-from pytest_leakcheck.judge.growth import growth
+from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import Context, Evidence, Examination, examine
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import exhausting, find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.innocent_explanations import Explanation
 from pytest_leakcheck.runner.makers_of_folder import entry_makers
@@ -43,6 +43,8 @@ class StartAgain:
 # A leak that has taken more than this is not let grow any further.
 _MAX_WAITING_BYTES: Final = 64 << 20
 _MAX_WAITING_COUNT: Final = 1_000_000
+
+_MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
 
 Decision: TypeAlias = Verdict | Wait | StartAgain
 
@@ -77,7 +79,7 @@ class EvidenceJudge:
         if device is not None and device.lost:
             return device_lost(sampler.samples.series(name), budget, device.lost)
         self._run.explanations.set_others_aside(sampler, name)
-        examination = examine(sampler.samples.series(name), budget, self._context(name, final=final))
+        examination = examine(sampler.samples.series(name), budget, self._context(budget, final=final))
         suspicion = examination.verdict()
         if suspicion is None or (not final and self._may_end_by_itself(examination, suspicion)):
             return Wait()
@@ -100,6 +102,11 @@ class EvidenceJudge:
             return Wait()
         return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
 
+    def retains_much(self) -> bool:
+        """Return whether the test has retained so much memory that it must not go on only because that is cheap."""
+        samples = self._sampler.samples
+        return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
+
     def _may_end_by_itself(self, examination: Examination, suspicion: Verdict) -> bool:
         """Return whether growing memory may still turn out to be a cache with hand-written eviction.
 
@@ -120,8 +127,14 @@ class EvidenceJudge:
         """
         sampler, explanations = self._sampler, self._run.explanations
         name, final = suspicion.resource, examination.context.final
-        explanation = self._explanation(name)
         evidence = Evidence()
+        if not examination.budget.judges_all_growth:
+            evidence = Evidence(
+                explained_rate=max(0.0, self._shown_by_exact_counters()), isolate=not self._run.plan.process
+            )
+            if not _is_growth(examination.verdict(replace(evidence, isolate=False))):
+                return evidence
+        explanation = self._explanation(name)
         if explanation.text:
             if self._prepare_restart_if_full(suspicion, explanation):
                 return StartAgain()
@@ -187,12 +200,13 @@ class EvidenceJudge:
         device = sampler.instruments.device_for(name)
         return evidence if device is None else replace(evidence, device=device.states())
 
-    def _context(self, name: str, *, final: bool) -> Context:
-        run, sampler, resource = self._run, self._sampler, find_resource(name)
+    def _context(self, budget: Budget, *, final: bool) -> Context:
+        run, sampler, name = self._run, self._sampler, budget.resource
+        resource = find_resource(name)
         limit, effort = run.limits.get(name), run.plan.effort
         exact_flat, exact = False, resource.exact_counter
-        if exact and sampler.samples.has(exact):
-            exact_flat = growth(sampler.samples.series(exact).readings, find_resource(exact).tolerance).state == "flat"
+        if exact and budget.judges_all_growth and sampler.samples.has(exact):
+            exact_flat = self._growth_of(exact).state == "flat"
         elsewhere = resource.of_tree and sampler.children > 0
         # With children, the counter covers the process tree, but the limit applies to each process.
         headroom = None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name))
@@ -207,6 +221,14 @@ class EvidenceJudge:
             quiet_heap=run.quiet_heap,
             slack=run.explanations.slack(name),
         )
+
+    def _growth_of(self, name: str) -> Growth:
+        return growth(self._sampler.samples.series(name).readings, find_resource(name).tolerance)
+
+    def _shown_by_exact_counters(self) -> float:
+        """Return the growth per iteration of the bytes that allocators count exactly."""
+        exact = (name for name in _MEMORY_BYTES if not find_resource(name).resolution)
+        return sum(self._growth_of(name).slope for name in exact if self._sampler.samples.has(name))
 
 
 def _is_growth(verdict: Verdict | None) -> bool:

@@ -3,6 +3,7 @@
 They are checked only if the numbers show growth, so a clean test pays nothing:
 
 * a bounded owner that is filling, or a cache that can be emptied;
+* for resident memory: a large buffer that was allocated at once and is filled piece by piece;
 * resources that end by themselves a little later;
 * objects that were frozen while they were in use and have become garbage since: the collector does not free them;
 * something other than the test: then the counter also rises while the test rests;
@@ -24,6 +25,7 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
+from pytest_leakcheck.runner.filled_buffers import FilledBuffers
 from pytest_leakcheck.runner.sampler import Sampler
 
 # The maximum number of restarts of a series because resources ended late or the growth was frozen garbage.
@@ -47,8 +49,8 @@ _ARRIVALS_PER_REST: Final = 10.0
 # second must reach to confirm it.
 _MIN_CONFIRMING_ITERATIONS, _MAX_CONFIRMING_ITERATIONS = 3, 8
 _MIN_CONFIRMED_SHARE: Final = 0.75
-# Iterations after which memory is checked again for garbage that was frozen.
-_GARBAGE_CHECK_ITERATIONS: Final = 12
+# Iterations between two looks at memory: at garbage that was frozen, and at buffers that are filled.
+_SECOND_LOOK_ITERATIONS: Final = 12
 # If other threads used less than this share of the CPU time, their caches do not matter.
 _MIN_OTHER_THREADS_SHARE: Final = 0.05
 # Bytes. The caches of 16 threads hold no more.
@@ -94,6 +96,7 @@ class Explanations:
         self._confirming: dict[str, int] = {}
         self._growing: dict[str, tuple[int, int]] = {}
         self._again_in = 0
+        self._buffers = FilledBuffers()
 
     def watch(self, *, quiet_heap: bool) -> None:
         """Record how full bounded owners are, when the instruments are opened.
@@ -139,12 +142,22 @@ class Explanations:
 
     def explain_otherwise(self, sampler: Sampler, name: str) -> Explanation:
         """Look for an explanation other than a cache with a readable bound."""
+        if find_resource(name).exact_counter and (filled := self._explain_by_buffers(sampler, name)):
+            return filled
         if cached := self._caches.explain(sampler, name):
             return Explanation(f"bounded cache still filling: {cached}")
         if traced := self._explain_by_tracers(sampler, name):
             return Explanation(traced)
         text = _explain_by_thread_caches(sampler, name, quiet_heap=self._quiet_heap)
         return Explanation(text, isolate=bool(text))
+
+    def _explain_by_buffers(self, sampler: Sampler, name: str) -> Explanation | None:
+        at_most = self._buffers.full_level(sampler, name)
+        self._again_in = _SECOND_LOOK_ITERATIONS if self._buffers.needs_second_look(sampler) else self._again_in
+        if at_most is None:
+            return None
+        reason = "memory that was allocated earlier is touched for the first time"
+        return Explanation(f"{reason}: at most {_format_about(at_most, name)}", at_most=at_most)
 
     def bounded_owners(self) -> frozenset[int]:
         """Return the ``id()`` of each bounded owner.
@@ -209,6 +222,7 @@ class Explanations:
         self.restarts += 1
         self._confirming.clear()
         self._growing.clear()
+        self._buffers.restart()
 
     def _is_frozen_garbage(self, sampler: Sampler, name: str) -> bool:
         """Return whether most of the growth is garbage that was alive when it was frozen.
@@ -227,7 +241,7 @@ class Explanations:
         sampler.refreeze()
         if most:
             self._confirming[name] = sampler.samples.level(name)
-            self._again_in = _GARBAGE_CHECK_ITERATIONS
+            self._again_in = _SECOND_LOOK_ITERATIONS
         return False
 
     def set_others_aside(self, sampler: Sampler, name: str) -> None:
@@ -278,7 +292,8 @@ class Explanations:
             resource.of_test
             or name in sampler.instruments.folders
             or slope <= 0
-            or not self._may_be_other_work(sampler)
+            # Nothing else that was there when the series began may be at work beside the test.
+            or not (len(thread_ids() & self._threads) > 1 or sampler.children)
         ):
             return ""
         pace = slope / sampler.settling.seconds_per_iteration()
@@ -301,10 +316,6 @@ class Explanations:
         seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, wanted))
         self._rested += seconds
         return seconds
-
-    def _may_be_other_work(self, sampler: Sampler) -> bool:
-        """Return whether anything was there when the series began that may be at work beside the test."""
-        return len(thread_ids() & self._threads) > 1 or sampler.children > 0
 
     def _explain_by_tracers(self, sampler: Sampler, name: str) -> str:
         """Explain growth by coverage.py's tracers; empty if they do not account for it.

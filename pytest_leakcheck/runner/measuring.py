@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from math import inf
 from typing import ClassVar, Final
 
 from pytest_leakcheck.attribution.live_handles import take_identities
@@ -75,7 +76,8 @@ class Measuring:
             if reported:
                 sampler.subtract_own_work()
             return self
-        if self._judge_all(final=out_of_time or run.plan.effort.is_enough(sampler.samples.n, run.clock.seconds)):
+        seconds = inf if self._judge.retains_much() else run.clock.seconds
+        if self._judge_all(final=out_of_time or run.plan.effort.is_enough(sampler.samples.n, seconds)):
             sampler.subtract_own_work()
             return self
         return self._diagnose()

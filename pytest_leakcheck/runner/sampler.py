@@ -26,13 +26,21 @@ class Sampler:
         patient: Whether to wait after each row for what is about to end by itself.
     """
 
-    def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]], capacity: int) -> None:
+    def __init__(
+        self,
+        wanted: Iterable[str],
+        gauges: Mapping[str, Callable[[], int]],
+        capacity: int,
+        allowed: Mapping[str, float] | None = None,
+    ) -> None:
         """Open the instruments.
 
         Args:
             wanted: The resources to read.
             gauges: The user's own counters, by name; those added before `start` are read too.
             capacity: The maximum number of rows.
+            allowed: Growth per row that is allowed beyond the tolerance, by resource: it is no reason to read an
+                expensive counter more often.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -41,14 +49,14 @@ class Sampler:
         self.samples = Samples(capacity)
         self.instruments = Instruments(wanted, gauges)
         try:
-            self._make_columns()
+            self._make_columns(allowed or {})
             self.instruments.watch.open()
         except BaseException:
             self.instruments.close()
             raise
         self.settling = Settling(self.samples, self.instruments, self._read_one, self._read_collected)
 
-    def _make_columns(self) -> None:
+    def _make_columns(self, allowed: Mapping[str, float]) -> None:
         samples, instruments = self.samples, self.instruments
         for name in TREE:
             samples.columns[name], samples.released[name] = samples.new_column(), samples.new_column()
@@ -67,7 +75,8 @@ class Sampler:
             if isinstance(probe, Vram):
                 samples.kinds[name], samples.released[name] = probe.kind, samples.new_column()
             if resource.paced:
-                samples.paced.append(Pace(probe.read, column, own, resource.tolerance))
+                tolerance = resource.tolerance + allowed.get(name, 0.0)
+                samples.paced.append(Pace(probe.read, column, own, tolerance))
             else:
                 self._quick.append((probe.read, column, own))
         for name in instruments.folders:

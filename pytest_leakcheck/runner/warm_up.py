@@ -71,9 +71,10 @@ class WarmUp:
         run.explanations.watch(quiet_heap=run.quiet_heap)
         witnesses = (name for name, resource in RESOURCES.items() if resource.witness)
         wanted = {*witnesses, *(budget.resource for budget in run.plan.budgets)}
+        allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
         # The descriptors that the instruments keep open must not count against a ceiling.
         with room_for_descriptors():
-            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2)
+            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed)
         device = sampler.instruments.device
         if device is not None and device.capacity:
             run.limits[device.resource] = device.capacity

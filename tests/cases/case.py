@@ -12,7 +12,7 @@ Arm: TypeAlias = Callable[[], object]
 Thing = TypeVar("Thing")
 
 # Every word that a case may use for what it retains: the resources of the plugin, those to come included.
-KINDS: Final = frozenset({"fd", "thread", "process", "shm", "disk", "mmap", "heap", "object", "block", "task"})
+KINDS: Final = frozenset({"fd", "thread", "process", "shm", "disk", "mmap", "heap", "object", "block", "task", "rss"})
 
 _NUMBERS: Final = itertools.count()
 

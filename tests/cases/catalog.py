@@ -17,6 +17,7 @@ from cases import (
     native,
     objects,
     processes,
+    resident,
     shared,
     threads,
     transient,
@@ -25,7 +26,7 @@ from cases import (
 from cases.case import Arm, Case
 
 _FAMILIES: Final = (
-    descriptors, collected, threads, processes, shared, leftovers, mappings,
+    descriptors, collected, threads, processes, shared, leftovers, mappings, resident,
     objects, hooks, caches, aio, blocks, native,
     warming, churn, transient,
 )  # fmt: skip

@@ -35,7 +35,8 @@ class _Mallinfo2(ctypes.Structure):
     ]
 
 
-_mallinfo2 = ctypes.PyDLL(None).mallinfo2
+_libc = ctypes.PyDLL(None)
+_mallinfo2 = _libc.mallinfo2
 _mallinfo2.restype = _Mallinfo2
 
 
@@ -51,6 +52,16 @@ def entries(folder: str) -> int:
 def mapped() -> int:
     """Pages of address space, less those that malloc has mapped or holds in its arenas."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident() -> int:
+    """Anonymous pages, of which malloc has given back what is free."""
+    _libc.malloc_trim(0)
+    return next(
+        int(line.split()[1]) << 10
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("RssAnon")
+    )
 
 
 def children() -> int:
@@ -77,6 +88,7 @@ METERS: Final[dict[str, Callable[[], int]]] = {
     "shm": lambda: sum(f"leakcheck-{os.getpid()}-" in name for name in os.listdir("/dev/shm")),
     "disk": lambda: entries(tempfile.gettempdir()),
     "mmap": mapped,
+    "rss": resident,
     "heap": heap,
     "object": lambda: len(gc.get_objects()),
     "block": blocks,

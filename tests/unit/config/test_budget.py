@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.budget import Budget, BudgetError, parse_budget, parse_level
+from pytest_leakcheck.config.budget import Budget, BudgetError, default_budget, parse_budget, parse_level
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
@@ -112,7 +112,10 @@ def test_every_resource_is_found_and_every_gauge_is_an_exact_counter() -> None:
     scarce = ["fd", "thread", "process", "shm", "disk", "task"]
     assert list(RESOURCES) == [*scarce, "heap", "object", "block", "arrow", "vram", "mmap", "rss"]
     assert [name for name, one in RESOURCES.items() if one.scarce] == [*scarce, "vram"]
-    assert [name for name, one in RESOURCES.items() if not one.default] == ["rss"]
+    assert all(one.default for one in RESOURCES.values())
+    assert [name for name in RESOURCES if default_budget(name).per_iteration] == ["rss"]
+    assert [name for name in RESOURCES if not default_budget(name).judges_all_growth] == ["rss"]
+    assert Budget("rss").judges_all_growth
     assert find_resource("gauge:frames").scarce
     with pytest.raises(KeyError):
         find_resource("frames")

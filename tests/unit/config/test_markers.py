@@ -43,7 +43,7 @@ def test_leakcheck_judges_all_by_default_and_keeps_explicit_budgets() -> None:
         ("process", None, False),
         *((name, None, False) for name in ("fd", "thread", "shm", "disk", "task")),
         ("heap", 2**20, True),
-        *((name, None, False) for name in ("object", "block", "arrow", "vram", "mmap")),
+        *((name, None, False) for name in ("object", "block", "arrow", "vram", "mmap", "rss")),
     ]
 
 

@@ -19,7 +19,7 @@ def test_budgets_alone_are_judged_in_the_order_of_scarcity() -> None:
 
 def test_everything_adds_growth_budgets_that_are_not_explicit() -> None:
     plan = plan_test("t", (Budget("heap", 5),), Effort(), ())
-    memory = ["heap", "object", "block", "arrow", "vram", "mmap"]
+    memory = ["heap", "object", "block", "arrow", "vram", "mmap", "rss"]
     assert names(plan.budgets) == ["process", "fd", "thread", "shm", "disk", "task", *memory]
     assert [budget for budget in plan.budgets if budget.explicit] == [Budget("heap", 5)]
 

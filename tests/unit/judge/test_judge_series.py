@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.budget import Budget, default_budget
 from pytest_leakcheck.config.plan import ADAPTIVE
 from pytest_leakcheck.judge.exhaustion import ran_out
 from pytest_leakcheck.judge.growth import growth, looks
@@ -137,6 +137,30 @@ def test_a_bounded_owner_explains_growth_and_is_named_only_at_the_end() -> None:
     alone = judge(series, budget("heap"), replace(context, final=True))
     assert alone is not None
     assert alone.outcome == "leak"
+
+
+def test_resident_memory_without_a_budget_must_grow_fast_and_long() -> None:
+    unnamed = default_budget("rss")
+    verdict = walk(unnamed, lambda i: 2 * MIB * i)
+    assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 2.0 * MIB, 36)
+    assert walk(unnamed, lambda i: MIB * i).outcome == "ok"
+    # Fragmentation slows down.
+    assert walk(unnamed, lambda i: int(20 * MIB * i**0.6)).outcome == "inconclusive"
+    # What an earlier test has freed is used first.
+    assert walk(unnamed, lambda i: 2 * MIB * max(0, i - 13)).outcome == "leak"
+    # Growth that would kill the process soon must last as long.
+    assert walk(unnamed, lambda i: 50 * MIB * i, headroom=24 * GIB).iterations == 36
+
+
+def test_resident_memory_without_a_budget_is_judged_for_what_exact_counters_do_not_show() -> None:
+    series = Series("rss", tuple(3 * MIB * i for i in range(60)))
+    shown = judge(series, default_budget("rss"), Context(), Evidence(explained_rate=2.5 * MIB))
+    assert shown is not None
+    assert shown.outcome == "ok"
+    rest = judge(series, default_budget("rss"), Context(), Evidence(explained_rate=1.0 * MIB, isolate=True))
+    assert rest is not None
+    assert (rest.outcome, rest.isolate, rest.slope) == ("inconclusive", True, 2.0 * MIB)
+    assert rest.advice == "a run in a fresh process would decide it: --leakcheck-isolate"
 
 
 def test_growth_that_would_kill_the_process_within_a_run_needs_no_horizon() -> None:

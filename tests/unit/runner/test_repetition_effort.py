@@ -5,12 +5,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import gc
+import itertools
+import mmap
 import sys
 
 import psutil
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import ADAPTIVE
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
@@ -173,3 +176,19 @@ def test_a_repetition_leaves_the_process_as_it_was() -> None:
     before, callbacks = open_targets(), len(gc.callbacks)
     repeat(int, Budget("fd"), Budget("rss"))
     assert (open_targets(), len(gc.callbacks), gc.isenabled()) == (before, callbacks, True)
+
+
+def test_an_undecided_test_that_retains_much_does_not_go_on_because_it_is_cheap() -> None:
+    """Allocators reserve address space in ever larger steps, which neither stand still nor grow at one rate."""
+    kept: list[mmap.mmap] = []
+    calls = itertools.count()
+
+    def reserve(step: int) -> None:
+        if next(calls) > 1.25 ** len(kept) * 2:
+            kept.append(mmap.mmap(-1, (len(kept) + 1) * step))
+
+    verdict = verdict_on(lambda: reserve(2 << 20), Budget("mmap"), min_time=3)
+    assert (verdict.outcome, verdict.iterations) == ("inconclusive", ADAPTIVE)
+    kept.clear()
+    calls = itertools.count()
+    assert verdict_on(lambda: reserve(64 << 10), Budget("mmap"), min_time=3).iterations > ADAPTIVE
