@@ -126,6 +126,7 @@ THREADS: Final = "thread"
 # Judged before the descriptors and threads of these processes.
 CHILDREN: Final = "process"
 HEAP: Final = "heap"
+OBJECTS: Final = "object"
 DEVICE_MEMORY: Final = "vram"
 # Its peak uses the kernel's high-water mark and includes child processes, observed from their supervisor.
 RESIDENT: Final = "rss"

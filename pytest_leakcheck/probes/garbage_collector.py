@@ -130,6 +130,19 @@ class CollectorWatch:
             callbacks.append(self._callback)
         return found
 
+    def collect_young(self) -> int:
+        """Collect the garbage among the objects that were created since the last collection.
+
+        Unlike `collect`, this does not walk what has survived a collection.
+
+        Returns:
+            The number of garbage objects.
+        """
+        self._collecting = True
+        found = gc.collect(1)
+        self._collecting = False
+        return found
+
     def thaw(self) -> int:
         """Unfreeze and collect.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, find_resource
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
 from pytest_leakcheck.probes.garbage_collector import ROUNDS
 from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.instruments import Instruments
-from pytest_leakcheck.runner.pacing import Pace
+from pytest_leakcheck.runner.pacing import CollectionPace, Pace
 from pytest_leakcheck.runner.samples import Samples
 from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 
@@ -54,6 +54,7 @@ class Sampler:
         except BaseException:
             self.instruments.close()
             raise
+        self._collection = CollectionPace(self.instruments.watch)
         self.settling = Settling(self.samples, self.instruments, self._read_one, self._read_collected)
 
     def _make_columns(self, allowed: Mapping[str, float]) -> None:
@@ -102,6 +103,7 @@ class Sampler:
         # must be complete before the start level is read.
         for _ in range(ROUNDS):
             self.instruments.watch.collect()
+        self._collection.restart()
         self.settling.start_clocks()
         self._read_into(0, True)
 
@@ -165,7 +167,7 @@ class Sampler:
         self._due[0] = self.samples.n + 1
 
     def _read_into(self, row: int, whole: bool) -> None:
-        self._read_tree(row)
+        self._read_tree(row, whole)
         self._note_changes()
         for folder, column in self.settling.folder_columns:
             if folder.changed and folder.is_due(whole=whole):
@@ -208,7 +210,7 @@ class Sampler:
             now = self.instruments.reads[name]()
             own[0] += sign * now
 
-    def _read_tree(self, row: int) -> None:
+    def _read_tree(self, row: int, whole: bool) -> None:
         # In a separate frame: its tuples are objects too, and are released before the objects are counted.
         before = self.instruments.tree.read()
         if row and before[1] > self._threads[row - 1] and self.settling.joins_in_vain < MAX_JOINS_IN_VAIN:
@@ -218,12 +220,16 @@ class Sampler:
         watch = self.instruments.watch
         own = self.instruments.tree.own()
         # A finalizer may break its own cycle, as that of an event loop does: then the collector finds nothing to count.
-        if (watch.enabled and (watch.collect() or self.instruments.tree.own() != own)) or watch.has_released:
+        if (watch.enabled and (self._collect(row, whole) or self.instruments.tree.own() != own)) or watch.has_released:
             self._note_released(row, before, on_device)
             return
         self._fds[row] = fds
         self._threads[row] = threads
         self._processes[row] = processes
+
+    def _collect(self, row: int, whole: bool) -> int:
+        objects = self.samples.columns[OBJECTS][row - 1] if row and OBJECTS in self.samples.columns else 0
+        return self._collection.collect(row, objects, whole=whole)
 
     def _note_released(self, row: int, before: tuple[int, int, int], on_device: int) -> None:
         after = self.instruments.tree.read()

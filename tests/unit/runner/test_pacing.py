@@ -1,13 +1,18 @@
-"""How often an expensive counter is read, and that after a rise it is read in every row."""
+"""How often an expensive counter is read and all garbage collected, and that after a rise every row is read."""
 
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
-from pytest_leakcheck.runner.pacing import Pace
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.probes.garbage_collector import CollectorWatch
+from pytest_leakcheck.runner.pacing import CollectionPace, Pace
+from repeats import verdict_on
 
 US = 1e-6
 
@@ -91,3 +96,67 @@ def test_the_part_of_the_harness_is_taken_off() -> None:
     column = array("q", (0, 0))
     Pace(lambda: 100, column, array("q", (30,)), tolerance=0.0).read_into(0)
     assert column[0] == 70
+
+
+class Collector:
+    """Stands for the watch on the collector: notes in which rows it collects all garbage, which takes some time."""
+
+    def __init__(self, clock: Clock, cost: float) -> None:
+        self.clock, self.cost = clock, cost
+        self.row = 0
+        self.full: list[int] = []
+
+    def collect(self) -> int:
+        self.full.append(self.row)
+        self.clock.now += self.cost
+        return 1
+
+    def collect_young(self) -> int:
+        return 0
+
+
+def rows_with_full_collections(
+    monkeypatch: pytest.MonkeyPatch, *, objects: int, cost: float = 0.048, look: int = 0, rows: int = 30
+) -> list[int]:
+    """Return the rows in which all garbage is collected, under iterations of 20 ms."""
+    collector = Collector(Clock(monkeypatch), cost)
+    pace = CollectionPace(cast("CollectorWatch", collector))
+    for row in range(rows):
+        collector.clock.now += 0.02
+        collector.row = row
+        pace.collect(row, objects, whole=row == look)
+    return collector.full
+
+
+def test_few_objects_are_walked_in_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows_with_full_collections(monkeypatch, objects=20_000) == list(range(30))
+
+
+def test_many_objects_are_walked_for_half_the_time_of_the_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows_with_full_collections(monkeypatch, objects=20_001) == [0, 1, 6, 11, 16, 21, 26]
+    assert rows_with_full_collections(monkeypatch, objects=20_001, cost=0.009) == list(range(30))
+    assert rows_with_full_collections(monkeypatch, objects=20_001, cost=9.0, rows=200) == [0, 1, 65, 129, 193]
+
+
+def test_a_look_has_all_garbage_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows_with_full_collections(monkeypatch, objects=20_001, look=8) == [0, 1, 6, 8, 13, 18, 23, 28]
+
+
+def test_a_leak_of_many_objects_is_found_while_old_garbage_waits() -> None:
+    """Cycles that die young are collected in each row, and those that die old are no leak."""
+    kept: list[object] = []
+    window: deque[list[object]] = deque(maxlen=3)
+
+    def work() -> None:
+        cycle: list[object] = []
+        cycle.append(cycle)
+        window.append(cycle)
+        if not fixed:
+            kept.extend([] for _ in range(1400))
+
+    fixed = False
+    verdict = verdict_on(work, Budget("object"))
+    assert (verdict.outcome, round(verdict.slope)) == ("leak", 1400)
+    kept.clear()
+    fixed = True
+    assert verdict_on(work, Budget("object")).outcome == "ok"
