@@ -54,7 +54,8 @@ _DEFINING_MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Imported lazily: pytest loads this package for its entry point, and a plain run must not pay for unused modules.
+    # Import on first use: pytest imports this package in every run, because of its entry point, and a run without
+    # ``--leakcheck`` must not spend time on modules that it does not use.
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,6 +1,7 @@
 """Run the shell command ``pytest-leakcheck``.
 
-Subcommands: ``repro`` runs a bundled incident, ``watch`` follows a process, ``report`` writes an HTML page.
+Subcommands: ``repro`` runs a bundled incident (a reproduced leak), ``watch`` follows the resources of a process, and
+``report`` writes an HTML page of results.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     if to_start and given.command != "watch":
         unknown += ["--", *to_start]
     if unknown:
-        # Reported by the parser of the subcommand, which also prints its usage.
+        # The parser of the subcommand reports them, because it also prints its usage.
         commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     status: int = given.run(given)
     return status

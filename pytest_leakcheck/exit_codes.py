@@ -11,5 +11,5 @@ from typing import Final
 WRONG_USE: Final = 2
 # The command cannot do its work here: something that it needs is missing, such as a package or the process to watch.
 CANNOT: Final = 3
-# 128 + 2 (SIGINT), as a shell reports a process that SIGINT ended.
+# 128 + 2, the number of SIGINT: the status that a shell reports for a process that SIGINT ended.
 INTERRUPTED: Final = 130

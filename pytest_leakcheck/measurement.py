@@ -26,10 +26,10 @@ class Measurement:
     finding: Finding
 
     def check(self) -> None:
-        """Raise an error if the verdict is red; do nothing otherwise.
+        """Raise an error if the verdict is red (a failure); do nothing otherwise.
 
         Raises:
-            LeakError: The verdict is red, or a level was given for a resource that this machine cannot read.
+            LeakError: The function leaks or exceeds a level, or this machine cannot read a resource named in the call.
         """
         if self.finding.colour == "red":
             from pytest_leakcheck.plugin.errors import LeakError
@@ -56,13 +56,14 @@ def measure(
 
     Args:
         function: Performs one iteration; its return value is dropped.
-        iterations: Number of judged calls; 0 stops as soon as the verdict is known.
+        iterations: Number of judged calls, unless a red verdict or `max_time` ends the measurement earlier; 0 stops as
+            soon as the verdict is known.
         warmup: Number of calls before the start level of each resource is read.
         max_time: Time limit for all calls together, in seconds; a call that has begun is not cut short.
-        min_time: Seconds before growth of memory is a leak, and before an undecided measurement ends, if the calls are
-            cheap.
+        min_time: Seconds that must pass before growth of memory counts as a leak, and before an undecided measurement
+            of cheap calls ends; used only if `iterations` is 0.
         levels: How far each resource may be above its start level; None limits only its growth. Without levels, the
-            growth of all resources that are judged by default is judged.
+            function judges the growth of all resources that are judged by default.
 
     Returns:
         The measurement, whether or not it found a leak.
@@ -70,8 +71,8 @@ def measure(
     Raises:
         BudgetError: A resource is unknown, or its level cannot be read.
         EffortError: `iterations`, `warmup`, `max_time` or `min_time` is out of range.
-        BaseException: Any exception that `function` raises, unless the measurement found a leak, such as growth until
-            descriptors or memory ran out.
+        BaseException: Any exception that `function` raises, unless the calls until then show a leak, such as growth
+            until descriptors or memory ran out.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     effort = Effort(iterations, warmup, max_time, min_time=min_time)

@@ -1,6 +1,7 @@
 """Implement ``pytest-leakcheck report FILE``.
 
-The command writes an HTML page from the JSON report of pytest, or from the ledger of a watch.
+The command writes an HTML page from a JSON report (``pytest --leakcheck-json``) or from a ledger, the file of events
+that ``pytest-leakcheck watch`` writes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pytest_leakcheck.report.html.view_model import missing_for_page
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.view_model import Page
 
-# The first line of a ledger contains this key; that of a JSON report, which is indented, is only a brace.
+# The first line of a ledger contains this key. The first line of a JSON report is only a brace, because the report is
+# indented.
 _LEDGER_KEY: Final = '"watch":'
 
 
@@ -41,8 +43,8 @@ def run(given: argparse.Namespace) -> int:
     """Write the page and return the exit status.
 
     Returns:
-        0; 2 if the file cannot be read, is of an unknown kind, or the page cannot be written; 3 if an extra is not
-        installed.
+        0 if the page was written; 2 if the file cannot be read or is of an unknown kind, or the page cannot be
+        written; 3 if jinja2, which the extra ``report`` installs, is missing.
     """
     if missing := missing_for_page():
         print(f"pytest-leakcheck report: {missing}", file=sys.stderr)

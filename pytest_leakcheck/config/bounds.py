@@ -1,4 +1,7 @@
-"""Parse a bound over an axis: a law (``O(log n)``), a slope (``1.2 MiB/shard``) or a formula."""
+"""Parse a bound over an axis: a law (``O(log n)``), a slope (``1.2 MiB/shard``) or a formula.
+
+The axis is the test's argument that takes the size. The bound limits the peak of a resource at each size.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ _LAW_PATTERN: Final = re.compile(r"O\s*\(\s*(.*?)\s*\)", re.ASCII)
 _POWER_PATTERN: Final = re.compile(r"n\s*(?:\^|\*\*)\s*([0-9]+(?:\.[0-9]+)?)", re.ASCII)
 _SLOPE_PATTERN: Final = re.compile(r"([^/]*)/\s*(\w*)\s*")
 _NUMBER_PATTERN: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
-# The exponent of each law that has a name; see `OrderBound`.
+# The exponent of each law that has no exponent in its text, as in `OrderBound.exponent`.
 _EXPONENTS_BY_NAME: Final[dict[str, float | None]] = {"1": None, "log n": 0.0, "sqrt n": 0.5, "sqrt(n)": 0.5, "n": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class OrderBound:
-    """The steepest law that peaks may follow.
+    """The steepest law by which peaks may grow with the size.
 
     Attributes:
         exponent: The exponent of the law; 0 means logarithmic, None means constant.
@@ -39,7 +42,7 @@ class OrderBound:
 
 @dataclass(frozen=True, slots=True)
 class SlopeBound:
-    """The largest allowed growth per axis unit, in the unit of the resource."""
+    """The largest allowed growth of the peak per unit of the axis (`per`), in the unit of the resource."""
 
     per: float
     text: str
@@ -50,7 +53,7 @@ class SlopeBound:
 
 @dataclass(frozen=True, slots=True)
 class FormulaBound:
-    """A bound at each size, in the unit of the resource."""
+    """An upper or lower bound on the peak at each size, in the unit of the resource."""
 
     formula: Formula
     text: str
@@ -70,10 +73,11 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
     """Parse the bound of a budget over an axis.
 
     Args:
-        value: A text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number.
+        value: A text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number, which
+            is the bound at every size.
         axis: The name of the axis, which formulas and slopes may use.
         unit: The unit of the resource; amounts with a unit are valid for bytes only.
-        lower: Whether it is a lower bound, which must be a formula and needs no sign.
+        lower: Whether the bound is a lower bound. It must then be a formula or a whole number, and ``>=`` is optional.
 
     Raises:
         BoundError: The value is not a valid bound.

@@ -30,16 +30,17 @@ class Budget:
 
     Attributes:
         resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        level: The allowed settled level above the start level (at the end of warm-up), in the unit of the resource; None
-            bounds growth only.
+        level: How far the resource may settle above its start level (the reading at the end of warm-up), in the unit of
+            the resource; None bounds growth only.
         per_iteration: The tolerated sustained growth per iteration, in the unit of the resource.
-        over: The number of iterations for which the level must hold: growth is extrapolated to it and compared with the
-            level. None disables this.
-        unclosed: The effect of resources that only the cyclic garbage collector releases: ``fail`` the test, ``warn`` with
-            a verdict that never fails it, or ``allow``.
+        over: The number of iterations for which `level` must hold. The measured growth is extrapolated to this number,
+            and the result is compared with `level`. None disables this check.
+        unclosed: What to do if only the cyclic garbage collector releases the resource: ``fail`` the test, ``warn``
+            with a verdict that never fails the test, or ``allow`` it.
         reason: The reason for the budget, printed with the verdict.
-        explicit: Whether a mark or argument names this resource; else it is judged by default.
-        peak: The allowed peak above the start level while the test runs once, in the unit of the resource; None allows any.
+        explicit: Whether a mark, an argument or an option names this resource; else it is judged by default.
+        peak: The allowed peak above the start level while the test runs once, in the unit of the resource; None allows
+            any peak.
     """
 
     resource: str
@@ -53,7 +54,7 @@ class Budget:
 
     @property
     def judges_all_growth(self) -> bool:
-        """Whether all growth is judged, and not only what no exact counter shows (`Resource.default_rate`)."""
+        """Whether all growth is judged, not only growth that no exact counter shows (see `Resource.default_rate`)."""
         return self.explicit or not find_resource(self.resource).default_rate
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""Parse ceilings: limits far below those of the machine, so that a leak fails in seconds instead of hours.
+"""Parse ceilings: limits far below those of the machine, so that a leaking test fails in seconds, not hours.
 
 RLIMIT_NOFILE limits descriptors. RLIMIT_AS or a cgroup limits memory. With RLIMIT_AS, an allocation in the test fails
-with an error. With a cgroup, the kernel kills the process, as in a container. The memory of a device is limited by the
-device's allocator.
+with an error. With a cgroup, the kernel kills the process, as in a container. The device's allocator limits the memory
+of a device.
 """
 
 from __future__ import annotations

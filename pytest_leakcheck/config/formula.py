@@ -1,7 +1,8 @@
 """Parse a formula of a budget over an axis, such as ``max(64, world_size)`` or ``1.5 MiB * shards + 64 MiB``.
 
-Amounts with a unit are replaced by plain numbers, and Python's own parser parses the result. Only numbers, the name of the
-axis, ``+ - * //``, ``max()`` and ``min()`` are allowed. The text is never evaluated as Python.
+The axis is the test's argument that takes the size. This module replaces amounts with a unit by plain numbers, and
+Python's own parser parses the result. Only numbers, the name of the axis, ``+ - * //``, ``max()`` and ``min()`` are
+allowed. The text is never evaluated as Python.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
 
 # The maximum length of a bound, in characters.
 LONGEST: Final = 200
-# The product of 16 numbers below 2**63 is below the largest float.
+# The maximum number of numbers and names in a formula. The product of 16 numbers below 2**63 is below the largest
+# float.
 _MAX_OPERANDS: Final = 16
-# A number with the word that follows it, unless the number is part of a name.
+# A number, with the word that follows it if there is one. A number that is part of a name does not match.
 _AMOUNT_PATTERN: Final = re.compile(r"(?<![\w.])([0-9]+(?:\.[0-9]+)?)[ \t]*([^\W\d_]\w*)?", re.ASCII)
 _OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
     ast.Add: operator.add,
@@ -48,7 +50,7 @@ class Formula:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a single number, the same at every size."""
+        """Whether the formula is a single number, so that its value is the same at every size."""
         return isinstance(self._tree, ast.Constant)
 
     def at(self, size: int) -> float:
@@ -66,7 +68,8 @@ def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
         whole: The bound as written, for messages.
 
     Raises:
-        BoundError: The formula contains something that is not allowed, is too long, or may divide by 0.
+        BoundError: The formula cannot be parsed, contains something that is not allowed, has too many numbers and
+            names, or may divide by 0 or a negative number.
     """
 
     def error(wrong: str) -> BoundError:
@@ -103,12 +106,12 @@ def constant(value: int) -> Formula:
 
 
 def shown(value: object) -> str:
-    """Return a value as quoted in messages, with a bounded length."""
-    # Other values may be of any size, or have a failing `repr`, so only their type is given.
+    """Return a value as text of bounded length, for messages."""
     if isinstance(value, str):
         return repr(value) if len(value) <= LONGEST else repr(value[:30] + "...")
     if isinstance(value, int | float):
         return str(value) if -LARGEST <= value <= LARGEST else "a number beyond 2**63 - 1"
+    # Only the type is given, because other values may be of any size, or their `repr` may fail.
     return f"a value of type {type(value).__name__}"
 
 
@@ -116,7 +119,7 @@ def _count_operands(node: ast.expr, axis: str) -> int:
     """Count the numbers and names of a formula.
 
     Raises:
-        ValueError: A node is not allowed, or may be a division by 0.
+        ValueError: A part of the formula is not allowed, or a divisor may be 0 or negative.
     """
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and value <= LARGEST:

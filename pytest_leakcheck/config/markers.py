@@ -1,6 +1,7 @@
-"""Parse the marks of a test into its budgets and effort, without access to pytest nodes.
+"""Parse the marks of a test into its plan, without access to pytest nodes.
 
-Errors name the mark and its valid form.
+The plan consists of budgets, an effort (iterations and time) and a ceiling (resource limits). Errors name the mark and
+its valid form.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES
 
-# The mark of a test that is run over an axis, once for each size; `config.scaling_marker` parses it.
+# The mark of a test that runs at several sizes, which it takes as an argument; `config.scaling_marker` parses the mark.
 SCALING: Final = "scaling_budget"
-# The mark of a test that runs under limits.
+# The mark of a test that runs under resource limits.
 CEILING: Final = "leakcheck_ceiling"
 _BUDGET_SUFFIX: Final = "_budget"
 _EXAMPLE_LEVELS: Final = {"count": "0", "bytes": '"1 MiB"'}
@@ -31,7 +32,7 @@ class MarkError(LeakcheckError, ValueError):
 
 
 class Mark(Protocol):
-    """The attributes used of a pytest mark."""
+    """The attributes of a pytest mark that this package uses."""
 
     @property
     def name(self) -> str: ...
@@ -58,10 +59,11 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
 
     Args:
         test: The node id.
-        marks: The marks of the test, closest first; of several marks with the same name, the first is used.
-        settings: The effort of a test without a mark. A value given on the command line overrides the mark.
-        loops: Whether the test uses the fixture ``leakcheck`` and may judge its own loops. A mark ``leakcheck_ceiling``
-            alone does not repeat such a test.
+        marks: The marks of the test, closest first; if several have the same name, the first is used.
+        settings: The effort and the ceiling of a test without such marks. A value given on the command line overrides
+            the mark.
+        loops: Whether the test uses the fixture ``leakcheck`` and may judge its own loops. If ``leakcheck_ceiling`` is
+            the plugin's only mark on such a test, the test is not repeated.
 
     Returns:
         The plan, or None if no mark requires one.
@@ -152,7 +154,7 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests the closest known word, or an empty string."""
-    # Imported here, since only an invalid mark needs it and ordinary runs must stay fast.
+    # Imported here because only an invalid mark needs it, and ordinary runs must stay fast.
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(known), 1) if word else []

@@ -1,4 +1,4 @@
-"""Define the plan of one test: its budgets, its effort and its ceiling."""
+"""Define the plan of one test: its budgets, its effort (iterations and time) and its ceiling (resource limits)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
 # The number of judged iterations after which an undecided test ends, if it has taken `Effort.min_time` and the user
-# sets no number; one of the values that `growth.looks` yields. A cache of 256 entries is then constant for half of all
-# iterations.
+# sets no number. It is one of the iterations at which `growth.looks` asks for a verdict. By then, the size of a cache
+# with 256 entries has been constant for half of all iterations.
 ADAPTIVE: Final = 562
-# The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then. A cache of 2,000
-# entries is constant for half of them.
+# The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then, if the user sets no
+# number. The size of a cache with 2,000 entries is constant for half of these iterations.
 LONGEST: Final = 5000
 
 
-# The maximum number of iterations. The columns of readings are allocated in advance. Each takes 8 bytes per iteration;
-# together they take about 10 MB.
+# The maximum number of iterations that a user can set. The readings of each resource are stored in a column, which is
+# allocated in advance. Each column takes 8 bytes per iteration; at this maximum, all columns take about 10 MB together.
 MOST_ITERATIONS: Final = 100_000
 
 
@@ -34,16 +34,17 @@ class Effort:
     """The iterations and the time spent on one test.
 
     Attributes:
-        iterations: The number of judged iterations. With 0, the test ends as soon as the verdict is known. An undecided
-            test then ends after `ADAPTIVE` iterations or `min_time`, whichever is later, but after `LONGEST` iterations
-            at most.
+        iterations: The number of judged iterations; a red verdict ends the test earlier. With 0, the test ends as soon
+            as the verdict is known. An undecided test then ends after `ADAPTIVE` iterations or `min_time`, whichever is
+            later, but after `LONGEST` iterations at most.
         warmup: The number of iterations before the start level is read.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
-        run_length: The number of iterations of the real run that the test represents, to judge the effect of growth.
+        run_length: The number of iterations in the production run that the test represents. The effect of slow growth
+            is judged over that number.
         isolate: Whether to run the test alone in a separate process.
-        min_time: If `iterations` is 0, the seconds before growth of memory is called a leak and before an undecided
-            test ends. Within that time, a cache with hand-written eviction may become full, or a rare leak may occur
-            again.
+        min_time: Seconds that must pass before growth of memory counts as a leak and before an undecided test ends;
+            used only if `iterations` is 0. Within that time, a cache with hand-written eviction may become full, or a
+            rare leak may occur again. A test that retains much memory does not wait for this time.
 
     Raises:
         EffortError: A value is out of range or of the wrong type.
@@ -78,11 +79,11 @@ class Effort:
 
     @property
     def usual(self) -> int:
-        """The number of judged iterations after which an undecided test ends, unless it is cheap."""
+        """The number of judged iterations after which an undecided test ends, if it has taken `min_time` by then."""
         return self.iterations or ADAPTIVE
 
     def is_enough(self, iterations: int, seconds: float) -> bool:
-        """Return whether a test that is undecided ends after this many judged iterations and seconds."""
+        """Return whether an undecided test ends after this many judged iterations and seconds."""
         return iterations >= (self.usual if seconds >= self.min_time else self.most)
 
 
@@ -94,7 +95,7 @@ class Plan:
         test: The node id.
         budgets: The budgets in the order of judgement.
         effort: The iterations and the time.
-        process: A description of the process that runs the test, for the report.
+        process: A description of the separate process that runs the test, for the report; empty if there is none.
         ceiling: The limits that the test runs under.
     """
 
@@ -112,18 +113,19 @@ def plan_test(
     everything: tuple[str, ...] | None,
     ceiling: Ceiling | None = None,
 ) -> Plan:
-    """Combine explicit budgets with the defaults.
+    """Make the plan of a test from its explicit budgets and the defaults.
 
     Args:
         test: The node id.
         budgets: The budgets of the closest marks, at most one per resource.
         effort: The effort from the settings and the mark.
-        everything: None judges only the budgets; a tuple adds growth budgets for these resources, an empty tuple for
-            all resources that are judged by default.
+        everything: None judges only `budgets`. A tuple adds growth budgets for the resources in it; an empty tuple adds
+            them for all resources that are judged by default.
         ceiling: The limits that the test runs under, in a separate process. The limited resources are judged as well.
 
     Returns:
-        The plan, with the budgets in the order of judgement: the first red verdict ends the repetition.
+        The plan, with the budgets in the order of judgement. The order matters because the first red verdict ends the
+        repetition.
     """
     by_resource = {budget.resource: budget for budget in budgets}
     if everything is not None:
@@ -135,7 +137,8 @@ def plan_test(
         for name in ceiling.sizes:
             if name not in by_resource or not by_resource[name].judges_all_growth:
                 by_resource[name] = Budget(name)
-    # Child processes first: their descriptors and threads count too, and would otherwise be reported as the leak.
+    # Child processes come first. Their descriptors and threads count as those of the test, so a retained child process
+    # would otherwise be reported as a leak of descriptors.
     order = (CHILDREN, *RESOURCES)
     judged = tuple(by_resource.pop(name) for name in order if name in by_resource)
     return Plan(test, judged, effort, ceiling=ceiling or Ceiling())

@@ -1,4 +1,7 @@
-"""Parse the mark ``scaling_budget`` to a `Sweep`: an axis, its sizes and the bounds on the peak of each resource."""
+"""Parse the mark ``scaling_budget`` to a `Sweep`: an axis, its sizes and the bounds on the peak of each resource.
+
+The axis is the test's argument that takes the size.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ FEWEST_SIZES: Final = 3
 _RATIO_TOLERANCE: Final = 0.1
 # The smallest valid mean ratio of successive sizes.
 _MIN_RATIO: Final = 1.5
-# Whole numbers up to this are exact as floats.
+# The largest valid size. Whole numbers up to this one are exact as floats.
 _MAX_SIZE: Final = 2**53
 _EXAMPLE_ADVICE: Final = "write sizes such as [8, 16, 32, 64]"
 
@@ -35,8 +38,9 @@ class Aim:
 
     Attributes:
         resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        figure: The bounded figure: the sum over the ranks (``total``), the highest rank (``per_rank``), or the sum with
-            a lower bound (``at_least``).
+        figure: The figure that `bound` limits. Ranks are the threads or processes that run the test together.
+            ``total`` is the sum of the peaks of all ranks, ``per_rank`` is the highest peak of one rank, and
+            ``at_least`` is the sum with a lower bound.
         bound: The law, slope or formula.
     """
 
@@ -45,20 +49,20 @@ class Aim:
     bound: Bound
 
     def __str__(self) -> str:
-        # The sum needs no name, since it is the only figure without ranks.
+        # The sum needs no name, because a bound that names no figure is a bound on the sum.
         return str(self.bound) if self.figure == "total" else f"{self.figure.replace('_', ' ')} {self.bound}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One test that is run over an axis.
+    """One test that is run at several sizes.
 
     Attributes:
         axis: The argument of the test that takes the size.
-        sizes: The sizes, in ascending order and geometric.
+        sizes: The sizes in ascending order; successive sizes have about the same ratio.
         aims: The bounds, at least one.
-        engine: The engine that starts a world with as many ranks as the size; empty if the test starts it or needs
-            none.
+        engine: The engine that starts a world, a group with as many ranks as the size; empty if the test starts its
+            own world or needs none.
         reason: The reason for the budget.
     """
 
@@ -156,13 +160,13 @@ def _find_measurable(name: str, *, gauges: bool) -> str:
 
 
 class AxisError(LeakcheckError, ValueError):
-    """An invalid axis or engine; the message gives the value and the valid forms."""
+    """An invalid axis, size or engine, or an invalid combination of marks; the message gives the valid forms."""
 
 
 def check_axis(sizes: object) -> tuple[int, ...]:
     """Check the sizes of an axis: at least 3 whole numbers that rise by a constant factor.
 
-    The factor is at least 1.5, and each ratio may deviate from it by 10 %.
+    The factor is at least 1.5. The ratio of two successive sizes may deviate from the factor by 10 %.
 
     Raises:
         AxisError: The sizes are invalid.

@@ -1,8 +1,8 @@
-"""Define the options, and resolve their values to a frozen `Settings` that records the source of each.
+"""Define the options, and resolve their values to a frozen `Settings` that records the source of each value.
 
-The table `OPTIONS` generates the command line, the configuration keys and the documentation. No option sets a budget.
-For iterations, time, isolation and ceilings, the command line overrides markers, and markers override the configuration
-file.
+The command-line flags, the configuration keys and their documentation are generated from the table `OPTIONS`. No option
+sets a budget. For iterations, time, isolation and ceilings (resource limits), the command line overrides markers, and
+markers override the configuration file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Kind: TypeAlias = Literal["bool", "int", "float", "string"]
 
 
 class SettingError(LeakcheckError, ValueError):
-    """An invalid option value; the message is ``name = value (source): problem``, with the valid values."""
+    """An invalid option value; the message gives the option, the value, its source, and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: ``--leakcheck-<name>`` and ``leakcheck_<name>``.
+    """One option: the flag ``--leakcheck-<name>`` and the configuration key ``leakcheck_<name>``.
 
     Attributes:
         name: The name without the prefix; empty for ``--leakcheck`` itself.
-        kind: The type of the value, also of the configuration key.
+        kind: The type of the value, both of the flag and of the configuration key.
         default: The value if the option is not set.
         metavar: The placeholder for the value in the help.
         help: The help text; ends with an example if the format is not obvious.
@@ -208,7 +208,7 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The resolved settings of a session; ``sources`` gives for each field where it was set."""
+    """The resolved settings of a session; ``sources`` maps each other field to the place where its value was set."""
 
     active: bool = False
     iterations: int = 0
@@ -239,14 +239,14 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
 
     Args:
         command_line: Values by `Option.key`, possibly as text; None if the flag was not given.
-        configuration: Values by `Option.key`, as typed by pytest.
+        configuration: Values by `Option.key`, which pytest has converted to the type of the option.
         origin: The name of the configuration file, for messages.
 
     Returns:
         Settings with every value checked.
 
     Raises:
-        SettingError: A value is of the wrong type or out of range.
+        SettingError: A value is of the wrong type, out of range, or not one of the valid words.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}

@@ -1,6 +1,7 @@
 """Compare the findings of an arm with the expectations in the catalog.
 
-The results are values, from which the terminal output and the JSON for scripts are made.
+An arm is one variant of an incident's code, such as the leaky or the fixed one. The results are plain values; other
+modules write them to the terminal, to an HTML page or as JSON for scripts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Check:
 
     Attributes:
         expected: The expectation.
-        found: The finding for it, as in the JSON report; None if the report has none.
+        found: The finding compared with it, as in the JSON report; None if the report has none. If the options of the
+            run change its figures, the finding may be about another resource.
         right: Whether the finding meets the expectation.
         text: The result in one line; a wrong finding is described in a second line.
     """
@@ -80,7 +82,8 @@ def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
     Args:
         incident: The incident that was run.
         run: The pytest run of the arm.
-        changed: Whether the options of the run change its figures. If so, only whether a finding is red is compared.
+        changed: Whether the options of the run change its figures. If so, a finding is compared only by color: whether
+            it is red, as expected.
 
     Returns:
         The result of the arm.
@@ -118,7 +121,10 @@ def _is_as_expected(expected: Expectation, found: Entry) -> bool:
 
 
 def _format_figures(incident: Incident, found: Entry) -> str:
-    """Format the growth of a finding, and of heap and threads if they grew with it."""
+    """Format the growth of a finding per iteration; empty for ``ok``.
+
+    For a leak, add the growth of heap and threads, if they grew as well, per part that an iteration creates.
+    """
     if found.verdict == "ok":
         return ""
     name, count = incident.part

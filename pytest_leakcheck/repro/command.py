@@ -1,6 +1,7 @@
 """Implement ``pytest-leakcheck repro``.
 
-The command lists the incidents, or runs one, checks its findings and charts them.
+The command lists the bundled incidents (reproductions of real leaks), or runs one, checks its findings and charts
+them.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from pytest_leakcheck.repro.run_arm import Options, Run, run_arms
 if TYPE_CHECKING:
     from leakcheck_incidents.catalog import Incident
 
-# The arms that run by default; with `ALL`, any other arms of the incident run as well.
+# The arms that run by default. An arm is one variant of the incident's code. With `ALL`, any other arms of the incident
+# run as well.
 BOTH: Final = ("leaky", "fixed")
 ALL: Final = "all"
-# Exit statuses of a run of several arms: 0 if each arm met its expectations. A single arm exits as pytest does.
+# Exit statuses of a run of several arms: 0 if each arm met its expectations, else 1. With a single arm, the command
+# exits with the status of pytest.
 AS_IT_MUST: Final = 0
 NOT_AS_IT_MUST: Final = 1
 
@@ -166,9 +169,9 @@ def _run_and_show(incident: Incident, arms: Sequence[str], options: Options, fil
 
 
 def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
-    """Print the results of several arms, and the diff of their files.
+    """Print the results of several arms, and the diff between the leaky and the fixed code.
 
-    Nothing is printed for a single arm: pytest has already reported it.
+    Print nothing for a single arm, because pytest has already reported it.
     """
     if len(results) == 1:
         return
@@ -182,7 +185,7 @@ def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> Non
 
 
 def _write_page(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
-    """Write the page and return its path; None if a package for it is missing."""
+    """Write the HTML page and return its path; None if a package that renders it is missing."""
     if missing := missing_for_page():
         print(f"no HTML page: {missing}", file=file)
         return None

@@ -1,6 +1,7 @@
 """Convert the results of an incident's arms to a `Page`.
 
-There is a chart for each leak, which also shows the curve of the fixed arm.
+An arm is one variant of the incident's code. There is a chart for each checked finding that is not ``ok``, which also
+shows the curve of the fixed arm if that has a matching finding.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ def _build_chart(found: Entry, result: ArmResult, fixed: ArmResult | None) -> It
     released = is_of_collector(found)
     curves = [_build_curve(found, result, released=released)]
     if fixed is not None:
-        # The curve of the fixed arm is that of the same test; else of a test of the same name, since variants of the
-        # leaky arm share one fixed arm; else, for a test over sizes, of the only test over sizes that judges this
-        # resource.
+        # Take the curve of the same test in the fixed arm. If there is none, take that of a test with the same name,
+        # because variants of the leaky arm share one fixed arm. If there is none either, take that of the only test
+        # that judges this resource, provided that both tests run over sizes.
         begins = f"{found.test.partition('[')[0]}[{fixed.run.arm}"
         same = found.test.replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
         other = [one for one in fixed.run.findings if one.resource == found.resource]

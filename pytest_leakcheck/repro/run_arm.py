@@ -1,4 +1,4 @@
-"""Run the arms of an incident, each in its own pytest process."""
+"""Run the arms (variants of the code) of an incident, each in its own pytest process."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Run:
 
     Attributes:
         arm: Name of the arm.
-        status: Exit status of pytest; below 0 the number of the signal that ended it.
+        status: Exit status of pytest; if a signal ended it, the negative number of the signal.
         report: The content of the JSON report; None if pytest wrote none.
         interrupted: Whether an interrupt ended the run early.
     """
@@ -81,18 +81,20 @@ class Run:
 
     @property
     def findings(self) -> tuple[Entry, ...]:
-        """The verdicts of the report; none without one."""
+        """The verdicts in the report; empty if there is no report."""
         return self.report.findings if self.report is not None else ()
 
 
 def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Show) -> tuple[Run, ...]:
     """Run the arms in parallel, each in its own pytest process and folder.
 
-    The folders are empty, so that no configuration of the user has an effect.
+    Each folder has its own, empty ``pytest.ini``, so that no configuration of the user has an effect.
 
-    The arms share nothing: each has its own processes, Hub and device, and no counter depends on how fast an arm runs.
-    So as many run at a time as there are cores. An interrupt (Ctrl-C) ends them and everything they have started, and
-    returns what they found until then; arms that had not started get an empty `Run`.
+    The arms share nothing: each has its own processes, local Hugging Face Hub and device. No counter depends on how
+    fast an arm runs. Therefore as many arms run at a time as there are cores.
+
+    An interrupt (Ctrl-C) ends the arms and everything that they have started. The function then returns what the arms
+    found until then; arms that had not started get an empty `Run`.
 
     Args:
         incident: The incident to run.
@@ -124,7 +126,8 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Sh
             for one in started:
                 end_tree(one.process, grace=0, group=True)
         runs = [one.run(interrupted=one.arm in interrupted) for one in started]
-        # The output of an interrupted arm without a report ends with a traceback of pytest or of the interpreter.
+        # An interrupted arm without a report is left out, because its output ends with a traceback of pytest or of the
+        # interpreter.
         _show_output([one for one, run in zip(started, runs, strict=True) if run.report or not run.interrupted], show)
         return (*runs, *(Run(arm, -signal.SIGINT, interrupted=True) for arm in waiting))
 
@@ -137,8 +140,8 @@ class _StartedArm:
         arm: Name of the arm.
         folder: Its working folder, which also gets its report.
         process: Its pytest process.
-        output: The file that it writes its output to, opened for reading.
-        decoder: Decodes the output incrementally, since a read may end in the middle of a character.
+        output: The file that the process writes its output to, opened for reading.
+        decoder: Decodes the output incrementally, because a read may end in the middle of a character.
     """
 
     arm: str
@@ -153,7 +156,7 @@ class _StartedArm:
         return not has_ended(self.process)
 
     def run(self, *, interrupted: bool) -> Run:
-        """Return the result once the process has ended."""
+        """Return the result; the process must have ended."""
         return Run(self.arm, self.process.returncode, _read_report(self.folder / _REPORT_NAME), interrupted)
 
 
@@ -163,19 +166,19 @@ def _start_arm(incident: Incident, arm: str, options: Options) -> Iterator[_Star
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         command = command_of(incident, arm, options, folder / _REPORT_NAME)
-        # Other installed pytest plugins are not part of the incident.
+        # Load no other installed pytest plugins: they are not part of the incident.
         alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
         environment = {**os.environ, **alone, "COLUMNS": str(options.width)}
         with (folder / "output").open("wb") as written, (folder / "output").open("rb") as output:
-            # In its own process group, so that an interrupt reaches it only once, through this process, and everything
-            # that the arm starts can be ended with it.
+            # The arm gets its own process group. An interrupt then reaches it only once, through this process, and
+            # everything that the arm starts can be ended together with it.
             process = subprocess.Popen(  # noqa: S603 - the command has words of the catalog and checked options
                 command, cwd=folder, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
             )
             try:
                 yield _StartedArm(arm, folder, process, output, codecs.getincrementaldecoder("utf-8")("replace"))
             finally:
-                # Still None only if another arm, started after this one, could not be started.
+                # The status is still None only if a later arm could not be started.
                 if process.returncode is None:
                     end_tree(process, grace=0, group=True)
 
@@ -196,9 +199,9 @@ def _select_tests(incident: Incident, arm: str) -> str:
 
 
 def _show_output(arms: Sequence[_StartedArm], show: Show) -> None:
-    """Show new output of the arms, up to the first arm that still runs.
+    """Show new output of the arms, up to and including the first arm that still runs.
 
-    Later arms have to wait, so that the output of two arms does not mix.
+    The output of later arms has to wait, so that the output of two arms does not mix.
     """
     for one in arms:
         runs = one.runs
@@ -213,7 +216,7 @@ def _read_report(path: Path) -> Document | None:
 
 @contextlib.contextmanager
 def _delay_interrupt() -> Iterator[None]:
-    """Delay Ctrl-C until the block ends, so that each started arm can be ended."""
+    """Delay Ctrl-C until the block ends, so that the caller knows each started arm and can end it."""
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
     try:
@@ -225,12 +228,12 @@ def _delay_interrupt() -> Iterator[None]:
 
 
 def _interrupt_arms(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Send SIGINT to each arm and wait for its end.
+    """Send SIGINT to each arm, and wait up to `_INTERRUPT_GRACE_SECONDS` until all have ended.
 
     On SIGINT, pytest tears down its fixtures and writes its report.
     """
     until = time.monotonic() + _INTERRUPT_GRACE_SECONDS
-    # A second Ctrl-C ends them at once.
+    # A second Ctrl-C ends the wait; the caller then kills the arms at once.
     with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         for process in processes:
             process.send_signal(signal.SIGINT)
@@ -240,7 +243,7 @@ def _interrupt_arms(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextlib.contextmanager
 def _lower_soft_limits(limits: dict[str, int]) -> Iterator[None]:
-    """Lower the soft descriptor limit for child processes, and restore it afterwards."""
+    """Lower the soft descriptor limit of this process, which child processes inherit, and restore it afterwards."""
     if DESCRIPTORS not in limits or sys.platform == "win32":
         yield
         return

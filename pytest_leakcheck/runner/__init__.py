@@ -1,1 +1,4 @@
-"""Repeat, sample, stop: measure a test, a loop or a block, explain its growth, and diagnose a red. Does not import pytest."""
+"""Measure a test, a loop or a block of code, and find the cause of its growth.
+
+The modules of this package do not import pytest.
+"""

@@ -1,6 +1,7 @@
 """Run the phases after a red verdict.
 
-First come iterations that find the cause and then, under a ceiling, those that lead to the failure.
+First, iterations find the cause. Then, if the test has a ceiling (limits on its resources), more iterations follow
+until the test fails.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Diagnosis:
 
     Attributes:
         culprit: What is known of the cause; None until the search has ended.
-        red: The verdict.
+        red: The red verdict.
     """
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
@@ -31,15 +32,16 @@ class Diagnosis:
         Args:
             run: The state that all phases share. Its ceiling is lifted during the search.
             sampler: The instruments.
-            red: The verdict.
-            start: The descriptors, threads, children and tasks that existed at the start.
+            red: The red verdict.
+            start: The descriptors, threads, child processes, tasks and memory mappings that existed at the start.
             deadline: When no further iteration of the search may begin, by ``time.perf_counter``.
         """
         self._run, self._sampler, self.red, self._start = run, sampler, red, start
         self.culprit: Culprit | None = None
         self.wants_more = True
         if red.outcome == "unclosed" and find_resource(red.resource).handles == "fds":
-            # The collector has closed them already, so only the next iterations can show what they are.
+            # The garbage collector has closed these descriptors already. Only the next iteration can show what such
+            # descriptors point to.
             sampler.instruments.watch.name_released(True)
         run.ceiling.suspend()
         self._at_red = take_identities()
@@ -72,9 +74,10 @@ class Diagnosis:
             self.culprit = self._search.end(self.held().get(self.red.resource, ()))
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
-        """List what was new at the verdict, by resource.
+        """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
 
-        For memory and objects: what was created after the verdict and still exists.
+        If the verdict is about memory or objects, list for that resource what was created during the search and still
+        exists.
         """
         held = survivors_of(self._sampler, self.red, self._start, self._at_red)
         if self._search.kinds:
@@ -96,7 +99,7 @@ class UntilFailure:
 
         Args:
             run: The state that all phases share.
-            diagnosis: The phase before.
+            diagnosis: The phase that has ended.
         """
         self._run, self._diagnosis = run, diagnosis
         self.culprit = diagnosis.culprit
@@ -127,13 +130,13 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
     """List the handles that are new, by resource.
 
     Args:
-        sampler: The instruments, which know the entries of folders and what the collector has released.
-        red: The verdict.
+        sampler: The instruments, which know the entries of folders and what the garbage collector has released.
+        red: The red verdict.
         start: The handles that existed at the start.
         now: The handles that exist now.
     """
-    # Libraries map memory too, and other processes create entries in folders: these are listed only if the verdict is about
-    # them.
+    # Libraries map memory too, and other processes create entries in shared folders. So mappings and entries are listed
+    # only if the verdict is about them.
     held = {
         name: kinds
         for name, kinds in survivors(start, now).items()

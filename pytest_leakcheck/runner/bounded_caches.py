@@ -25,7 +25,7 @@ from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 _LRU_CACHE_TYPE: Final = type(functools.lru_cache(lambda: None))
 # Name of the C type whose instances hold the cached results.
 _LRU_LINK_TYPE_NAME: Final = "_lru_list_elem"
-# If several owners together hold the growth, it counts as full only if full owners hold at least this share of it.
+# If several caches together hold the growth, they count as full only if those that are full hold at least this share.
 _MIN_FULL_SHARE: Final = 0.5
 # At most this many of the newest entries are compared with the same number of the oldest ones.
 _COMPARED_ENTRIES: Final = 32
@@ -38,15 +38,15 @@ _SHARED_INTS: Final = range(-5, 257)
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The entries that bounded owners have gained or replaced since the start.
+    """The entries that bounded owners (see `BoundedOwners`) have gained or replaced since the start.
 
     Attributes:
-        text: The owner that holds most, such as ``lru_cache of load: 128 of 256``.
+        text: The owner that holds most of the resource, such as ``lru_cache of load: 128 of 256``.
         retained: How much of the resource the new entries hold, in its unit.
         entries: The number of new entries.
-        full: Owners that have reached their bound, and gain no more, hold most of it.
+        full: Owners that have reached their bound hold at least half of `retained`.
         left: The most entries that one of the owners can still gain.
-        at_most: How much of the resource the new entries will hold when all owners are full.
+        at_most: How much of the resource the new entries will hold when all owners are full; infinity if unknown.
     """
 
     text: str
@@ -64,9 +64,11 @@ class _OwnerAtStart:
     Attributes:
         owner: The owner.
         filled: The number of its entries.
-        made_since: Whether it was created later.
-        mark: Identifies its newest entry: the ``id()`` of that of a deque, the number of misses of an ``lru_cache``.
-        replaced: Whether all entries were replaced once since it was full. From then on, new entries are like the old.
+        made_since: Whether it was created after the start.
+        mark: Identifies its newest entry: the ``id()`` of the last entry of a deque, or the number of misses of an
+            ``lru_cache``; None if there is none.
+        replaced: Whether all entries have been replaced once since it was full. Later entries are then like the old
+            ones and explain no growth.
     """
 
     owner: weakref.ref[Any]
@@ -79,10 +81,10 @@ class _OwnerAtStart:
 class BoundedOwners:
     """The bounded owners of the process, and how full each was at the start.
 
-    An owner is an object with a readable bound: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with a ``maxlen``,
-    a ``ThreadPoolExecutor`` below its ``max_workers``, torch's references to tensors of workers. Create it before the
-    collector freezes objects, since frozen objects are not listed afterwards. It costs one walk over the tracked objects
-    (30 ms for half a million).
+    An owner is an object with a readable bound: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with a
+    ``maxlen``, a ``ThreadPoolExecutor``, or torch's references to tensors of workers. pandas' references to views are
+    recorded separately. Create this object before the harness freezes all others, because the collector does not list
+    frozen objects. It costs one walk over the tracked objects (30 ms for half a million).
     """
 
     def __init__(self) -> None:
@@ -95,7 +97,8 @@ class BoundedOwners:
             gc.unfreeze()
         objects = gc.get_objects()
         self._remember(objects, new=False)
-        # `BlockValuesRefs` objects do not support weak references. They are so small that strong references do no harm.
+        # pandas' `BlockValuesRefs` objects do not support weak references. They are so small that strong ones do no
+        # harm.
         kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
         views = (one for one in objects if type(one) is kind) if kind else ()
         self._views = [(one, len(one.referenced_blocks)) for one in views]
@@ -123,17 +126,17 @@ class BoundedOwners:
         return frozenset(map(id, (*owners, *tables)))
 
     def filling(self, resource: str, identities: Collection[Hashable] = ()) -> Filling | None:
-        """Return how much of a resource the new entries of the owners hold; None if there are no new entries.
+        """Return how much of a resource the new entries of the owners hold; None if they hold nothing.
 
-        Owners that are still filling or have just become full have new entries. Owners that existed at the start add up.
-        Of those created since, only the one that holds most counts, because a growing number of owners is not a cache that
-        fills.
+        Owners that are still filling or have just become full have new entries. All owners that existed at the start
+        count. Of those created since, only the one that holds most counts, because a growing number of owners is not a
+        cache that fills.
 
         Args:
             resource: The resource that grew.
             identities: The new handles (descriptors, threads, files), if the resource counts handles.
         """
-        # Owners created since the start began empty. They are recorded now, since the collector may freeze them next.
+        # Owners created since the start began empty. Record them now, because the harness may freeze them next.
         self._remember(gc.get_objects(), new=True)
         found: list[Filling] = []
         of_new: list[Filling] = []
@@ -158,9 +161,9 @@ class BoundedOwners:
         )
 
     def _measure_pandas_views(self, resource: str) -> Filling | None:
-        """Return what pandas' references to views hold; None if there are no new references.
+        """Return what pandas' references to views hold; None if there are no new ones, or the resource counts none.
 
-        pandas keeps a weak reference to each view of a table, and removes dead ones only when there are 500 or more.
+        pandas keeps a weak reference to each view of a table, and removes dead ones only if there are 500 or more.
         """
         gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
         if find_resource(resource).made_of not in ("objects", "blocks") or not gained:
@@ -172,7 +175,7 @@ class BoundedOwners:
     def _remember(self, objects: Sequence[Any], *, new: bool) -> None:
         known = {id(owner) for start in self._start if (owner := start.owner()) is not None}
         kinds = {id(kind) for kind in (_LRU_CACHE_TYPE, deque, _executor_type(), _torch_cache_type())}
-        # `type()` and not `isinstance`, which runs code of lazy proxies; by `id()`, since comparing classes may run code, too.
+        # `isinstance` would run code of lazy proxies, and comparing classes may run code too. So compare `id(type())`.
         for candidate in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
             if id(candidate) not in known:
                 fill = _read_fill(candidate)
@@ -182,9 +185,10 @@ class BoundedOwners:
 
 
 def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Hashable]) -> Filling | None:
-    """Return how much of a resource the new entries of one owner hold; None if there are none.
+    """Return how much of a resource the new entries of one owner hold; None if they hold nothing.
 
-    A full owner whose entries are replaced by larger ones grows until all are replaced, once.
+    A full owner whose entries are replaced by larger ones grows too, but only until all entries have been replaced
+    once.
     """
     owner = start.owner()
     filled, bound, name = _read_fill(owner) or (0, 0, "")
@@ -210,7 +214,7 @@ def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Ha
 
 
 def _read_mark(owner: Any) -> int | None:
-    """Return what identifies the newest entry of an owner now, for `_count_new`."""
+    """Return what identifies the newest entry of an owner now, for `_count_new`; None if nothing does."""
     if type(owner) is _LRU_CACHE_TYPE:
         return int(owner.cache_info().misses)
     return id(owner[-1]) if type(owner) is deque and owner else None
@@ -225,7 +229,7 @@ def _count_new(start: _OwnerAtStart, owner: Any, filled: int) -> int:
         return max(0, filled - start.filled)
     if start.mark is None:
         return filled
-    # Copied in one step: another thread may change it meanwhile.
+    # Copy the deque in one step, because another thread may change it meanwhile.
     return next((at for at, one in enumerate(reversed(list(owner))) if id(one) == start.mark), filled)
 
 
@@ -240,7 +244,13 @@ def _outweigh(owner: Any, filled: int, new: int) -> bool:
 
 
 def _weigh(entries: Sequence[object]) -> tuple[int, int]:
-    """Return the number of objects in these entries, with what they refer to directly, and a rough sum of their bytes."""
+    """Count the objects in these entries, including those that they refer to directly, and roughly sum their bytes.
+
+    Classes, modules and the numbers of `_SHARED_INTS` are left out.
+
+    Returns:
+        The number of objects and the sum.
+    """
     parts = {
         id(one): one
         for one in (*entries, *gc.get_referents(*entries))
@@ -279,19 +289,19 @@ def _find_entry_table(cache: Any) -> dict[Any, Any] | None:
 def _measure_overhead(owner: Any, resource: Resource, gained: int) -> float:
     """Return how much of the resource the owner itself uses for these entries."""
     if type(owner) is deque:
-        # 64 entries to a block of 66 pointers (Modules/_collectionsmodule.c).
+        # A deque stores 64 entries in each block of 66 pointers of 8 bytes (Modules/_collectionsmodule.c).
         return 66 * 8 / 64 * gained if resource.in_python_bytes else 0
     if resource.in_python_bytes:
         table = _find_entry_table(owner) or {}
         return sys.getsizeof(table) * gained / max(1, len(table))
-    # One link object per entry.
+    # An ``lru_cache`` allocates one link object per entry.
     return gained if resource.made_of == "blocks" else 0
 
 
 class RefillingCaches:
     """Caches of `re` and `linecache`, which can be emptied, and refill by themselves.
 
-    Their entries at the start are recorded, since only later ones can explain growth.
+    Their entries at the start are recorded, because only later ones can explain growth.
     """
 
     def __init__(self) -> None:
@@ -320,7 +330,7 @@ def _list_caches() -> Iterator[tuple[int, MutableMapping[Any, Any]]]:
 
 
 def _hash_entries() -> Iterator[int]:
-    """Yield a hash for each entry: references to the keys would retain what is being measured."""
+    """Yield a hash for each entry, because references to the keys would retain what is being measured."""
     return (hash((at, key)) for at, cache in _list_caches() for key in list(cache))
 
 
@@ -347,7 +357,7 @@ def _executor_type() -> Any:
 def _torch_cache_type() -> Any:
     """Return the type of torch's dict of references to tensors from workers.
 
-    It keeps a reference to each such tensor until it has reached a limit.
+    The dict keeps a reference to each such tensor until the number of references has reached a limit.
     """
     return getattr(sys.modules.get("torch.multiprocessing.reductions"), "SharedCache", None)
 
@@ -355,7 +365,7 @@ def _torch_cache_type() -> Any:
 def tracers_of_coverage() -> int:
     """Return the number of tracers that coverage.py keeps.
 
-    It keeps one for each thread that was ever started while it measures.
+    While coverage.py measures, it keeps one tracer for each thread that was ever started.
     """
     coverage: Any = sys.modules.get("coverage")
     if coverage is None:

@@ -1,6 +1,6 @@
-"""Run a test under a ceiling until what it leaks runs out.
+"""Run a test under a ceiling (a set of limits) until the resource that it leaks runs out.
 
-The failure is reported as that leak.
+The failure is then reported as that leak.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Site
 
 _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
-# With fewer free descriptors than this, a worker process can do nothing any more.
+# With this many free descriptors or fewer, a worker process can no longer do anything.
 _MIN_USABLE_DESCRIPTORS: Final = 4
 
 
@@ -32,7 +32,7 @@ class CeilingRun:
     """The ceiling of one test, from before the first iteration to the end.
 
     Attributes:
-        failure: How the test failed under it; None as long as it has not.
+        failure: How the test failed under the ceiling; None as long as it has not failed.
     """
 
     def __init__(self, ceiling: Ceiling, *, drives_on: bool) -> None:
@@ -40,7 +40,7 @@ class CeilingRun:
 
         Args:
             ceiling: The limits.
-            drives_on: The caller reports iterations that fail, so that the test may be repeated until it fails.
+            drives_on: Whether the test may be repeated until it fails, because the caller reports failing iterations.
         """
         self._ceiling = ceiling
         self._drives_on = drives_on
@@ -66,18 +66,18 @@ class CeilingRun:
         self._imposed.impose_on(device)
 
     def limits(self) -> dict[str, int]:
-        """Return the limits in force, by resource."""
+        """Return the limits of the ceiling, by resource; empty once the test has failed under them."""
         return dict(self._ceiling.sizes) if self.failure is None else {}
 
     def drives_on(self, red: Verdict | None) -> bool:
         """Return whether to continue after the diagnosis until the leak makes the test fail."""
         if red is None or red.outcome != "leak" or not self._drives_on:
-            # ``unclosed`` growth, for example, exhausts nothing while the garbage collector runs: that releases it.
+            # ``unclosed`` growth, for example, exhausts nothing while the garbage collector runs and releases it.
             return False
         return self.failure is None and ceiling_of(self._ceiling.sizes, red.resource) is not None
 
     def suspend(self) -> None:
-        """Lift the limits for the diagnosis, which needs whole iterations."""
+        """Lift the limits for the diagnosis, which needs iterations that run to their end."""
         self._imposed.lift()
 
     def resume(self) -> None:
@@ -96,7 +96,7 @@ class CeilingRun:
         reached = next((name for name in self._ceiling.sizes if not set(gone).isdisjoint(towards(name))), None)
         of_each = next((name for name in self._ceiling.sizes if find_resource(name).exhausts == "descriptors"), None)
         if reached is None and of_each is not None and (child := _child_at_limit(self._ceiling.sizes[of_each])):
-            # The parent may see any error: its connection to the worker breaks off.
+            # The parent process may get any error, because its connection to the worker breaks.
             reached, said = of_each, f"{said}, while {child}"
         if reached is None:
             return False
@@ -110,7 +110,7 @@ class CeilingRun:
         return self.failure is None or not self.failure.in_child
 
     def grown_towards(self, error: BaseException) -> tuple[str, ...]:
-        """List the resources that may have run out, judged by the error."""
+        """List the resources that may have run out and caused the error."""
         if self.failure is not None and self.failure.in_child:
             return towards(self.failure.resource)
         return exhausted_by(error)
@@ -125,10 +125,7 @@ class CeilingRun:
 
 
 def _child_at_limit(size: int) -> str:
-    """Describe a child process that has nearly reached the limit of descriptors.
-
-    Empty if there is none.
-    """
+    """Describe a child process that has nearly reached this limit on descriptors; empty if there is none."""
     if not sys.platform.startswith("linux"):
         return ""
     for pid, command in live_children().items():
@@ -148,7 +145,7 @@ def failed_at(error: BaseException) -> Site | None:
     from pytest_leakcheck.attribution.object_inspection import name_of
     from pytest_leakcheck.model.culprit import Site
 
-    # A worker's traceback is text by now: File "/a/b.py", line 12, in function.
+    # The traceback of a worker arrives as text: File "/a/b.py", line 12, in function.
     from_text = [Site(file, int(line), function) for file, line, function in _TRACEBACK_FRAME.findall(str(error))]
     raised: list[Site] = []
     for cause in causes(error):
@@ -158,7 +155,7 @@ def failed_at(error: BaseException) -> Site | None:
             raised.append(Site(code.co_filename, trace.tb_lineno, name_of(code)))
             trace = trace.tb_next
     for path in (from_text, raised):
-        # Code compiled from Python may carry a path of its build machine.
+        # Extension modules compiled from Python may carry a relative path of the machine that built them.
         own = [one for one in path if Path(one.file).is_absolute() and is_own(one.file) and not is_harness(one.file)]
         if own:
             return own[-1]

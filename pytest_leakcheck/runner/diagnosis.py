@@ -1,8 +1,9 @@
-"""Find the cause of a red verdict in a few more iterations, each traced in a different way.
+"""Find the cause of a red (failing) verdict in a few more iterations, which are traced in several ways.
 
-Handles (descriptors, threads, files) are followed from the call that created them to the end of the iteration. What
-Python allocates is followed by `tracemalloc`. Any other counter is charged to the calls in which it grows. During these
-iterations the growing containers are counted, and at the end the references to what grew are followed back to a root.
+Handles (descriptors, threads, files) are followed from the call that created them to the end of the iteration.
+`tracemalloc` follows what Python allocates. The growth of any other counter is charged to the calls in which it grows.
+The sizes of all containers are compared before and after these iterations. At the end, the references to what grew are
+followed back to a root, such as a module or a running frame.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.sampler import Sampler
 
-# Iterations that it takes to find the line that stores it in its owner.
+# Iterations that must be left to look for the line that stores what is retained in its owner (the container that keeps
+# it alive).
 _KEEPER_ITERATIONS: Final = 6
-# What comes in a smaller share of the iterations is searched for at its own rate. Also the least share of what is
-# expected that a kind of object must reach.
+# Share of the iterations: a resource that grows in fewer of them is searched for at its own rate. Also, a kind of
+# object is reported only if at least this share of the expected number exists.
 _MIN_FREQUENT_RATIO: Final = 0.5
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
@@ -57,10 +59,10 @@ _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 class CauseSearch:
     """The search for the cause of a red verdict.
 
-    Call `iteration_done` after each iteration, as long as it wants another.
+    Call `iteration_done` once before the first iteration and after each one, as long as it returns True.
 
     Attributes:
-        kinds: What was created during the search and still exists. Only for memory and objects.
+        kinds: The kinds of objects that were created during the search and still exist. Only for memory and objects.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class CauseSearch:
             verdict: The red verdict.
             plain_seconds: Duration of an untraced iteration.
             deadline: When no further iteration may begin, by ``time.perf_counter``.
-            bounded: The ``id()`` of each bounded cache. They may grow as well, but do not explain the verdict.
+            bounded: The ``id()`` of each bounded cache. These caches may grow as well, but do not explain the verdict.
         """
         self._sampler = sampler
         self._bounded = bounded
@@ -93,7 +95,7 @@ class CauseSearch:
         self._steps = self._investigate()
 
     def iteration_done(self) -> bool:
-        """Evaluate the iteration that has ended. Returns whether another is wanted."""
+        """Evaluate the iteration that has ended, if any, and prepare the next. Returns whether another is wanted."""
         try:
             next(self._steps)
         except StopIteration:
@@ -111,7 +113,7 @@ class CauseSearch:
         """Release everything and return what was found.
 
         Args:
-            held: What survived of the resource.
+            held: The handles or objects of the resource that are new and still exist.
         """
         found = self._culprit
         try:
@@ -132,7 +134,8 @@ class CauseSearch:
         return replace(found, hint=hint_for(found, held))
 
     def _collect(self) -> None:
-        # As at the end of each iteration. If the program has switched the collector off, its garbage stays.
+        # Collect as at the end of each measured iteration. If the program has switched the collector off, garbage
+        # stays.
         if self._sampler.instruments.watch.enabled:
             self._sampler.instruments.watch.collect()
 
@@ -141,7 +144,7 @@ class CauseSearch:
         if slope <= 0:
             self._why = dict.fromkeys(("site", "owner"), _REASON_CAME_ONCE)
             return
-        # What the search itself loads and retains must exist before anything is counted.
+        # Load what the search itself retains before anything is counted.
         plugin_files()
         earlier = newcomers()
         gc.unfreeze()
@@ -155,7 +158,7 @@ class CauseSearch:
             return
         yield from self._find_owner(before, made, earlier)
         if self._wants_native(made):
-            # Last, since what memray itself loads and retains would be counted with the rest.
+            # This comes last, because what memray itself loads and retains would be counted with the rest.
             self._made = yield from trace_natively(made, slope, self._rate, self._schedule)
             self._why["site"] = self._made.why
 
@@ -201,7 +204,7 @@ class CauseSearch:
                 self._culprit = replace(self._culprit, cycle=name_cycles(garbage, slope * self._schedule.used))
                 del garbage
         finally:
-            # Released before the freeze, so that the search retains none of these objects.
+            # Release the list before the freeze, so that the search retains none of these objects.
             del came
             gc.freeze()
         if not holders.owners and self._resource.handles == "threads":
@@ -212,7 +215,7 @@ class CauseSearch:
             return
         self._culprit = replace(self._culprit, owner=holders.owners[0])
         if not holders.objects:
-            # Held by a root itself, such as a running frame: there is no container whose entries could be followed.
+            # A root itself holds the objects, such as a running frame. It has no entries that could be followed.
             return
         container = holders.objects[0]
         left = MOST - self._schedule.used - (FOR_NATIVE if self._wants_native(made) else 0)
@@ -247,7 +250,7 @@ class CauseSearch:
         return min(1.0, slope / middle(rises)) if rises else 1.0
 
     def _find_keeper(self, container: Any) -> Generator[None, None, None]:
-        """Find the line that stores it in its owner, which need not be the line that creates it."""
+        """Find the line that stores what is retained in its owner; another line may create it."""
 
         def entries() -> int:
             return length(container)
@@ -278,9 +281,9 @@ def _own_identities() -> Iterator[int]:
     Such an object grows because of the search, or refers to all live objects of a kind and retains none.
     """
     yield id(linecache.cache)
-    # Bounded, and filled by the patterns that the search itself matches.
+    # The caches of `re` are bounded, and the search itself fills them with the patterns that it matches.
     yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))
-    # It contains every running thread, and keeps none alive.
+    # `threading._active` contains every running thread, and keeps none alive.
     yield id(getattr(threading, "_active", None))
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == _OWN_PACKAGE:

@@ -1,6 +1,7 @@
 """Judge one resource of a running test, with the evidence that a suspicion requires.
 
-The cheapest evidence is gathered first, and only on suspicion, so a clean test pays nothing for it.
+A suspicion is the verdict that the readings alone would give. The cheapest evidence is gathered first, and only on
+suspicion, so a clean test pays nothing for it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Wait:
     """No verdict yet.
 
     Attributes:
-        iterations: The next look follows after at most this many iterations; 0 for the next regular look.
+        iterations: Judge again after at most this many iterations; 0 for the next regular time.
     """
 
     iterations: int = 0
@@ -34,13 +35,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class StartAgain:
-    """The series must start again.
+    """The series of readings must start again.
 
-    The growth so far was caused by measuring, or by a cache that has become full.
+    The growth so far was caused by resources that ended late, by measuring, or by a cache that has become full.
     """
 
 
-# A leak that has taken more than this is not let grow any further.
+# While a test retains no more than this (in bytes, or in units of other counters), it may repeat a suspected leak until
+# its minimum time has passed.
 _MAX_WAITING_BYTES: Final = 64 << 20
 _MAX_WAITING_COUNT: Final = 1_000_000
 
@@ -61,7 +63,7 @@ class EvidenceJudge:
         """
         self._run = run
         self._sampler = sampler
-        # The levels that resources had reached when the series was started again.
+        # The level above the start that each resource had reached when a full cache made the series start again.
         self._carried: dict[str, int] = {}
 
     def decide(self, budget: Budget, *, final: bool) -> Decision:
@@ -72,7 +74,7 @@ class EvidenceJudge:
             final: No further iteration will follow.
 
         Returns:
-            The final verdict, or what must happen first.
+            The final verdict, or what must happen before there is one.
         """
         sampler, name = self._sampler, budget.resource
         device = sampler.instruments.device_for(name)
@@ -93,7 +95,8 @@ class EvidenceJudge:
             evidence = Evidence(explanation.text, explanation.at_most, isolate=explanation.isolate)
         if not isinstance(evidence, Evidence):
             return evidence
-        # The search for an explanation may have waited for resources that end by themselves, and corrected the last reading.
+        # The search for an explanation may have waited for resources that end by themselves, and corrected the last
+        # reading.
         series = sampler.samples.series(name)
         if series != examination.series:
             examination = examine(series, budget, examination.context)
@@ -103,14 +106,14 @@ class EvidenceJudge:
         return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
 
     def retains_much(self) -> bool:
-        """Return whether the test has retained so much memory that it must not go on only because that is cheap."""
+        """Return whether the test retains too much memory to continue only because its minimum time has not passed."""
         samples = self._sampler.samples
         return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
 
     def _may_end_by_itself(self, examination: Examination, suspicion: Verdict) -> bool:
         """Return whether growing memory may still turn out to be a cache with hand-written eviction.
 
-        More iterations would show it. They are cheap while the minimum time has not passed and little is retained.
+        Only more iterations can show that. They are cheap while the minimum time has not passed and little is retained.
         """
         effort, clock = self._run.plan.effort, self._run.clock
         return (
@@ -123,7 +126,7 @@ class EvidenceJudge:
     def _explain(self, examination: Examination, suspicion: Verdict) -> Evidence | Wait | StartAgain:
         """Look for an innocent explanation of the growth or a part of it.
 
-        Caches are searched before anything is frozen again, since objects created since the start are not listed afterwards.
+        Caches are searched before anything is frozen again, because frozen objects are not listed.
         """
         sampler, explanations = self._sampler, self._run.explanations
         name, final = suspicion.resource, examination.context.final
@@ -156,7 +159,8 @@ class EvidenceJudge:
     def _weigh_explanation(self, examination: Examination, explanation: Explanation) -> Evidence:
         """Turn an explanation into evidence.
 
-        If it covers only a part of the growth, the rest is judged, and needs its own explanation if it grows.
+        If the explanation covers only a part of the growth, the rest is judged. If the rest grows, it needs its own
+        explanation.
         """
         sampler, name = self._sampler, examination.budget.resource
         if isfinite(explanation.rate):
@@ -183,7 +187,7 @@ class EvidenceJudge:
             return False
         if not run.explanations.restart_when_full():
             return False
-        # The growth so far still counts towards a level.
+        # The growth so far still counts when a level is judged.
         for one in run.plan.budgets:
             if sampler.samples.has(one.resource):
                 self._carried[one.resource] = self._carried.get(one.resource, 0) + sampler.samples.above_start(
@@ -192,7 +196,7 @@ class EvidenceJudge:
         return True
 
     def _ask_second_source(self, evidence: Evidence, verdict: Verdict) -> Evidence:
-        """Add the makers of the entries of a shared folder, or the driver's count of a device."""
+        """Add a second source: who made the entries of a shared folder, or the driver's count of a device."""
         sampler, name = self._sampler, verdict.resource
         if name in sampler.instruments.folders:
             sampler.settling.set_aside_used(name)

@@ -13,10 +13,13 @@ _MIN_SHARE: Final = 0.8
 
 
 class FilledBuffers:
-    """Compares how much of malloc's large blocks is touched, between two looks."""
+    """A comparison of the touched bytes of malloc's large blocks at two moments ("looks").
+
+    A byte is touched when the program has used its page at least once.
+    """
 
     def __init__(self) -> None:
-        # The iteration, the level and the touched bytes of each block at the first look.
+        # At the first look: the iteration, the level of the counter, and the touched bytes of each block.
         self._first: tuple[int, int, Mapping[tuple[int, int], int]] | None = None
 
     def restart(self) -> None:
@@ -24,9 +27,9 @@ class FilledBuffers:
         self._first = None
 
     def full_level(self, sampler: Sampler, name: str) -> int | None:
-        """Return the level above the start, in bytes, when all large blocks are touched.
+        """Return the level above the start, in bytes, at which all bytes of the large blocks will be touched.
 
-        None if they do not account for the growth since the first look, or if this is the first look.
+        None if the blocks do not account for the growth since the first look, or if this is the first look.
         """
         samples, blocks = sampler.samples, touched_large_blocks()
         if self._first is None:
@@ -41,5 +44,5 @@ class FilledBuffers:
         return samples.above_start(name) + max(0, untouched)
 
     def needs_second_look(self, sampler: Sampler) -> bool:
-        """Return whether this iteration's look was the first, and there are large blocks."""
+        """Return whether the first look was in this iteration and found large blocks."""
         return self._first is not None and self._first[0] == sampler.samples.n and bool(self._first[2])

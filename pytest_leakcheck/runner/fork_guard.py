@@ -17,7 +17,8 @@ class Origin:
     def leave_elsewhere(self, status: int = 0) -> None:
         """End the current process at once unless it is the original one.
 
-        There is no tear-down, no report and no exit handler, as in a child that calls `os._exit`.
+        A forked process writes a message to standard error and calls `os._exit`. So it runs no tear-down and no exit
+        handler, and sends no report.
 
         Args:
             status: The exit status.

@@ -1,8 +1,8 @@
 """Impose a ceiling on this process, and lift it.
 
-The means are RLIMIT_NOFILE, RLIMIT_AS or a cgroup, and the allocator of a device.
-
-Children inherit the limits of their parent.
+A ceiling is a set of limits that one test runs under. RLIMIT_NOFILE limits descriptors, RLIMIT_AS or a cgroup limits
+memory, and the allocator of a device limits the memory of the device. Child processes inherit the limits on descriptors
+and memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Limit:
 class ImposedCeiling:
     """The limits of one test.
 
-    `impose` them before the test's first line, and `lift` them in any case.
+    Call `impose` before the first line of the test runs, and `lift` however the test ends.
 
     Attributes:
         missing: Why a limit could not be set, by resource.
@@ -61,7 +61,7 @@ class ImposedCeiling:
     def impose(self) -> None:
         """Impose the limits of this process.
 
-        Those of devices follow once the devices are known (`impose_on`).
+        `impose_on` adds the limits of devices, once the devices are known.
         """
         for name, size in sorted(self._ceiling.sizes.items()):
             if find_resource(name).exhausts == "descriptors":
@@ -80,7 +80,7 @@ class ImposedCeiling:
                 self._impose(name, partial(device.limit, size))
 
     def lift(self) -> None:
-        """Lift the limits, for a while or for good."""
+        """Lift the limits temporarily or for good, except the limit of a cgroup."""
         for limit in self._limits:
             limit.lift()
 
@@ -104,7 +104,7 @@ class ImposedCeiling:
         if self._ceiling.means == "cgroup":
             group = MemoryGroup.make(size)
             self.group = group.path
-            # The process stays in the cgroup until it ends, since its memory cannot be charged to another cgroup.
+            # The process stays in the cgroup until it ends, because its memory cannot be charged to another cgroup.
             group.join()
             return
         pages = [int(number) for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]

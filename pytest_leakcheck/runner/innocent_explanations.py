@@ -1,14 +1,14 @@
 """Check the innocent explanations of growth before it is called a leak.
 
-They are checked only if the numbers show growth, so a clean test pays nothing:
+They are checked only if the numbers show growth, so a clean test pays only for recording bounded caches at the start:
 
-* a bounded owner that is filling, or a cache that can be emptied;
+* a cache that is still filling: one with a readable bound (a "bounded owner"), or one that can be emptied;
 * for resident memory: a large buffer that was allocated at once and is filled piece by piece;
 * resources that end by themselves a little later;
 * objects that were frozen while they were in use and have become garbage since: the collector does not free them;
 * something other than the test: then the counter also rises while the test rests;
 * objects and memory that coverage.py or malloc retains for each thread;
-* objects of a thread that already ran at the start: it may now wait elsewhere, and hold more than it did then.
+* objects of a thread that already ran at the start: the thread may now wait elsewhere, and hold more than it did then.
 """
 
 from __future__ import annotations
@@ -28,32 +28,35 @@ from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, Refil
 from pytest_leakcheck.runner.filled_buffers import FilledBuffers
 from pytest_leakcheck.runner.sampler import Sampler
 
-# The maximum number of restarts of a series because resources ended late or the growth was frozen garbage.
+# A restart discards all readings and begins a new series. The maximum number of restarts because resources ended late
+# or the growth was frozen garbage.
 _MAX_RESTARTS: Final = 2
-# The maximum number of restarts of a series because a cache has become full.
+# The maximum number of restarts because a cache has become full.
 _MAX_FULL_RESTARTS: Final = 8
-# A cache that holds less than this share of the growth is no explanation: each leaked executor has one thread of its
-# own.
+# A cache that holds less than this share of the growth is no explanation. For example, a test may leak executors with
+# one thread each: every executor could take more threads, but holds only one of those that leaked.
 _MIN_EXPLAINED_SHARE: Final = 0.1
-# Share of the growth that the entries of a cache must hold for the growth to be harmless: their weight is an estimate.
+# Share of the growth that the entries of a cache must hold for the growth to be harmless. Below 1, because the size of
+# the entries is an estimate.
 _MIN_ACCOUNTED_SHARE: Final = 0.8
-# In a rest, the test does not run, which shows whether a counter rises without it. In seconds: the shortest and the
-# longest rest, and the total after which a measurement takes no further rest.
+# During a rest the test does not run, which shows whether a counter rises without the test. In seconds: the shortest
+# and the longest rest, and the total after which a measurement takes no further rest.
 _MIN_REST_SECONDS: Final = 0.02
 _MAX_REST_SECONDS: Final = 1.0
 _MAX_TOTAL_REST_SECONDS: Final = 4.0
-# A rest lasts as long as this many arrivals take at the rate at which they came while the test ran: enough to
-# distinguish a steady source from a single late arrival.
+# Within these limits, a rest lasts as long as this many units took to arrive while the test ran; in `background`, also
+# at least as long as this many iterations. That is enough to distinguish a steady source from a single late arrival.
 _ARRIVALS_PER_REST: Final = 10.0
-# Iterations after which the growth of a shared folder is measured again, and the share of the first rate that the
-# second must reach to confirm it.
+# The least and the most iterations after which the growth of a shared folder is measured again, and the share of the
+# overall growth rate that the growth in these iterations must reach as confirmation.
 _MIN_CONFIRMING_ITERATIONS, _MAX_CONFIRMING_ITERATIONS = 3, 8
 _MIN_CONFIRMED_SHARE: Final = 0.75
-# Iterations between two looks at memory: at garbage that was frozen, and at buffers that are filled.
+# Two explanations of memory growth need a second check: garbage that was frozen, and buffers that are filled. This is
+# the number of iterations between the checks.
 _SECOND_LOOK_ITERATIONS: Final = 12
-# If other threads used less than this share of the CPU time, their caches do not matter.
+# If other threads used less than this share of the CPU time, malloc's caches for these threads do not matter.
 _MIN_OTHER_THREADS_SHARE: Final = 0.05
-# Bytes. The caches of 16 threads hold no more.
+# Growth in bytes above which malloc's caches for threads are no explanation: the caches of 16 threads hold no more.
 _MAX_THREAD_CACHES_BYTES: Final = 4 << 20
 
 
@@ -65,9 +68,9 @@ class Explanation:
         text: The explanation for the report; empty if there is none.
         rate: The growth per iteration that it accounts for, in the unit of the resource; infinity for all of it.
         full: A cache has just reached its bound, so a series that begins now is flat.
-        at_most: The level above the start when the cache is full, in the unit of the resource, if the cache cannot
-            become full within the effort and its entries account for the growth; else None.
-        isolate: A run alone in a fresh process would show whether it is the explanation.
+        at_most: The level above the start at which the growth will end, in the unit of the resource: all buffers are
+            then filled, or the cache is full. None if unknown, or if the remaining iterations can fill the cache.
+        isolate: A run of the test alone, in a fresh process, would show whether the explanation is true.
     """
 
     text: str = ""
@@ -99,7 +102,9 @@ class Explanations:
         self._buffers = FilledBuffers()
 
     def watch(self, *, quiet_heap: bool) -> None:
-        """Record how full bounded owners are, when the instruments are opened.
+        """Record how full bounded owners are, just before the instruments are opened.
+
+        The numbers of threads and of coverage.py's tracers are recorded as well.
 
         Args:
             quiet_heap: The allocator counts a block as free as soon as it is freed.
@@ -111,25 +116,25 @@ class Explanations:
         self._others = len(sys._current_frames()) - 1
 
     def slack(self, name: str) -> int:
-        """Return how far other threads may let a level be exceeded.
+        """Return by how much other threads may raise a level above the allowed one.
 
         Python threads that ran at the start may now wait elsewhere, and hold more than they did then.
         """
         return self._others * find_resource(name).per_waiting_thread
 
     def start(self, identities: Identities) -> None:
-        """Record how full owners are, and which threads and handles exist, when the series begins."""
+        """Record how full bounded owners are, and which threads and handles exist, when the series begins."""
         self._identities = identities
         self._threads = thread_ids()
         self._owners.restart()
 
     def explain(self, sampler: Sampler, name: str, most: int) -> Explanation:
-        """Look for an explanation of the growth of a resource other than a leak.
+        """Look for an explanation, other than a leak, of the growth of a resource.
 
         Args:
             sampler: The instruments.
             name: The resource.
-            most: The maximum number of iterations.
+            most: The maximum number of iterations that the test will get.
         """
         filling = self._owners.filling(name, self._new_handles(sampler, name))
         if filling is not None and (rate := self._compute_explained_rate(filling, sampler, name)):
@@ -160,20 +165,18 @@ class Explanations:
         return Explanation(f"{reason}: at most {_format_about(at_most, name)}", at_most=at_most)
 
     def bounded_owners(self) -> frozenset[int]:
-        """Return the ``id()`` of each bounded owner.
+        """Return the ``id()`` of each bounded owner, and of the dict of each ``lru_cache``.
 
-        One that fills at the same time as a leak does not hold the leak.
+        A bounded owner may fill at the same time as something leaks, but does not hold the leak.
         """
         return self._owners.identities()
 
     def _compute_explained_rate(self, filling: Filling, sampler: Sampler, name: str) -> float:
-        """Return how much of the growth per iteration the entries account for.
-
-        0 if it is too little to matter.
+        """Return how much of the growth per iteration the entries account for; 0 if that is too little to matter.
 
         Handles and objects are counted, so growth beyond the entries is a leak. The memory of entries is an estimate:
-        if it is at least half of the growth, it explains all of it, else nothing. An entry that may hold any amount
-        explains up to two rises.
+        at least half of the growth explains all of the growth, less explains nothing. An entry that may hold any amount
+        explains up to two rises of the counter.
         """
         if filling.retained == inf and 2 * filling.entries < sampler.samples.rises(name):
             return 0.0
@@ -202,9 +205,9 @@ class Explanations:
         return True
 
     def starts_again(self, sampler: Sampler, name: str) -> bool:
-        """Return whether most of the growth ended late or was frozen garbage.
+        """Return whether most of the growth was resources that ended late, or frozen garbage.
 
-        If so, the series must start again, and the restart is counted.
+        If so, the restart is counted, and the caller must start the series again.
         """
         if self.restarts - self._filled >= _MAX_RESTARTS or find_resource(name).of_test:
             return False
@@ -229,8 +232,8 @@ class Explanations:
 
         If so, objects stay unfrozen.
 
-        One iteration may leave such garbage once, and more of it than a small leak retains. So memory is checked twice:
-        the garbage since the first check must be most of the growth since then.
+        A single iteration may leave more of such garbage than a small leak retains. So memory is checked twice: the
+        garbage since the first check must be most of the growth since then.
         """
         since = self._confirming.get(name, sampler.samples.level(name) - sampler.samples.above_start(name))
         garbage = sampler.thaw(name)
@@ -247,14 +250,14 @@ class Explanations:
     def set_others_aside(self, sampler: Sampler, name: str) -> None:
         """Stop counting the entries of other processes, if a shared folder has gained entries.
 
-        These are the entries that other processes use. If the test must rest, they are also the entries that arrive
-        during the rest, and earlier ones with similar names.
+        Entries that other processes use stop counting. Unless this process created or uses all others, the test then
+        rests: entries that arrive during the rest stop counting too, and so do earlier ones with similar names.
         """
         if name not in sampler.instruments.folders or sampler.samples.above_start(name) <= 0:
             return
         sampler.settling.set_aside_used(name)
         gained = sampler.samples.above_start(name)
-        # If all of them were created here, no rest is needed.
+        # If this process created or uses all of the gained entries, no rest is needed.
         if gained > sampler.instruments.folders[name].own:
             seconds = self._take_rest_seconds(
                 _ARRIVALS_PER_REST * sampler.settling.seconds_per_iteration() * sampler.samples.n / gained
@@ -263,10 +266,10 @@ class Explanations:
                 sampler.settling.rest(seconds, name)
 
     def confirm_in(self, sampler: Sampler, name: str, slope: float) -> int:
-        """Return how many more iterations are needed to attribute the growth to the test.
+        """Return how many more iterations are needed to attribute the growth to the test; 0 for none.
 
-        Growth of a shared folder must continue after a rest: up to there, another process that was busy and has
-        finished looks the same. Growth of memory must continue if much of it turned out to be garbage.
+        Growth of a shared folder must continue after a rest: until then, another process that was busy and has finished
+        looks the same. Growth of memory must continue if much of it was garbage, or if there are large buffers.
         """
         again, self._again_in = self._again_in, 0
         if again or name not in sampler.instruments.folders or slope <= 0:
@@ -282,17 +285,17 @@ class Explanations:
     def background(self, sampler: Sampler, name: str, slope: float) -> str:
         """Return what the resource gained while the test rested, as text.
 
-        Empty if that was less than half of its usual rate.
+        Empty if it gained less than half as much as in the same time with the test, or if there was no rest.
 
-        Only threads that were there when the series began, and children, can be the cause: a pool that the test uses
-        may be among them, but it does nothing while the test rests.
+        Only threads that were there when the series began, and children, can be the cause. A pool that the test uses
+        may be among them, but the pool does nothing while the test rests.
         """
         resource = find_resource(name)
         if (
             resource.of_test
             or name in sampler.instruments.folders
             or slope <= 0
-            # Nothing else that was there when the series began may be at work beside the test.
+            # No other thread from the start of the series and no child exists that could work while the test rests.
             or not (len(thread_ids() & self._threads) > 1 or sampler.children)
         ):
             return ""
@@ -310,7 +313,7 @@ class Explanations:
         return f"{pace_of_it}, after {' and '.join(tests)} left a thread running" if tests else pace_of_it
 
     def _take_rest_seconds(self, wanted: float) -> float:
-        """Return the length of the next rest in seconds; 0 if all time for rests is used up."""
+        """Return the length of the next rest in seconds, and add it to the total; 0 if no time for rests is left."""
         if self._rested >= _MAX_TOTAL_REST_SECONDS:
             return 0.0
         seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, wanted))
@@ -318,7 +321,7 @@ class Explanations:
         return seconds
 
     def _explain_by_tracers(self, sampler: Sampler, name: str) -> str:
-        """Explain growth by coverage.py's tracers; empty if they do not account for it.
+        """Explain growth by coverage.py's tracers, one for each thread; empty if they do not account for the growth.
 
         The number of tracers has no bound, but they do not belong to the test.
         """
@@ -329,11 +332,11 @@ class Explanations:
 
 
 def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:
-    """Return the level above the start at which the owners will be full.
+    """Return the level above the start at which the bounded owners will be full.
 
-    None if they will be full within the effort, or if their entries do not account for the growth: then waiting, or a
-    verdict on the rest, says more. Also None for what a process runs out of early, such as descriptors: a bound that is
-    out of reach is no safety there.
+    None if that level is unknown, or if the remaining iterations can fill the owners: waiting then shows more. None if
+    their entries do not account for the growth: the rest of the growth is then judged. None also for resources that a
+    process runs out of early, such as descriptors: the process may run out of them before the owners are full.
     """
     if find_resource(name).scarce:
         return None
@@ -350,7 +353,10 @@ def _format_about(value: float, name: str) -> str:
 
 
 class _EmptiedCaches:
-    """Caches that can be emptied on suspicion, to see how far a counter falls. Emptied once per iteration at most."""
+    """Caches that can be emptied on suspicion, to see how far a counter falls.
+
+    They are emptied at most once per iteration.
+    """
 
     def __init__(self) -> None:
         self._caches = RefillingCaches()
@@ -359,19 +365,19 @@ class _EmptiedCaches:
         self._entries = 0
 
     def explain(self, sampler: Sampler, name: str) -> str:
-        """Name the caches that can be emptied, if most of the growth is in them; else empty."""
+        """Name the caches that can be emptied, if most of the growth is in them; else return an empty text."""
         if find_resource(name).scarce:
             return ""
         if name not in self._explained:
             if self._emptied_at != sampler.samples.n:
                 self._emptied_at = sampler.samples.n
                 self._entries = self._caches.empty()
-            # A few entries do not explain many rises. The fall then has another cause, such as an arena of the
-            # interpreter's allocator that became free, 1 MiB of mapped memory at once.
+            # A few entries do not explain many rises. If the counter falls nevertheless, the cause is another one, such
+            # as an arena of the interpreter's allocator that became free: 1 MiB of mapped memory at once.
             enough = 2 * self._entries >= sampler.samples.rises(name)
             if enough and 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
-                # Recorded, because it cannot be seen again: the fall is attributed to the harness, so the series
-                # continues as if the entries still existed.
+                # Record the explanation, because the fall cannot be seen again: it is attributed to the harness, so the
+                # series continues as if the entries still existed.
                 self._explained[name] = "a cache of the standard library that empties on request (re, linecache)"
         return self._explained.get(name, "")
 
@@ -379,10 +385,11 @@ class _EmptiedCaches:
 def _explain_by_thread_caches(sampler: Sampler, name: str, *, quiet_heap: bool) -> str:
     """Explain uneven growth by the allocator's caches of other threads.
 
-    Empty if there are none, or if the growth exceeds what they hold.
+    Empty if there are no such caches, if the other threads did little, or if the growth is steady or exceeds the
+    caches.
 
-    glibc keeps up to 230 KB of freed blocks for each thread, and counts them as in use. The caches of this thread are
-    filled beforehand; those of other threads cannot be.
+    glibc keeps up to 230 KB of freed blocks for each thread, and counts them as in use. The harness fills the cache of
+    its own thread beforehand, but cannot fill those of other threads.
     """
     if (
         not find_resource(name).thread_caches

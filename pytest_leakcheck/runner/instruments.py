@@ -18,13 +18,13 @@ class Instruments:
     """The instruments that read the counters of one process.
 
     Attributes:
-        tree: Descriptors, threads and children of the process tree.
-        probes: The other probes.
-        reads: Their reading functions, by resource.
+        tree: The probe that counts descriptors, threads and child processes of the process tree.
+        probes: The probes of the other counters.
+        reads: The reading functions of `probes`, by resource.
         folders: The folders of shared memory and temporary files, by resource.
-        changes: Reports which folders have changed; None if none is watched.
+        changes: Reports which folders have changed; None if folders cannot be watched here.
         device: The accelerators; None if they are not read.
-        gauges: The user's own counters, by name.
+        gauges: The reading functions of the user's own counters, by name.
         watch: The watch on the garbage collector. The caller opens it last.
         missing: Why a wanted resource cannot be read here, by resource.
     """
@@ -34,7 +34,8 @@ class Instruments:
 
         Args:
             wanted: The resources to read.
-            gauges: The user's own counters, by name; may be added to until the start level is read.
+            gauges: The reading functions of the user's own counters, by name. The caller may add counters until the
+                start level is read.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -94,7 +95,8 @@ class Instruments:
     def counter(self, resource: str) -> Callable[[], int]:
         """Return a function that reads one counter.
 
-        It is cheap enough to be called at each traced call of any thread.
+        The function is cheap enough to be called at each traced call of any thread. For a shared folder, it counts
+        changes instead of entries.
         """
         if resource in TREE:
             of_tree: tuple[Callable[[], int], ...] = (

@@ -1,4 +1,7 @@
-"""Measure a block of code by the resource levels before and after it, because one run shows no trend."""
+"""Measure a block of code that runs once, by the resource levels before and after it.
+
+A single run shows no trend, so each rise is compared with the level that the budget allows.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.makers_of_folder import entry_makers
 from pytest_leakcheck.runner.sampler import Sampler
 
-# Seconds of rest in which entries that other processes add to a shared folder are seen.
+# Seconds to rest after the block, to see which entries other processes add to a shared folder.
 _REST_SECONDS: Final = 0.1
 
 
@@ -55,7 +58,7 @@ def measure_block(
         if over:
             sampler.settling.settle()
         for shared in sampler.instruments.folders.keys() & set(over):
-            # Entries that arrive during the rest are not the block's.
+            # Entries that arrive during the rest do not count, unless Python in this process creates them.
             sampler.settling.rest(_REST_SECONDS, shared)
         verdicts = tuple(_judge(sampler, budget) for budget in readable)
         red = any(verdict.outcome != "ok" for verdict in verdicts)

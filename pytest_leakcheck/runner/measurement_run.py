@@ -1,4 +1,4 @@
-"""Define a phase of a repetition, and what all phases share.
+"""Define the interface of a phase of a repetition, and the state that all phases share.
 
 They share the plan, the clock, the ceiling, the instruments and the verdicts.
 """
@@ -22,11 +22,11 @@ from pytest_leakcheck.runner.user_gauges import Phases
 
 
 class Phase(Protocol):
-    """One phase of a repetition. Each event returns the next phase, which may be the same.
+    """One phase of a repetition. `iteration_done` and `failed` return the next phase, which may be the same.
 
     Attributes:
         wants_more: Whether another iteration is wanted.
-        culprit: What is known of the cause of a red verdict; None before the diagnosis has ended, and without one.
+        culprit: What is known of the cause of a red verdict; None until the diagnosis ends, or if no verdict is red.
     """
 
     @property
@@ -45,22 +45,22 @@ class Phase(Protocol):
         """List what is new and still exists, by resource; empty without a red verdict."""
 
     def end(self) -> None:
-        """Stop. No further iteration follows, even if one was wanted."""
+        """End the phase. No further iteration follows, even if one was wanted."""
 
 
 class Clock:
     """The time limit of a repetition, and the time elapsed.
 
     Attributes:
-        deadline: When no further iteration may begin, by ``time.perf_counter``.
-        out_of_time: The next iteration would end after the deadline if it took as long as the last one.
+        deadline: The time after which no further iteration may begin, by ``time.perf_counter``.
+        out_of_time: Whether the next iteration would end after the deadline if it took as long as the last one.
     """
 
     def __init__(self, max_time: float) -> None:
         """Start the clock.
 
         Args:
-            max_time: Seconds for all iterations.
+            max_time: Maximum seconds for all iterations together.
         """
         self._began = self._last_ended = time.perf_counter()
         self.deadline = self._began + max_time
@@ -78,20 +78,20 @@ class Clock:
 
 
 class MeasurementRun:
-    """What the phases of one repetition share.
+    """The state that the phases of one repetition share.
 
     Attributes:
-        plan: What to judge, and how hard to try.
-        gauges: Counters of the user's own, read after each iteration.
+        plan: The budgets to judge, the effort (iterations and time), and the ceiling.
+        gauges: The reading functions of the user's own counters, called after each iteration.
         phases: The named phases inside a test.
-        clock: The time that is left.
-        explanations: The innocent explanations of growth.
+        clock: The time limit and the time elapsed.
+        explanations: Finds explanations of growth other than a leak.
         progress: Reports progress to its followers.
         ceiling: The limits that the test runs under.
         verdicts: The verdicts so far, by resource.
         sampler: The instruments; None before they are opened.
-        limits: The level at which the process would die, by resource, in its unit.
-        quiet_heap: The allocator counts a block as free as soon as it is freed.
+        limits: The level at which the process would die, by resource, in the unit of the resource.
+        quiet_heap: Whether the allocator counts a block as free as soon as it is freed.
     """
 
     def __init__(
@@ -100,10 +100,11 @@ class MeasurementRun:
         """Create the shared state, and start the clock.
 
         Args:
-            plan: What to judge, and how hard to try.
-            gauges: Counters of the user's own; may be added to until the start level is read.
-            left: The earlier test that left a thread running, by the thread's number.
-            drives_on: After a leak, the test is repeated until it fails under its ceiling.
+            plan: The budgets to judge, the effort (iterations and time), and the ceiling.
+            gauges: The reading functions of the user's own counters. The caller may add some until the start level is
+                read.
+            left: The earlier tests that left threads running, by the id of the thread.
+            drives_on: Whether to repeat the test after a leak until it fails under its ceiling.
         """
         self.plan = plan
         self.gauges = gauges

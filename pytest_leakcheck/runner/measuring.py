@@ -1,6 +1,6 @@
-"""Measure a test: read all counters after each iteration, and judge at each look.
+"""Measure a test: read the counters after each iteration, and judge them at each look.
 
-The looks are those of `judge.growth`.
+The looks are the iterations that `judge.growth.looks` yields (10, 13, 17, 22, ...).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pytest_leakcheck.runner.evidence import EvidenceJudge, StartAgain, Wait
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.sampler import Sampler
 
-# Extra share of ``max_time`` that the diagnosis of a red verdict may take.
+# Share of ``max_time`` that the diagnosis of a red verdict may always take, even if the test has used up its time.
 _DIAGNOSIS_SHARE: Final = 0.1
 
 
 class Measuring:
-    """The phase between the start and the last verdict. After a red verdict, the diagnosis follows.
+    """The phase between the start level and the last verdict. The diagnosis follows after a red (failing) verdict.
 
     Attributes:
         diagnoses: Whether to search for the cause of a red verdict. Off only if nothing but the verdict is wanted.
@@ -101,7 +101,7 @@ class Measuring:
         """Do nothing."""
 
     def _judge_all(self, *, final: bool) -> bool:
-        """Judge the resources for which that is possible already.
+        """Judge the resources whose readings suffice already.
 
         Returns:
             Whether to continue measuring.
@@ -122,7 +122,8 @@ class Measuring:
                     self._next_look = min(self._next_look, sampler.samples.n + decision.iterations)
                 continue
             if decision.outcome not in RED and run.plan.effort.iterations and not final:
-                # If the number of iterations is set, an `ok` and its floor use all of them.
+                # If the user has set the number of iterations, an `ok` and its floor (the smallest leak that would have
+                # shown) are based on all of them.
                 continue
             run.verdicts[name] = decision
             if decision.outcome in RED:

@@ -1,6 +1,6 @@
 """Read a counter as often as its cost allows, and after every iteration while its value rises.
 
-The same for full collections of garbage, which get slower with all that a test retains.
+Full garbage collections run only as often as their cost allows, too, because they get slower the more a test retains.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from typing import Final
 
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch
 
-# Cost that one counter is allowed per row on average: 0.2 us, plus half a percent of the time of an iteration.
+# What reading one counter may cost on average per row (an iteration has one row): 0.2 us, plus half a percent of the
+# time of an iteration.
 _SECONDS_PER_ROW: Final = 0.2e-6
 _ITERATION_SHARE: Final = 0.005
-# The judging rule needs a dozen readings of a rising counter. Until it rises, a reading every 64 rows is enough; after
-# a rise, every row is read for 32 rows.
+# The judging rule needs a dozen readings of a rising counter. Until the counter rises, one reading in 64 rows is
+# enough. After a rise, the counter is read in each of the next 32 rows.
 _MAX_ROW_INTERVAL: Final = 64
 _ROWS_AFTER_RISE: Final = 32
-# Full collections are paced once more objects than this survive; fewer are walked in a millisecond or two. The share of
-# the time of the iterations that they may then take.
+# Full collections run in every row until more objects than this survive: a collection walks fewer in a millisecond or
+# two. With more objects, full collections may take this share of the time of the iterations.
 _MANY_OBJECTS: Final = 20_000
 _COLLECTION_SHARE: Final = 0.5
 
 
 class Pace:
-    """A paced reader of one counter into a column; rows without a reading repeat the last one.
+    """A reader that stores the readings of one counter in a column, and leaves rows out if a reading is expensive.
 
     A reading can be expensive: `sys.getallocatedblocks` takes 60 us in a large process, ``mallinfo2`` 0.5 ms in a heap
-    with 10,000 holes. So readings are timed, and only every k-th row is read (k is at most 64), to limit the average
-    cost per row. Once the counter has risen by more than its tolerance, every row is read as long as it keeps rising,
-    and for 32 rows more: the judging rule then has all readings of the part that it judges.
+    with 10,000 holes. So readings are timed, and the counter is read only in every k-th row (k is at most 64), to limit
+    the average cost per row. The rows between repeat the last reading. Once the counter has risen by more than its
+    tolerance, it is read in every row while it keeps rising, and in 32 more rows. The judging rule then has all
+    readings of the part that it judges.
 
     Attributes:
         column: The column of all rows.
@@ -44,15 +46,16 @@ class Pace:
         Args:
             read: Reads the counter.
             column: The column of all rows.
-            own: One number, the harness's own part, which is subtracted.
+            own: One number: the part of the counter that the harness itself has allocated. It is subtracted.
             tolerance: Growth per row that does not count as rising.
         """
         self._read = read
         self.column = column
         self._own = own
         self._tolerance = tolerance
-        # The row of the last reading, the row of the next one, and the row up to which every row is read. In an array:
-        # int objects above 256 would be blocks that the harness allocates.
+        # The row of the last reading, the row of the next one, and the row up to which every row is read. In an array,
+        # because int objects above 256 would be blocks that the harness allocates. `_at` is the time of the last
+        # reading.
         self._rows = array("q", (0, 0, 0))
         self._at = array("d", (0.0,))
 
@@ -73,7 +76,7 @@ class Pace:
             self.column[at] = self.column[last]
 
     def go_back_to(self, row: int) -> None:
-        """Treat this row, which was read, as the last one: later readings served another purpose."""
+        """Treat this row, which was read, as the last one, because later readings served another purpose."""
         self._rows[0], self._rows[1] = row, row + 1
 
     def read_into(self, row: int) -> None:
@@ -100,11 +103,12 @@ class Pace:
 
 
 class CollectionPace:
-    """Collects all garbage as often as that is cheap, and in the other rows only that of new objects.
+    """Collects all garbage as often as that is cheap, and in the other rows only the garbage among new objects.
 
     A full collection walks everything that the test has retained since the start. Under a leak of 1,400 objects per
     iteration, it takes longer than an iteration of 20 ms from the 100th iteration on, and the time for the test is over
-    before the leak is certain. Garbage among older objects then stays for a few rows, so their counters rise and fall.
+    before the leak is certain. Between full collections, garbage among older objects stays for a few rows, so the
+    counters of what that garbage holds rise and fall.
     """
 
     def __init__(self, watch: CollectorWatch) -> None:
@@ -120,7 +124,7 @@ class CollectionPace:
         self._at = array("d", (0.0,))
 
     def restart(self) -> None:
-        """Collect all garbage in the next row, because the series begins."""
+        """Make the next row collect all garbage, because the series begins."""
         self._rows[1] = 0
 
     def collect(self, row: int, objects: int, *, whole: bool) -> int:
@@ -129,7 +133,7 @@ class CollectionPace:
         Args:
             row: The row.
             objects: The number of objects that survived in the row before.
-            whole: All garbage must be collected.
+            whole: All garbage must be collected, whatever that costs.
 
         Returns:
             The number of garbage objects.

@@ -1,7 +1,7 @@
 """Measure the peaks of one run.
 
-Memory is read at each call and return and by the kernel's high-water mark; other counters at each call and return. This
-works only in a process started for it: a tracer is on while the test runs, and the high-water mark is reset.
+All counters are read at each call and return; for memory, the kernel's high-water mark is read too. This works only in
+a process started for it, because a tracer is on while the test runs, and the high-water mark is reset.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from pytest_leakcheck.probes.folders import watched_folders
 from pytest_leakcheck.probes.memory import PeakRss
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
-# Seconds that the tracer takes as the duration of an untraced run: events may cost four times this before the deep ones
-# are left out.
+# Seconds that the tracer assumes as the duration of an untraced run. Its events (calls and returns) may cost four times
+# this before those of deep calls are left out.
 _PLAIN_SECONDS: Final = 1.0
-# Seconds of the run that are traced when the composition of memory is wanted. Such a run is slower by itself, since all
-# allocations are traced. Deep calls are still left out when they cost too much.
+# Seconds of the run that are traced if the composition of memory (the lines and the owners that hold it) is wanted.
+# Tracing all allocations makes such a run slower. Deep calls are still left out when they cost too much.
 _COMPOSITION_SECONDS: Final = 60.0
-# After a reading for the composition of memory, none follows for this many times its cost. The cost is CPU time: a
-# reading that another process delays by some milliseconds costs no more than any other.
+# After a reading for the composition of memory, the next one must wait for this many times the cost of the reading. The
+# cost is CPU time, so a delay of some milliseconds by another process does not raise it.
 _REST_FACTOR: Final = 8.0
-# Maximum difference in bytes between the kernel's high-water mark and an exact reading: two batches of 32 pages.
+# If the kernel's high-water mark exceeds the highest exact reading by at most this many bytes, the two agree. It is two
+# of the batches of 32 pages in which the kernel counts.
 _MARK_TOLERANCE_BYTES: Final = 1 << 18
 
 
@@ -53,15 +54,15 @@ class Meter:
 
     Attributes:
         unavailable: Why a wanted resource has no peak, by resource.
-        exact: Whether the peak of memory is a reading between two calls; if not, it is the kernel's mark.
+        exact: Whether the peak of memory is a reading at a call or return; if not, it may be the kernel's mark.
     """
 
     def __init__(self, wanted: Iterable[str], naming: int = 0) -> None:
         """Open the instruments.
 
         Args:
-            wanted: The resources to measure; gauges are added by `gauge`.
-            naming: Inspect the composition of memory when it is this many bytes above the start level; 0 for never.
+            wanted: The resources to measure; `gauge` adds the user's own counters.
+            naming: Inspect the composition of memory once memory is this many bytes above the start level; 0 for never.
         """
         names = set(wanted)
         self.unavailable: dict[str, str] = {}
@@ -76,12 +77,13 @@ class Meter:
         self._composition = Composition(RESIDENT, naming) if naming else None
         self._paths: dict[str, tuple[Site, ...]] = {}
         self._peaks = dict.fromkeys([*self._reads, *([RESIDENT] if self._rss else [])], 0)
-        # Arrays: an int object kept per event would add to the peak.
+        # The start level of each counter, and its highest reading in the current phase. In arrays, because an int
+        # object kept per event would add to the peak.
         self._starts = array("q", bytes(8 * len(self._reads)))
         self._tops = array("q", bytes(8 * len(self._reads)))
         self._rss_start = self._rss_top = 0
-        # Ranks that are threads read concurrently: the lower reading of one must not overwrite a higher one of another.
-        # The lock is never held during a reading, since a gauge may take the user's locks.
+        # Several threads may read at the same time. Under this lock, the lower reading of one does not overwrite a
+        # higher one of another. The lock is never held during a reading, because a gauge may take the user's locks.
         self._peaks_lock = threading.RLock()
         self._rest_until = 0.0
         self.exact = True
@@ -181,7 +183,7 @@ class Meter:
             self._peaks.pop(name, None)
 
     def checkpoint(self, label: str) -> None:
-        """End the current phase of the test."""
+        """End the current phase of the test, and record its peaks under this label."""
         self._read_all(outer_frame(sys._getframe(1)))
         found = self._take_phase()
         known = self._phases.get(label)
@@ -193,7 +195,7 @@ class Meter:
 
         Args:
             name: Its name in the test.
-            read: Called at each call and return; a number is a single reading.
+            read: A function that is called at each call and return; a number is a single reading.
             rank: The rank that it belongs to, if several ranks share a process.
         """
         key = f"{GAUGE_PREFIX}{name}" + ("" if rank is None else f"@{rank}")
@@ -240,7 +242,10 @@ class Meter:
         return found
 
     def _take_device_peak(self, name: str) -> int:
-        """Return the peak that the device itself has recorded since the last call; 0 for other resources."""
+        """Return the peak that the device itself has recorded since the last reset, and reset it.
+
+        0 for other resources, and if the device records no peak.
+        """
         if self._device is None or name != self._device.resource:
             return 0
         highest = self._device.peak() or 0
@@ -248,11 +253,14 @@ class Meter:
         return highest
 
     def _read_for_composition(self, frame: FrameType, _called: Any) -> None:
-        """Read resident memory alone, for its composition; rarely, since tracing makes each reading expensive."""
+        """Read only resident memory, and inspect its composition if enough is held.
+
+        Most calls return without a reading, because tracing allocations makes each reading expensive.
+        """
         if time.perf_counter() < self._rest_until or self._rss is None:
             return
         began = time.thread_time()
-        # The memory of the trace itself is not the test's.
+        # The memory that `tracemalloc` uses for its records is not the test's.
         self._inspect_composition(self._rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory(), frame)
         self._rest_until = time.perf_counter() + _REST_FACTOR * (time.thread_time() - began)
 
@@ -270,7 +278,7 @@ class Meter:
                     self._tops[at] = max(self._tops[at], value)
                 if frame is not None and value - self._starts[at] > self._peaks[name]:
                     self._paths[name] = path_to(frame, f"{name_of_called(called)}()" if called is not None else "")
-        # A copy, since other threads may add gauges during the loop.
+        # Iterate over a copy, because other threads may add gauges during the loop.
         for name, gauge in list(self._gauges.items()):
             try:
                 value = gauge()
@@ -289,7 +297,7 @@ class _CallListener:
         self._look = look
 
     def begin(self) -> None:
-        """Do nothing, since no state is kept between iterations."""
+        """Do nothing, because no state is kept between iterations."""
 
     def handler(self) -> Handler:
         look = self._look
@@ -302,13 +310,13 @@ class _CallListener:
         return on_event
 
     def became_coarse(self) -> None:
-        """Do nothing: peaks in deep calls are then seen only if they last until an outer call or return."""
+        """Do nothing. From now on, peaks in deep calls are seen only if they last until an outer call or return."""
 
 
 class _NewEntries:
-    """The number of entries that a folder has gained; it is listed only after a change.
+    """The number of new entries of a folder, which is listed only after a change.
 
-    Earlier entries do not count, so another process that removes its own does not hide any of the test's.
+    Earlier entries do not count. So if another process removes some of them, that hides none of the test's entries.
     """
 
     def __init__(self, path: str) -> None:
@@ -329,7 +337,7 @@ class _NewEntries:
         return self._count
 
     def _count_new(self) -> int:
-        # Runs at every change, and a Path would allocate an object per entry.
+        # `os.listdir`, because this runs at every change, and a `Path` would allocate an object per entry.
         return sum(name not in self._before for name in os.listdir(self._path))  # noqa: PTH208
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.samples import Samples
 
 State: TypeAlias = Literal["measuring", "naming"]
-# Seconds between two reports, so that following a repetition costs almost nothing.
+# Minimum number of seconds between two reports while measuring, so that the reports cost almost nothing.
 EVERY: Final = 0.1
 
 
@@ -20,8 +20,8 @@ class Progress:
     """One progress report.
 
     Attributes:
-        state: The purpose of the iterations: to measure, or to name the cause of what was found.
-        iteration: The last iteration that was read.
+        state: The purpose of the iterations: to measure, or to find the cause of a red verdict.
+        iteration: The number of the last iteration after which the counters were read.
         most: The maximum number of iterations.
         levels: The last reading of each counter, by resource.
         verdicts: The outcomes decided so far, by resource.
@@ -45,10 +45,10 @@ def follow(follower: Follower) -> None:
 
 
 class ProgressReports:
-    """The progress reports of one repetition, for the functions that followed when it began."""
+    """The progress reports of one repetition, for the followers that were registered when it began."""
 
     def __init__(self, most: int) -> None:
-        """Take the current followers.
+        """Store the followers that are registered now.
 
         Args:
             most: The maximum number of iterations.
@@ -61,7 +61,8 @@ class ProgressReports:
         """Report the progress, if a report is due.
 
         Returns:
-            Whether anything was reported; the caller must then subtract the harness's own work.
+            Whether anything was reported. If measuring continues, the caller must then subtract the memory that the
+            report allocated (`Sampler.subtract_own_work`).
         """
         now = time.perf_counter()
         if not self._followers or (now - self._last < EVERY and state == "measuring"):

@@ -1,8 +1,8 @@
-"""Measure and judge work that the caller repeats: a `Plan` in, a `Recording` and verdicts out.
+"""Measure and judge work that the caller repeats: take a `Plan`, return a `Recording` and verdicts.
 
 The caller reports the end of each iteration, and `Repetition` answers whether it wants another. The pytest protocol,
-``steps()`` and `measure` all use the same object, so tests, loops and scripts are judged in the same way. It passes through
-phases: `WarmUp`, `Measuring`, and after a red verdict `Diagnosis` and `UntilFailure`.
+``steps()`` and `measure` all use this class, so tests, loops and scripts are judged in the same way. A repetition
+passes through phases: `WarmUp`, `Measuring`, and after a red (failing) verdict `Diagnosis` and `UntilFailure`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ class Repetition:
 
         Args:
             plan: What to judge, and how hard to try.
-            gauges: Counters of the user's own, read after each iteration; may be added to until the start level is read.
+            gauges: Counters of the user's own, read after each iteration. More may be added until the start level is
+                read.
             left: The earlier test that left a thread running, by the thread's number.
-            drives_on: Under a ceiling, continue after a leak until the test fails; the caller must then call `failed`.
+            drives_on: Under a ceiling (a limit imposed on a resource), continue after a leak until the test fails. The
+                caller must then call `failed`.
         """
         self._run = MeasurementRun(plan, gauges if gauges is not None else {}, left or {}, drives_on=drives_on)
-        # Kept to the end: an object that is freed after the start level was read would hide a leak of its size.
+        # Keep this object to the end: one that is freed after the start level was read would hide a leak of its size.
         self._warm_up = WarmUp(self._run)
         self._phase: Phase = self._warm_up
         self._origin = Origin()
@@ -56,7 +58,7 @@ class Repetition:
         run.plan = replace(run.plan, budgets=(*budgets, *run.plan.budgets))
 
     def checkpoint(self, label: str) -> None:
-        """End a named phase of the current iteration."""
+        """End a phase of the test within the current iteration, and name it."""
         if self._run.red is None:
             self._run.phases.end(label)
 
@@ -80,8 +82,8 @@ class Repetition:
         """Process the failure of an iteration; called instead of `iteration_done`.
 
         Returns:
-            Whether another iteration is wanted nevertheless: the test reached its ceiling, which is lifted now, and the cause
-            is still to be found.
+            Whether another iteration is wanted nevertheless. That is so if the test reached its ceiling, which is now
+            lifted, and the cause is still to be found.
         """
         self._origin.leave_elsewhere(1)
         if not self._run.ceiling.is_reached(error):
@@ -95,9 +97,9 @@ class Repetition:
         return self._run.ceiling.group
 
     def so_far(self) -> Result | None:
-        """Return an interim result, if the cause is known and the test continues.
+        """Return an interim result, if the cause is known and the test continues; else None.
 
-        It continues up to its ceiling, which it may not survive.
+        The test then continues up to its ceiling, and the process may not survive that.
         """
         sampler = self._run.sampler
         if sampler is None or not self._run.ceiling.drives_on(self._run.red) or self._phase.culprit is None:

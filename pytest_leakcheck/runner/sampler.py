@@ -23,7 +23,7 @@ class Sampler:
         instruments: What reads the counters.
         samples: The readings.
         settling: Waits and rests between the rows.
-        patient: Whether to wait after each row for what is about to end by itself.
+        patient: Whether to wait after each row for resources that are about to end by themselves.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class Sampler:
             wanted: The resources to read.
             gauges: The user's own counters, by name; those added before `start` are read too.
             capacity: The maximum number of rows.
-            allowed: Growth per row that is allowed beyond the tolerance, by resource: it is no reason to read an
-                expensive counter more often.
+            allowed: Growth per row that is allowed beyond the tolerance, by resource. Such growth is no reason to read
+                an expensive counter more often.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -62,8 +62,8 @@ class Sampler:
         for name in TREE:
             samples.columns[name], samples.released[name] = samples.new_column(), samples.new_column()
         self._fds, self._threads, self._processes = samples.columns.values()
-        # The part of each counter that the harness itself has allocated. Only for exact counters of memory: resident
-        # memory varies by more than that.
+        # The part of each counter that the harness itself has allocated. Only for exact counters of memory, because
+        # resident memory varies by more than this part.
         self._own: dict[str, array[int]] = {}
         self._quick: list[tuple[Callable[[], int], array[int], array[int]]] = []
         self._due = array("q", (0,))
@@ -110,7 +110,10 @@ class Sampler:
     # `whole` is passed by position, here and to `_read_into`: Python 3.10 creates a bound method for a call with a
     # keyword, and that object would be counted.
     def read(self, whole: bool = True) -> None:  # noqa: FBT002
-        """Collect garbage and add the row of an iteration; with ``whole``, read all counters, due or not (`Pace`)."""
+        """Collect garbage and add the row of an iteration.
+
+        With ``whole``, all garbage is collected and all counters are read, even those that are not due yet (`Pace`).
+        """
         row = self.samples.n + 1
         self._read_into(row, whole)
         self.samples.n = row
@@ -132,13 +135,13 @@ class Sampler:
             return 0
         found = self.instruments.watch.thaw()
         if find_resource(resource).made_of == "objects":
-            # Once unfrozen, they cannot be distinguished from the program's other objects, so no level can be compared:
-            # the collected garbage is counted instead.
+            # Unfrozen objects cannot be distinguished from the program's other objects, so no level can be compared.
+            # The collected garbage is counted instead.
             return found
         return self.samples.level(resource) - self._read_one(resource)
 
     def refreeze(self) -> None:
-        """Freeze again; collected garbage still counts as memory, as if it existed, so that the series continues."""
+        """Freeze again, and let the series continue: collected garbage counts as memory as if it still existed."""
         self.instruments.watch.refreeze()
         tree = self.instruments.tree.read()
         for name, value in zip(TREE, tree, strict=True):
@@ -146,12 +149,12 @@ class Sampler:
         self.subtract_own_work()
 
     def stay_thawed(self) -> None:
-        """Reset the harness's part, since nothing is frozen any more; the caller must restart the series."""
+        """Reset the harness's part, because nothing is frozen any more; the caller must restart the series."""
         for own in self._own.values():
             own[0] = 0
 
     def came_down(self, resource: str) -> int:
-        """Return how far a counter has fallen since the last row."""
+        """Collect garbage, and return how far a counter has fallen since the last row."""
         return self.samples.columns[resource][self.samples.n] - self._read_collected(resource)
 
     def subtract_own_work(self) -> None:
@@ -181,7 +184,8 @@ class Sampler:
             self.samples.columns[GAUGE_PREFIX + name][row] = gauge()
 
     def _note_changes(self) -> None:
-        # In a separate frame, as `_read_tree`: the set of changed folders is an object, and exists only after a change.
+        # In a separate frame, as `_read_tree`: the set of changed folders is an object that exists only after a change,
+        # and it is released before the objects are counted.
         if self.instruments.changes is not None and (changed := self.instruments.changes.take()):
             for folder in self.instruments.folders.values():
                 folder.changed |= folder.path in changed
@@ -203,7 +207,8 @@ class Sampler:
     def _shift_own_part(self, sign: int) -> None:
         """Add the current readings of memory to the harness's part (`sign` is 1), or subtract them (-1)."""
         if self.instruments.watch.enabled:
-            # A collection empties the interpreter's free lists and untracks tuples; so both readings are comparable.
+            # A collection empties the interpreter's free lists and untracks tuples. So the readings before and after
+            # the listing of a folder are comparable.
             self.instruments.watch.collect()
         for name, own in self._own.items():
             # Read before the addition: a large int on the evaluation stack would be one more block.
@@ -219,7 +224,8 @@ class Sampler:
         on_device = self.instruments.device.read() if self.instruments.device is not None else 0
         watch = self.instruments.watch
         own = self.instruments.tree.own()
-        # A finalizer may break its own cycle, as that of an event loop does: then the collector finds nothing to count.
+        # The finalizer of an event loop, for example, breaks its own cycle. The collector then counts no garbage, so
+        # the descriptors and threads of this process are compared too.
         if (watch.enabled and (self._collect(row, whole) or self.instruments.tree.own() != own)) or watch.has_released:
             self._note_released(row, before, on_device)
             return

@@ -1,4 +1,4 @@
-"""Store the readings of one process in preallocated columns: a new row allocates nothing."""
+"""Store the readings of one process in preallocated columns, so that a new row allocates nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from pytest_leakcheck.runner.pacing import Pace
 
 
 class Samples:
-    """The readings so far, a column per counter; row 0 is the start level.
+    """The readings so far: one column per counter, one row per iteration.
+
+    Row 0 is the start level, the reading before the first measured iteration.
 
     Attributes:
         n: The index of the last row; -1 before the start level is read.
         capacity: The maximum number of rows.
         columns: The readings, by resource.
-        released: What the garbage collector released in each iteration, by resource.
-        paced: The counters that are not read in every row.
-        kinds: How the readings came about, by resource; only of counters that are not measured.
+        released: The amount that the garbage collector released in each iteration, by resource.
+        paced: The readers of counters that are not read in every row, because a reading is expensive.
+        kinds: How the readings were obtained, by resource; ``measured`` where a resource is missing.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -43,7 +45,7 @@ class Samples:
         return self._filled_column(resource)[self.n]
 
     def levels(self) -> dict[str, int]:
-        """Return the last reading of each counter, by resource; a rarely read one may be from an earlier row."""
+        """Return the last reading of each counter, by resource; that of a paced counter may be from an earlier row."""
         paced = {id(one.column): one.last for one in self.paced}
         return {name: paced.get(id(column), column[self.n]) for name, column in self.columns.items()}
 
@@ -65,12 +67,12 @@ class Samples:
         return tuple(map(self.series, self.columns)) if self.n >= 0 else ()
 
     def _filled_column(self, resource: str) -> array[int]:
-        """Return a column up to the last row; rows without a reading are filled only here."""
+        """Return a column after filling the rows that have no reading, up to the last row."""
         for paced in self.paced:
             paced.fill(self.n)
         return self.columns[resource]
 
     def new_column(self) -> array[int]:
-        """Return a column of zeros that is not among the columns yet."""
+        """Return a new column of zeros, without adding it to `columns`."""
         # An array stores plain 64-bit numbers. With a list, the harness would allocate int objects for each row.
         return array("q", bytes(8 * self.capacity))

@@ -1,4 +1,7 @@
-"""Wait for resources that end by themselves, and rest to measure growth without the test."""
+"""Wait for resources that end by themselves, and rest to measure growth without the test.
+
+A rest is a pause in which the test does not run.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.instruments import Instruments
 from pytest_leakcheck.runner.samples import Samples
 
-# `Thread.join` returns before the kernel has released the thread. So the count of threads is read up to this many times
-# more, this many seconds apart, and no longer once that was in vain in `MAX_JOINS_IN_VAIN` rows.
+# `Thread.join` returns before the kernel has released the thread. So a count of threads that has risen is read again,
+# up to `_MAX_JOIN_CHECKS` times at intervals of `_JOIN_CHECK_SECONDS`. This ends after `MAX_JOINS_IN_VAIN` successive
+# rows in which the count did not fall back.
 _MAX_JOIN_CHECKS: Final = 20
 _JOIN_CHECK_SECONDS: Final = 0.00005
 MAX_JOINS_IN_VAIN: Final = 3
@@ -22,12 +26,14 @@ class Settling:
     """Waits and rests between the iterations of one process.
 
     Attributes:
-        seconds: Seconds to wait for threads, processes and tasks that end by themselves a little later: executors and
-            resolvers take up to 2 s. Only waited while a counter is above its start level.
-        seconds_alone: Seconds to wait for descriptors or files alone, which are rarely released later. In a process of
-            one thread, without children, nothing could release a descriptor: no wait then.
+        seconds: Maximum seconds to wait for threads, processes and tasks that end by themselves a little later:
+            executors and resolvers take up to 2 s. The wait ends when no counter is above its start level.
+        seconds_alone: Maximum seconds to wait if only descriptors or folder entries are above their start level: these
+            are rarely released later. There is no wait for descriptors in a process that has one thread and no
+            children, because nothing could release them.
         folder_columns: The shared folders, each with its column of readings.
-        joins_in_vain: In how many rows a thread was still counted after its ``join``, whatever the wait.
+        joins_in_vain: The number of successive rows in which `await_joined` waited, but the count of threads did not
+            fall back.
     """
 
     seconds: ClassVar[float] = 2.0
@@ -43,10 +49,10 @@ class Settling:
         """Use what the sampler has opened.
 
         Args:
-            samples: The readings, of which the last row may be corrected.
-            instruments: What reads them.
+            samples: The readings; waits and rests may correct them.
+            instruments: The instruments that take the readings.
             read_one: Returns the current reading of one counter.
-            read_collected: Returns it after a garbage collection.
+            read_collected: Returns the reading of one counter after a garbage collection.
         """
         self._samples, self._instruments = samples, instruments
         self._read_one, self._read_collected = read_one, read_collected
@@ -61,7 +67,9 @@ class Settling:
         self._rested = 0.0
 
     def settle(self) -> bool:
-        """Wait while a countable (exactly counted) resource is above its start level, and correct the last row.
+        """Wait while more handles exist than at the start, and correct the last row.
+
+        Handles are descriptors, threads, child processes, asyncio tasks and entries of shared folders.
 
         Returns:
             Whether any counter fell.
@@ -88,7 +96,7 @@ class Settling:
         return fell
 
     def await_joined(self, threads: int) -> tuple[int, int, int]:
-        """Read the tree until it has at most this many threads, or about a millisecond has passed."""
+        """Read the process tree until it has at most this many threads, or about a millisecond has passed."""
         self.joins_in_vain += 1
         tree = self._instruments.tree.read()
         for _ in range(_MAX_JOIN_CHECKS):
@@ -107,27 +115,34 @@ class Settling:
         return threads == 1 and processes == 0
 
     def rest(self, seconds: float, resource: str) -> int:
-        """Rest without running the test, and return how far a counter rises in that time.
+        """Rest, and return how far a counter rises in that time.
 
-        Entries that arrive in a shared folder during the rest are not the test's and do not count.
+        Entries that arrive in a shared folder during the rest do not count, unless Python in this process creates them.
         """
         if resource in self._instruments.folders:
             self._sleep(seconds)
             return self._read_one(resource) - self._samples.level(resource)
-        # Read in the same way before and after: objects made to examine the suspicion are part of both readings.
+        # Read the counter in the same way before and after the rest. Objects that the harness has created to examine
+        # the growth are then part of both readings.
         before = self._read_collected(resource)
         time.sleep(seconds)
         self._rested += seconds
         return self._read_collected(resource) - before
 
     def set_aside_used(self, resource: str) -> None:
-        """Remove entries that other processes have in use from all rows of a shared folder."""
+        """Correct all rows of a shared folder by finding out which processes use its entries.
+
+        Entries that other processes use do not count; entries in use here do.
+        """
         for folder, column in self.folder_columns:
             if folder.resource == resource and folder.set_aside_used():
                 folder.recount(column, self._samples.n)
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep; remove entries that arrive in shared folders from all rows, and others with names of the same kind."""
+        """Sleep, then correct the rows of shared folders.
+
+        Entries that arrived meanwhile do not count. Earlier ones with similar names may not count (`Folder.rested`).
+        """
         time.sleep(seconds)
         self._rested += seconds
         worked = time.perf_counter() - self._began - self._rested

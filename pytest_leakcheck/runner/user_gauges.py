@@ -1,7 +1,7 @@
-"""Keep a repeated test's own counters and phases: the fixture sets them, the runner reads them.
+"""Store the gauges (user-defined counters) and phases of a repeated test.
 
-The functions that read a test's counters refer to its objects, so they are released at the end of each iteration; only
-numbers in arrays stay.
+The fixture ``leakcheck`` sets them, and the runner reads them. The functions that read gauges refer to objects of the
+test, so these functions are released at the end of each iteration. Only numbers in arrays stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX
 class Gauges:
     """The gauges of a test, set again in each iteration and read at the end of its body.
 
-    They are read while all objects that the body has made still exist.
+    The tear-down of fixtures has not begun then, and the objects that the gauges refer to still exist.
     """
 
     def __init__(self, warmup: int) -> None:
@@ -37,12 +37,12 @@ class Gauges:
         """Follow a gauge in this iteration.
 
         Args:
-            name: Its name.
-            read: Reads it; a number is the reading itself.
+            name: The name of the gauge.
+            read: The function that reads the gauge, or the reading itself.
             level: The allowed level above the start level; None bounds growth only.
 
         Raises:
-            RuntimeError: It is new after the first iteration, or there is no warm-up iteration.
+            RuntimeError: The gauge is new after the first iteration, or there is no warm-up iteration.
         """
         if name not in self._cells:
             if self._warmup == 0:
@@ -64,7 +64,7 @@ class Gauges:
                 self._reads[name] = None
 
     def _read_now(self, name: str) -> int:
-        """Return the current count while the test body runs; after the body, return its last reading."""
+        """Return the current value of a gauge while the test body runs, and its last reading afterwards."""
         read = self._reads[name]
         return read() if callable(read) else self._cells[name][0]
 
@@ -83,7 +83,8 @@ class Gauges:
 class Phases:
     """The amounts that each phase of the last iteration has added to the counters.
 
-    Labels seen before `open` have preallocated rows, so that a phase then allocates nothing.
+    A phase is a part of the test that ends with ``leakcheck.checkpoint(label)``. Each label that was seen before `open`
+    has a preallocated row, so that its phase allocates nothing.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,7 @@
-"""Run the warm-up iterations before the start level is read, and open the instruments."""
+"""Run the warm-up iterations, and open the instruments that read the counters.
+
+The start level, from which growth is measured, is read after the warm-up.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class WarmUp:
         self.wants_more = True
 
     def begin(self) -> Phase:
-        """Open the instruments now if at most one warm-up iteration follows. Returns the first phase."""
+        """Open the instruments if there is at most one warm-up iteration, and return the first phase."""
         warmup = self._run.plan.effort.warmup
         if warmup <= 1:
             self._measuring = self._open_instruments()
@@ -42,8 +45,8 @@ class WarmUp:
         self._iterations += 1
         run.clock.iteration_done()
         if self._iterations == run.plan.effort.warmup - 1:
-            # Open them before the last iteration. What that iteration leaves, frozen or as garbage, is then part of
-            # the start level.
+            # Open the instruments before the last warm-up iteration. The frozen objects and the garbage that this
+            # iteration leaves behind are then part of the start level.
             self._measuring = self._open_instruments()
         if self._iterations >= run.plan.effort.warmup:
             return self._start_measuring()

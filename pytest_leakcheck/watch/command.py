@@ -1,6 +1,6 @@
 """Implement ``pytest-leakcheck watch PID`` and ``watch -- COMMAND ...``.
 
-The command follows a process tree until it ends, or until Ctrl-C.
+Both forms sample a process and its descendants until that process ends, or until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NOT_FOUND_STATUS: Final = 127
 _NOT_EXECUTABLE_STATUS: Final = 126
 # After Ctrl-C, the command gets this long to end by itself, and then this long again between SIGTERM and SIGKILL.
 _GRACE_SECONDS: Final = 5.0
-# A shell adds this to the number of the signal that ended a command.
+# The exit status of a command that a signal ended is this plus the number of the signal, as in a shell.
 _SIGNAL_STATUS_BASE: Final = 128
 
 
 def add_parser(commands: Any) -> None:
-    """Register ``watch`` with the argument parser of the shell command."""
+    """Add the subcommand ``watch`` to the argument parser of ``pytest-leakcheck``."""
     parser = commands.add_parser(
         "watch",
         help="watch a running training job: growth, time until a limit, new descriptors",
@@ -62,8 +62,8 @@ def run(given: argparse.Namespace) -> int:
     """Watch a process or a command, and return the exit status.
 
     Returns:
-        0 for a PID, else the exit status of the command; 2 for wrong use; 3 if the process cannot be watched or the
-        ledger cannot be written; 126 or 127 if the command cannot be started.
+        0 for a PID, else the exit status of the command; 2 for wrong use; 3 if there is no process with this PID, or
+        if the ledger (the file of events) cannot be written at the start; 126 or 127 if the command cannot be started.
     """
     if (given.pid is None) == (not given.to_start):
         print("pytest-leakcheck watch: give either a PID or -- and a COMMAND", file=sys.stderr)
@@ -104,7 +104,7 @@ def _watch_command(given: argparse.Namespace) -> int:
         try:
             with contextlib.closing(Ledger(path)) as ledger:
                 following = Following(process.pid, ledger, given.interval)
-                # Plain lines also on a terminal: the command may write there too, which would break up a live table.
+                # Print plain lines even on a terminal, because output of the command would break up a live table.
                 _follow(following, Lines(sys.stderr), given.interval, lambda: board.iteration or None, process)
             _print_end(following, path, sys.stderr)
         except (WatchError, OSError) as error:
@@ -161,9 +161,9 @@ def _wait_for_end(process: subprocess.Popen[bytes] | None, seconds: float) -> bo
 
 
 def _end_command(process: subprocess.Popen[bytes]) -> None:
-    """End the command and what it has started.
+    """Wait for the command to end; after a grace period, end it and its descendants.
 
-    Ctrl-C reaches the command as well, so it first gets time to end by itself.
+    The command gets the grace period because Ctrl-C reaches it as well, so it may end by itself.
     """
     with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
         process.wait(_GRACE_SECONDS)
@@ -200,7 +200,7 @@ def _positive_seconds(text: str) -> float:
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split arguments at the first ``--``: those before it, and the command after it."""
+    """Split arguments at the first ``--``; return the arguments before it, and the command after it."""
     words = list(arguments)
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]

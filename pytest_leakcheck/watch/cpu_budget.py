@@ -12,7 +12,8 @@ T = TypeVar("T")
 class Allowance:
     """A limit on the CPU time of repeated work, as a share of one core.
 
-    After a run, the next one is due once its CPU time, divided by the share, has passed. The first run is due at once.
+    After a run, the work is due again when the CPU time of that run, divided by the share, has passed. With a share of
+    0.001, a run of 5 ms makes the next run due 5 s later.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Allowance:
     def do(self, work: Callable[[], T]) -> T:
         """Run the work, whether or not it is due, and return its result.
 
-        The next run is scheduled by the CPU time that this one took.
+        The CPU time of this run determines when the next run is due.
         """
         before = self._spent()
         try:

@@ -1,6 +1,6 @@
-"""Events of a watch, as values with a JSON form.
+"""Define the events of a watch and their JSON form.
 
-Each event is one line of the ledger.
+Each event is one line of the ledger, the file that records a watch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Began:
         at: Seconds since the epoch.
         root: PID of the process at the top of the tree.
         command: Command line of that process.
-        interval: Seconds between samples; samples may be later if steps of the training take longer.
+        interval: Seconds between samples. A `Watcher` samples only when a training step ends, so longer steps delay its
+            samples.
     """
 
     at: float
@@ -40,12 +41,14 @@ class Began:
 class Reading(NamedTuple):
     """The counters of one process at one moment.
 
-    A named tuple, because creating a frozen dataclass takes a microsecond longer, for each process in each sample.
+    This is a named tuple because each sample creates one per process, and a frozen dataclass takes a microsecond longer
+    to create.
 
     Attributes:
-        fds: Number of open descriptors; -1 if they may not be read.
+        fds: Number of open descriptors; -1 without the permission to read them.
         threads: Number of threads, as the kernel counts them.
-        rss: Anonymous resident memory in bytes, without pages of files; outside Linux, all resident memory.
+        rss: Anonymous resident memory in bytes, without pages of files or shared memory; outside Linux, all resident
+            memory.
     """
 
     fds: int
@@ -60,7 +63,8 @@ class Sample:
     Attributes:
         at: Seconds since the epoch.
         step: Step of the training; None if it is not known.
-        totals: Totals of the whole tree by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for a device.
+        totals: Totals of the whole tree by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for the
+            memory used on device N.
         processes: Readings by PID; a ledger has only those of processes that have changed.
         gone: PIDs of the processes that have ended since the last sample.
     """
@@ -74,7 +78,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """New processes, which are followed from now on.
+    """New processes, which the watch samples from now on.
 
     Attributes:
         at: Seconds since the epoch.
@@ -91,7 +95,7 @@ class Limits:
 
     Attributes:
         at: Seconds since the epoch.
-        fds: Soft RLIMIT_NOFILE by PID.
+        fds: Soft limit of descriptors (RLIMIT_NOFILE) by PID, for processes that are new or whose limit has changed.
         room: Bytes that may still be added to ``rss`` and ``vram:N`` before a limit is reached, by name.
         because: What sets that limit, as text, by the same names.
     """
@@ -104,11 +108,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Descriptors that processes have opened since they were first seen.
+    """Open descriptors that a process did not have when the watch first saw that process.
 
     Attributes:
         at: Seconds since the epoch.
-        targets: Number of new descriptors by PID and target.
+        targets: Number of new descriptors by PID and target (what they refer to, such as a path).
     """
 
     at: float
@@ -183,7 +187,7 @@ def from_json(data: object) -> Event:
     if kind is Began and data["watch"] != SCHEMA:
         raise EventError(f"schema {data['watch']!r} is not {SCHEMA}: written by another version")
     if kind is Sample:
-        # `to_json` omits the empty fields of a sample.
+        # `to_json` omits an unknown step and an empty `gone`.
         data = {"step": None, "processes": {}, "gone": (), **data}
     try:
         return decode(kind, data)

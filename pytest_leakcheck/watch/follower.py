@@ -1,6 +1,6 @@
 """Run one watch: sample the process tree, and record each event.
 
-Expensive readings (descriptor targets, limits, device memory) are taken less often than samples.
+Expensive readings are taken less often than samples: limits, device memory, and targets (what descriptors refer to).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Following:
 
         Args:
             root: PID of the process at the top of the tree.
-            ledger: The ledger that events are appended to; None for none. The caller closes it.
-            interval: Seconds between samples, recorded in the ledger; the caller keeps to it.
+            ledger: The ledger (file) that events are appended to; None to write no file. The caller closes the ledger.
+            interval: Seconds between samples. This class only records the number; the caller times the samples.
 
         Raises:
             WatchError: There is no such process.
@@ -82,7 +82,7 @@ class Following:
         return sample
 
     def _record_new_processes(self, sample: Sample) -> None:
-        """Record the events of the tree, and the first state of new processes."""
+        """Record the new events of the tree, and the limits and initial descriptors of new processes."""
         processes = sample.processes
         if not self.history.samples:
             self._record_first_state(processes)
@@ -97,7 +97,7 @@ class Following:
             self._emit(Note(at, self._devices.note))
 
     def kill(self) -> None:
-        """Kill what is left of the tree."""
+        """Kill all processes of the tree that are still running."""
         self._tree.kill()
 
     def end(self, because: str) -> None:
@@ -108,7 +108,7 @@ class Following:
         """
         if not self.history.ended:
             if not self._tree.ended:
-                # Look for new descriptors even if that is not due: the last state shows most of a leak.
+                # Search for new descriptors even if no search is due, because the last state shows most of a leak.
                 self._emit_new_descriptors(self.sample(self.history.steps))
             self._emit(Ended(time.time(), because))
             self._devices.close()
@@ -129,7 +129,7 @@ class Following:
         try:
             self._ledger.write(event)
         except OSError as error:
-            # A full disk must not end the watch, nor a training run that it is part of (`Watcher`).
+            # A full disk must not end the watch, nor the training run that a `Watcher` is part of.
             self._ledger = None
             self.history.note(f"the ledger ends here, it can no longer be written: {error.strerror}")
 

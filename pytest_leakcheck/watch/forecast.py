@@ -1,4 +1,4 @@
-"""Forecast from its readings when a counter reaches its limit. Pure functions."""
+"""Forecast when a counter will reach its limit, based on its past readings. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from pytest_leakcheck.watch.history import History, Track
 
 State: TypeAlias = Literal["grows", "flat", "unsure"]
 
-# With fewer intervals between readings, the state is ``unsure``. Thirteen intervals without growth exclude a leak in
-# every third interval, with 99 % confidence (`judge_series.SCARCE`).
+# With fewer intervals between readings, the state is ``unsure``. Thirteen intervals without growth exclude, with 99 %
+# confidence, a leak that occurs at random in one of three intervals (`judge_series.SCARCE`).
 _MIN_INTERVALS: Final = 13
-# Readings are multiplied by this before the search for the floor, which tries whole numbers only: with readings a
-# second apart, it would otherwise find no floor below one per second.
+# Readings are multiplied by this before the search for the detection floor (`Outlook.floor`). The search tries whole
+# numbers only. With readings a second apart, it would otherwise find no floor below one per second.
 _FLOOR_SCALE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a track that is judged.
+    """The part of a `Track` (the readings of one counter) that a forecast uses.
 
     Attributes:
         at: Times of the readings, in seconds since the epoch.
-        steps: Step at each reading; empty if the steps are not known or do not advance.
+        steps: Step of the training at each reading, -1 if not known; `since_first_step` leaves this empty if there are
+            too few known steps or they do not advance.
         values: The readings.
     """
 
@@ -76,13 +77,14 @@ class Outlook:
     Attributes:
         name: Name of the counter, such as ``fd``, ``rss`` or ``vram:0``.
         unit: Unit of its readings.
-        now: The last reading.
-        gained: Growth from the first to the last reading.
-        state: ``grows`` by the record test of `judge.growth`; ``flat`` if no growth is seen: the counter is stable,
-            or the lower end of the confidence interval of its slope is not above 0; ``unsure`` otherwise.
-        per_second: Slope over the later half of the watch; None if there are too few readings.
+        now: The last reading that the forecast uses.
+        gained: Growth from the first reading to `now`.
+        state: ``grows`` if `judge.growth` finds growth and the slope is above 0. ``flat`` if `judge.growth` finds the
+            counter flat, or if the confidence interval of the slope begins at or below 0. ``unsure`` otherwise, and
+            always with too few readings.
+        per_second: Slope per second over `Window.later_half`; None if there are too few readings.
         per_step: The same slope per step; None if the steps are not known.
-        room: How much may be added before the limit; None if there is no limit or it is not known.
+        room: How much the counter may still grow before its limit; None if there is no limit or it is not known.
         floor: If ``flat``, the smallest sustained growth per second that this watch would have detected; None
             otherwise, or if it was not determined.
         floor_per_step: The same per step; also None if the steps are not known.
@@ -101,9 +103,9 @@ class Outlook:
 
     @property
     def seconds_left(self) -> tuple[float, float] | None:
-        """Earliest and latest time until the room is used up, in seconds.
+        """Shortest and longest time until the room is used up, in seconds.
 
-        They follow from the ends of the confidence interval of the slope; the latest may be infinite. None if the
+        Both follow from the ends of the confidence interval of the slope; the longest may be infinite. None if the
         counter does not grow or its room is not known.
         """
         return _bounds_until_full(self.room, self.per_second) if self.state == "grows" else None
@@ -170,12 +172,12 @@ def outlooks(history: History, *, floor: bool = False) -> dict[str, Outlook]:
 
 
 def end_of_work(history: History) -> float:
-    """Return the time of the last reading that is judged, infinite if there is none.
+    """Return the time of the last reading that forecasts use; infinite if there are no readings.
 
-    When a training run ends, its workers end first and release what they held, which must not look like growth that has
+    When a training run ends, its workers end first and release what they held. That must not look as if growth had
     stopped. So the last readings are ignored if they have fewer processes than the median of the later half. The kernel
-    closes the descriptors of a process before the process is gone, so falling descriptors right before that are ignored
-    too.
+    closes the descriptors of a process before the process is gone. Readings right before the ignored ones are therefore
+    ignored too, as long as the number of descriptors falls.
     """
     track, fds = history.totals.get(CHILDREN), history.totals.get(DESCRIPTORS)
     if track is None or not len(track.values):
@@ -221,7 +223,7 @@ def first_to_end(history: History) -> tuple[int, Outlook] | None:
 def _process_room(history: History, pid: int, name: str) -> int | None:
     """Return how many descriptors a live process may still open; None if unknown.
 
-    Memory has no limit per process, so the result for it is None.
+    Memory has no limit per process, so the result for ``rss`` is None.
     """
     limit = history.limits.get(pid) if name == DESCRIPTORS and pid in history.alive else None
     return None if limit is None else max(0, limit - history.processes[pid][DESCRIPTORS].last)
@@ -234,15 +236,16 @@ def _growth_state(values: Sequence[int], resource: Resource, slope: Slope | None
     grown = growth(values, resource.tolerance, profile.leak)
     if grown.state == "growing" and slope.value > 0:
         return "grows"
-    # A training run opens and closes descriptors all the time, so a counter is seldom as still as `judge.growth`
-    # requires.
+    # A training run opens and closes descriptors all the time, so a counter is seldom as constant as `judge.growth`
+    # requires for ``flat``. A slope whose interval begins at or below 0 is therefore enough.
     return "flat" if grown.state == "flat" or slope.low <= 0 else "unsure"
 
 
 def _add_floor(found: Outlook, window: Window, resource: Resource) -> Outlook:
     """Add the detection floor to a forecast.
 
-    It is found by trial, as for a noisy counter, because a training run opens and closes descriptors all the time.
+    `detection_floor` finds it by trial, as for a noisy counter, because a training run opens and closes descriptors all
+    the time.
     """
     values = [value * _FLOOR_SCALE for value in window.values]
     grain = resource.grain * _FLOOR_SCALE if resource.unit == "count" else resource.grain

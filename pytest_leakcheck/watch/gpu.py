@@ -11,11 +11,11 @@ from pytest_leakcheck.probes.gpu_driver import load_nvml, memory_of
 class Devices:
     """The memory that the driver has allocated on each device.
 
-    Resolution: up to 2 MiB. Cost: up to 2 ms per device. If the driver does not know the processes (it counts by the
-    PIDs of the host, which a container does not see), the memory of whole devices is read, and `note` says so.
+    Resolution: up to 2 MiB. Cost: up to 2 ms per device. The driver counts by the PIDs of the host, which a container
+    does not see. If the driver does not know the processes, the memory of whole devices is read, and `note` says so.
 
     Attributes:
-        note: Why a device could not be read, or that the memory is that of all processes; empty otherwise.
+        note: Text that says why a device could not be read, or that the figures include all processes; empty otherwise.
     """
 
     def __init__(self, nvml: Any = None) -> None:
@@ -28,7 +28,7 @@ class Devices:
         self._handles: list[Any] = []
         self._nvml = nvml or load_nvml()
         if self._nvml is None:
-            # `note` stays empty, since most machines without `pynvml` have no NVIDIA device.
+            # `note` stays empty, because most machines without `pynvml` have no NVIDIA device.
             return
         try:
             self._nvml.nvmlInit()
@@ -39,9 +39,9 @@ class Devices:
             self._handles = []
 
     def read(self, pids: Collection[int]) -> dict[str, tuple[int, int]]:
-        """Return used and free bytes of the devices that these processes use.
+        """Return the bytes that these processes use on each device, and the free bytes there.
 
-        If the driver knows none of the processes on any device, all devices that any process uses are returned.
+        If the driver knows these processes on no device, return the figures of all processes, for each device in use.
 
         Args:
             pids: The watched processes.

@@ -1,6 +1,6 @@
 """Keep the state of a watch in bounded memory.
 
-The state is built from the events of the watch while it runs, or later from its ledger.
+The events that build the state come from a running watch, or later from its ledger (the file that recorded them).
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Final
 from pytest_leakcheck.model.resources import DESCRIPTORS, RESIDENT
 from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
 
-# Readings kept per track: a watch of one night takes 40,000 samples, but a chart and a slope need only some hundreds.
+# Maximum number of readings in a track. A watch of one night takes 40,000 samples, but a chart and a slope need only a
+# few hundred.
 _MAX_READINGS: Final = 512
 _MAX_NOTES: Final = 20
-# Ended processes whose readings are kept: the last ones to end.
+# Number of ended processes whose readings are kept; these are the last ones to end.
 _MAX_ENDED_PROCESSES: Final = 64
 
 
 class Track:
-    """The readings of one counter at equal distances.
+    """The readings of one counter, at equal intervals.
 
-    When there are too many, every other one is dropped.
+    When there are too many, the track drops every other reading and doubles the interval.
 
     Attributes:
         at: Times of the readings, in seconds since the epoch.
@@ -64,10 +65,11 @@ class History:
         totals: Tracks of the whole tree, by name of the counter.
         processes: Tracks of each live process and of the last ones to end, by PID and name (``fd``, ``rss``).
         names: Names of the processes below the root, by PID.
-        limits: Soft RLIMIT_NOFILE by PID.
+        limits: Soft limit of descriptors (RLIMIT_NOFILE) by PID.
         room: Bytes that may still be added before a limit is reached, by name of the total.
         because: What sets the limit for `room`, as text, by name of the total.
-        new: Number of descriptors that a process has opened since it was first seen, by PID and target.
+        new: Number of open descriptors that a process did not have when the watch first saw it, by PID and target
+            (what they refer to, such as a path).
         looked: When `new` was last updated, in seconds since the epoch.
         notes: Remarks for the reader, each once.
         ended: Why the watch ended; empty if it has not.
@@ -113,7 +115,7 @@ class History:
         return self._latest
 
     def absorb(self, event: Event) -> None:
-        """Update the state by an event.
+        """Update the state with an event.
 
         Raises:
             ValueError: The event is the start of another watch.

@@ -1,6 +1,6 @@
-"""Write the ledger of a watch, one event per line, and read it.
+"""Write and read the ledger of a watch: a file with one event per line.
 
-A line that is incomplete stays in the file and is reported when the file is read.
+A line that is incomplete stays in the file, and `read_ledger` reports it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.watch.events import Began, Event, EventError, Reading, Sample, from_json, to_json
 
-# A process is not written again for a smaller change of its memory, in bytes, since memory changes in every sample.
+# A process whose memory changes by fewer bytes is not written again, because memory changes in every sample.
 _MIN_RSS_CHANGE_BYTES: Final = 1 << 20
 # Created once: `json.dumps` with these separators would create an encoder for each line.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
@@ -28,7 +28,7 @@ class LedgerError(LeakcheckError, ValueError):
 class Ledger:
     """A file that the events of a watch are appended to.
 
-    Only the processes of a sample that have changed are written, so a night without changes gives a small file.
+    Only those processes of a sample that have changed are written, so a night without changes gives a small file.
 
     Attributes:
         path: The file.
@@ -78,7 +78,7 @@ class Ledger:
 def read_ledger(path: Path) -> Iterator[Event | str]:
     """Yield the events in order.
 
-    For a line that cannot be read, a text with its number and the reason is yielded.
+    For a line that cannot be read, yield a text with the number of the line and the reason.
 
     Raises:
         LedgerError: The file is empty, or its first line is not the start of a watch.

@@ -1,4 +1,7 @@
-"""Convert a ledger to a `Page`: an arm per watch, a chart per counter."""
+"""Convert a ledger (the file of events) to a `Page`.
+
+Each watch becomes an `Arm` (a section of the page), with one chart per counter.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pytest_leakcheck.watch.ledger import read_ledger
 from pytest_leakcheck.watch.status_text import Row, new_lines, process_rows, rows, title
 
 _TONES: Final[dict[str, Tone]] = {"grows": "bad", "flat": "good", "unsure": "plain"}
-# Targets of new descriptors that are listed per watch.
+# Maximum number of targets (what new descriptors refer to) that are listed per watch.
 _MAX_NEW_TARGETS: Final = 12
 
 
@@ -91,7 +94,7 @@ def _build_chart(history: History, row: Row, track: Track, one: Outlook) -> Char
     first = track.at[0]
     xs = [float(step) for step in window.steps] if by_step else [at - first for at in window.at]
     points = tuple((x, float(value)) for x, value in zip(xs, window.values, strict=True) if x >= 0)
-    # A slope over time was fitted with the start of its window as 0; the chart starts at the first reading.
+    # A slope over time was fitted with time 0 at the start of its window; in the chart, time 0 is the first reading.
     slope, offset = (one.per_step, 0.0) if by_step else (one.per_second, late.at[0] - first)
     curve = Curve("", points, _TONES[one.state], _ends_of_line(slope, offset) if one.state == "grows" else None)
     name = f"{one.name}: {resource.plural}"

@@ -1,6 +1,6 @@
 """Show the state of a running watch.
 
-On a terminal, it is a live table drawn by rich; elsewhere, plain lines.
+There are two forms: a live table on a terminal, drawn by the package rich, and plain lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MIN_WIDE_COLUMNS: Final = 60
 
 
 class Screen(Protocol):
-    """A terminal output that shows the current state of a watch."""
+    """An output that shows the current state of a watch."""
 
     def show(self, history: History) -> None:
         """Show the state if that is due."""
@@ -67,7 +67,7 @@ class Table:
 
         Args:
             draw: Draws the state.
-            refresh: Interval between drawings in seconds; None for one that depends on what a drawing costs.
+            refresh: Interval between drawings in seconds; None to draw as often as the share of a core allows.
             clock: Returns a monotonic time in seconds.
             spent: Returns the CPU time that this thread has used, in seconds.
         """

@@ -1,4 +1,4 @@
-"""Find the descriptors that processes have opened since they were first seen."""
+"""Find the descriptors that processes have opened since the watch first saw each process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pytest_leakcheck.attribution.live_handles import describe_target
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.watch.events import Reading
 
-# Targets listed per process. The others are counted together as `REST`, since files may have ever new names.
+# Maximum number of targets (what descriptors refer to) listed per process. The others are counted together as `REST`,
+# because files may have ever new names.
 _MAX_TARGETS: Final = 20
 REST: Final = "others"
 

@@ -14,7 +14,7 @@ from pytest_leakcheck.probes.cgroups import MOUNT, PROC, groups_of
 def fd_limit(pid: int) -> int | None:
     """Return the soft limit of descriptors of a process (RLIMIT_NOFILE).
 
-    None if there is no limit, it may not be read, or this system is not Linux.
+    None if there is no limit, if it cannot be read, or if this system is not Linux.
     """
     if sys.platform.startswith("linux"):
         with contextlib.suppress(psutil.Error):
@@ -45,7 +45,7 @@ def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, 
 
 
 def _read_field(path: Path, name: str) -> int:
-    """Return the number after this name in a file of fields; 0 if the name is missing."""
+    """Return the number after a name in a file with one name and number per line; 0 if it cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         for line in path.read_text(encoding="ascii").splitlines():
             words = line.split()

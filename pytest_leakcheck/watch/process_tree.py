@@ -1,11 +1,12 @@
-"""Read the counters of a process tree from outside, once per second for days.
+"""Read the counters of a process tree, cheaply enough to do so once per second for days.
 
-psutil reads most of them. On Linux, two are read directly, because psutil is slower:
+psutil reads most of them. On Linux, this module reads two things itself, because psutil is slower:
 
-* Descriptors are counted by the size of ``/proc/PID/fd``, which takes 4 us for any number of them; psutil lists them.
+* The number of descriptors is the size of ``/proc/PID/fd``. Reading that takes 4 us for any number of descriptors;
+  psutil lists them.
 * Descendants are read from ``/proc/PID/task/TID/children``, which takes 2.7 ms for 66 of them; psutil reads all
-  processes of the machine, at 43 us each. With thousands of threads both take longer, so the search for descendants is
-  rate-limited.
+  processes of the machine, at 43 us each. Both ways take longer with thousands of threads, so the search for
+  descendants is rate-limited.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
 
-# The time of a sample is rounded to this fraction of a second.
+# The time of a sample is rounded to milliseconds.
 _TICKS_PER_SECOND: Final = 1000
 # Share of one core for the search for new processes.
 _SEARCH_CPU_SHARE: Final = 0.003
 _MAX_COMMAND_CHARACTERS: Final = 200
 _LINUX: Final = sys.platform.startswith("linux")
-# True since Linux 6.2; on older kernels the size of the folder is 0.
+# Whether the size of ``/proc/PID/fd`` is the number of descriptors. Before Linux 6.2, the size is 0.
 _FD_COUNT_IS_SIZE: Final = _LINUX and os.stat("/proc/self/fd").st_size > 0
 _COUNT_METHOD: Final = "num_handles" if sys.platform == "win32" else "num_fds"
 _DEGRADED_NOTE: Final = f"on {sys.platform}, memory includes pages of files; descriptor limits and targets are not read"
@@ -44,7 +45,7 @@ class WatchError(LeakcheckError):
 class Tree:
     """A process and its descendants, which can be sampled.
 
-    A process that was seen once is followed until it ends, even if it leaves the tree by a double fork.
+    Once found, a process is followed (read in every sample) until it ends, even if it leaves the tree by a double fork.
 
     Attributes:
         root: PID of the process at the top.
@@ -114,7 +115,7 @@ class Tree:
                 process.kill()
 
     def events(self) -> Iterator[Event]:
-        """Yield the events since the last call: new processes, and unreadable counters."""
+        """Yield the events since the last call: new processes, and notes on what cannot be read."""
         news, self._pending_events = self._pending_events, []
         yield from news
 
@@ -159,7 +160,7 @@ class Tree:
 
 
 def count_fds(process: psutil.Process) -> int:
-    """Count open descriptors (handles on Windows); -1 if they may not be read.
+    """Count open descriptors (handles on Windows); -1 without the permission to read them.
 
     Raises:
         psutil.NoSuchProcess: The process has ended.
@@ -186,7 +187,7 @@ def descendants_of(pid: int) -> list[int]:
 def command_of(pid: int) -> str:
     """Return the shortened command line of a process.
 
-    The name of the process replaces it if it may not be read, and "gone" if the process has ended.
+    If the command line is empty or may not be read, return the name of the process; if the process has ended, "gone".
     """
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)

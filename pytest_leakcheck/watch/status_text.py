@@ -17,7 +17,7 @@ from pytest_leakcheck.watch.history import History
 
 # Units of time in seconds, largest first.
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-# Forecasts of more than ten years, in seconds, are not shown.
+# Ten years in seconds; longer forecasts are not shown.
 _MAX_FORECAST_SECONDS: Final = 10 * 365 * 86400
 _MAX_TARGETS: Final = 5
 _MAX_FD_PROCESSES: Final = 8
@@ -27,14 +27,14 @@ _MAX_TARGET_CHARACTERS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The text for one counter.
+    """The text for one counter, of the whole tree or of one process.
 
     Attributes:
-        name: Name of the counter.
+        name: Name of the counter, with the process if it is that of one process.
         now: The last reading.
         gained: Growth since the first reading.
-        growth: How fast it grows, or that no growth was seen.
-        ends: When its limit is reached; empty if that is not expected.
+        growth: How fast the counter grows, or that no growth was seen.
+        ends: When the counter reaches its limit; empty if that is not expected.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Row:
 
 
 def title(history: History) -> str:
-    """Return a line with the watched process, the duration, the samples and the step."""
+    """Return a line with the watched process, the duration, the number of samples, and the step."""
     step = "" if history.steps is None else f", step {history.steps:,}"
     return (
         f"{history.began.root} {history.began.command}: {duration(history.seconds)}, {history.samples:,} samples{step}"
@@ -57,7 +57,8 @@ def rows(history: History, *, floor: bool = False) -> list[Row]:
 
     Args:
         history: The state of the watch.
-        floor: Also show the growth that would have been detected where no growth was seen.
+        floor: For totals without growth, also show the smallest growth that the watch would have detected (the
+            detection floor).
     """
     end = first_to_end(history)
     found = []
@@ -103,7 +104,7 @@ def lines(history: History) -> Iterator[str]:
 def last_lines(history: History) -> Iterator[str]:
     """Yield the final state as plain lines.
 
-    It has the totals with detection floors, the processes, the new descriptors and the notes.
+    The lines show the totals with detection floors, the processes, the new descriptors, and the notes.
     """
     yield title(history)
     for row in rows(history, floor=True):
@@ -119,9 +120,9 @@ def last_lines(history: History) -> Iterator[str]:
 
 
 def new_lines(history: History, most: int = _MAX_TARGETS) -> list[str]:
-    """Return lines for the new descriptors by target, most frequent first.
+    """Return lines for the new descriptors by target (what they refer to), most frequent first.
 
-    If they were last read more than two intervals before the last sample, each line says when.
+    If the counts were last updated more than two intervals before the last sample, each line says when that was.
 
     Args:
         history: The state of the watch.
@@ -149,9 +150,9 @@ def growth_text(one: Outlook) -> str:
 
 
 def ends_text(one: Outlook) -> str:
-    """Return as text when the room is used up.
+    """Return a text that says when the counter will reach its limit.
 
-    The text is empty if the counter does not grow, its room is not known, or that is more than ten years away.
+    The text is empty if the counter does not grow, its limit is not known, or it will take more than ten years.
     """
     seconds = one.expected_seconds
     if seconds is None or seconds > _MAX_FORECAST_SECONDS:

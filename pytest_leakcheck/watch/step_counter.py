@@ -22,7 +22,7 @@ def make_board(path: Path) -> Board:
 
 
 def watched_board() -> Board | None:
-    """Map the file in the training process; None if it was not started by a watch."""
+    """Map the file in the training process; None if no watch has started this process."""
     path = os.environ.get(VARIABLE)
     try:
         return Board(Path(path)) if path else None

@@ -27,18 +27,18 @@ _INTERVAL_SECONDS: Final = 1.0
 class Watcher:
     """A watch of this process and its descendants, which reports growth per step.
 
-    A step costs 0.2 us; once per interval, a step also takes a sample, at 0.15 ms for each process. There is no thread:
-    while no step ends, nothing is read. If ``pytest-leakcheck watch -- COMMAND`` has started the training run, that
-    watch takes the samples, and this object only passes the number of the step to it.
+    A call of `step` takes 0.2 us. Once per interval, it also takes a sample, which costs 0.15 ms for each process.
+    There is no background thread, so nothing is read until a step ends. If ``pytest-leakcheck watch -- COMMAND`` has
+    started the training run, that watch takes the samples, and this object only passes on the number of the step.
 
     Attributes:
-        path: The ledger; None if another process watches.
+        path: The ledger (the file of events); None if another process watches.
     """
 
     def __init__(
         self, path: str | Path | None = None, *, interval: float = _INTERVAL_SECONDS, out: TextIO | None = None
     ) -> None:
-        """Start the watch, or connect to the one that has started this process.
+        """Start the watch, or connect to the watch that has started this process.
 
         Args:
             path: The ledger to append to; by default ``watch-PID.jsonl`` in the current folder.
@@ -76,7 +76,10 @@ class Watcher:
             self._sample()
 
     def close(self) -> None:
-        """Take a last sample and print the final state. A second call does nothing."""
+        """Take a last sample and print the final state, unless another process watches.
+
+        A second call does nothing.
+        """
         if self._board is not None:
             self._board.close()
             self._board = None
@@ -102,7 +105,7 @@ class Watcher:
 
 
 def lightning_callback(path: str | Path | None = None, *, interval: float = _INTERVAL_SECONDS) -> Callback:
-    """Return a `Watcher` as a callback for ``Trainer(callbacks=[...])``.
+    """Return a callback for ``Trainer(callbacks=[...])`` that runs a `Watcher`.
 
     A step is one training batch.
 
@@ -116,7 +119,7 @@ def lightning_callback(path: str | Path | None = None, *, interval: float = _INT
     from lightning.pytorch.callbacks import Callback
 
     class Watching(Callback):
-        """A callback that watches a fit from its start to its end, also if it fails."""
+        """A callback that watches a fit from its start to its end, even if the fit fails."""
 
         _watcher: Watcher | None = None
 

@@ -11,17 +11,18 @@ from pytest_leakcheck.probes.memory import anonymous_of, peak_of
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.runner.processes.supervisor import Board
 
-# Seconds between samples. A child's high-water mark only rises, so a sample misses at most its last moments.
+# Seconds between samples. The high-water mark of a child only rises, so the samples miss at most the last moments of
+# the child.
 _SAMPLE_SECONDS: Final = 0.02
 # The value of `Board.iteration` while the test's own body runs.
 _BODY_STEP: Final = 2
 
 
 class ChildrenPeak:
-    """The highest sum of the high-water marks of all children alive at one time.
+    """The highest sum of the high-water marks of all children (and their descendants) alive at one time.
 
-    A forked child begins with its parent's pages, which are not its own memory. The anonymous memory of the measured
-    process when the child is first seen is therefore subtracted, unless the child has executed another program since.
+    A forked child begins with its parent's pages, which are not the child's own memory. So the anonymous memory that
+    the measured process has when the child is first seen is subtracted, unless the child has executed another program.
 
     Attributes:
         peak: The highest sum so far, in bytes.
@@ -33,7 +34,7 @@ class ChildrenPeak:
         self._next = 0.0
 
     def look(self, pid: int, board: Board) -> None:
-        """Sample the children of this process, if its test's body runs and the last sample is old enough."""
+        """Sample the children of a process, if the body of its test runs and the last sample is old enough."""
         now = time.monotonic()
         if now < self._next or board.iteration != _BODY_STEP:
             return

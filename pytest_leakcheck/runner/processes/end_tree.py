@@ -23,9 +23,9 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
 
     Args:
         processes: Child processes that `subprocess` has started.
-        grace: Seconds between SIGTERM and SIGKILL; with 0 they are killed at once.
-        group: Each process leads a process group, which gets both signals. The group is killed even if its leader has
-            already ended.
+        grace: Maximum seconds between SIGTERM and SIGKILL; with 0, the processes are killed at once.
+        group: Whether each process leads a process group. If so, the group gets both signals, and it is killed even if
+            its leader has already ended.
     """
     group = group and sys.platform != "win32"
     alive = [process for process in processes if not has_ended(process)]
@@ -38,7 +38,7 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
             while time.monotonic() < deadline and not all(map(has_ended, alive)):
                 time.sleep(_POLL_SECONDS)
     finally:
-        # In `finally`: a second Ctrl-C shortens the grace period, but does not skip the kill.
+        # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the kill.
         for process in processes:
             if group:
                 _send_signal(process, signal.SIGKILL, group=group)
@@ -54,7 +54,8 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Return whether a process has ended.
 
-    It is not reaped, except where `os.waitid` is missing: its pid must not be reused before its group is killed.
+    The process is not reaped, because its pid must not be reused before its group is killed. Only where `os.waitid` is
+    missing, it is reaped.
     """
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None

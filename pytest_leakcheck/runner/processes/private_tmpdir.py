@@ -1,7 +1,8 @@
 """Give a process a temporary folder of its own, apart from entries of other processes.
 
-It lies in a folder directly below the shared one, so that socket paths in it still fit. It is removed with its content.
-A folder left by a killed session is removed by a later session after three days, as pytest does with its folders.
+The new folder is named ``t`` and lies in a folder directly below the shared temporary folder, so that paths of sockets
+in it do not become too long. The session removes it with its content. If a killed session leaves its folder, a later
+session removes it after three days, as pytest does with its own folders.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 PREFIX: Final = "leakcheck-"
-# Name of the temporary folder that programs get, inside a folder with `PREFIX`.
+# Name of the temporary folder that programs get. It lies in a folder whose name begins with `PREFIX`.
 _TMP_NAME: Final = "t"
 _FOLDER_PATTERN: Final = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
 _TMPDIR_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")
@@ -30,7 +31,7 @@ _STALE_SECONDS: Final = 3 * 24 * 3600.0
 
 
 def shared_folder() -> str:
-    """Return the temporary folder that the environment names; empty if the program has set `tempfile.tempdir`."""
+    """Return the temporary folder of the environment; empty if the program has set `tempfile.tempdir` to another."""
     given, tempfile.tempdir = tempfile.tempdir, None
     found = tempfile.gettempdir()
     if given in (None, found):
@@ -49,7 +50,7 @@ def make_folder(shared: str) -> Path | None:
 
 
 def has_room(shared: str) -> bool:
-    """Return whether socket paths still fit in a new folder there, or do not fit in `shared` itself either."""
+    """Return whether socket paths fit in a temporary folder below `shared`, or do not even fit in `shared` itself."""
     now = len(os.fsencode(shared)) + _MAX_SUFFIX
     return not now <= _MAX_SOCKET_PATH < now + len(f"/{PREFIX}12345678/{_TMP_NAME}")
 
@@ -62,7 +63,7 @@ def variables_for(folder: Path) -> dict[str, str]:
 
 
 def move_into(folder: Path) -> None:
-    """Make this process, and those that it starts, put their temporary files there."""
+    """Make this process and the processes that it starts put their temporary files into `folder`."""
     os.environ |= variables_for(folder)
     # `tempfile` then reads the environment again.
     tempfile.tempdir = None

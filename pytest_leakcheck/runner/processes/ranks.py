@@ -1,6 +1,6 @@
-"""Start the ranks of a world, one process each, and record which failed and how.
+"""Start the ranks of a distributed run, one process each, and record which failed and how.
 
-Runs in a separate process, their parent.
+This module runs in a separate process, the parent of the ranks.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent:
         engine: ``process`` starts the ranks here; ``gloo`` leaves that to torch's own launcher.
         ranks: Number of ranks.
         command: Program and arguments.
-        folder: Gets the launcher's logs and the file ``failures``: a line of JSON per failed rank, with its number and
-            exit status.
-        parent: Pid of the process to die with; 0 for none.
+        folder: The folder for the launcher's logs and the file ``failures``: a line of JSON per failed rank, with its
+            number and exit status.
+        parent: Pid of the parent process, whose end also ends this process; 0 for none.
 
     Returns:
         0, or 1 if a rank failed.
     """
     supervisor.die_with(parent)
-    # SIGTERM ends the ranks as well, and this process must outlive them while they write their stacks. Not SIG_IGN,
-    # which the ranks would inherit.
+    # The ranks get SIGTERM as well, and write their stacks before they end. This process must outlive them, so it
+    # ignores the signal. The ranks would inherit SIG_IGN, so a handler that does nothing takes its place.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     failed = _run_torch_launcher(ranks, command, folder) if engine == "gloo" else _run_processes(ranks, command)
     lines = [supervisor.to_line([rank, status]) + "\n" for rank, status in failed.items()]
@@ -55,7 +55,7 @@ def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
     ]
     failed: dict[int, int] = {}
     deadline = 0.0
-    # A list, so that each process is polled every time: only `poll` sets `returncode`.
+    # A list, so that every process is polled each time, because only `poll` sets `returncode`.
     while None in [process.poll() for process in running]:
         failed |= {
             rank: process.returncode

@@ -1,8 +1,8 @@
 """Run a command in a subprocess, supervise it, and return how it ended.
 
-Independent of pytest. The two processes share a file. The child process writes into it which iteration is under way:
-one store into mapped memory, so that the measured window contains neither an allocation nor a descriptor. The parent
-process reads there how far a child got that can no longer report it.
+This module is independent of pytest. The two processes share a file, which both map into memory (`Board`). The child
+process stores the number of the current iteration there. That allocates nothing and opens no descriptor, so it does not
+affect the measurement. If the child process dies without a report, the parent process can still read how far it got.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
-# No per-thread cache of freed blocks: it counts as in use and is the main noise of the heap. A fixed threshold for
-# mmap: by default it moves as blocks are freed, and blocks of one size would come from different places.
+# Two settings of glibc's allocator. The first one turns off the per-thread cache of freed blocks, because these blocks
+# count as in use and are the main noise of the heap. The second one fixes the threshold for mmap, in bytes. By default,
+# the threshold moves as blocks are freed, and blocks of one size would come from different places.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
 _TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
 _POLL_SECONDS: Final = 0.01
-# Seconds for a child to exit by itself after it has finished: threads and children that it leaked would keep it alive
-# forever.
+# Seconds that a child process gets to exit by itself after it has finished. Threads and children that it leaked could
+# keep it alive forever.
 _EXIT_SECONDS: Final = 2.0
 # Seconds between SIGTERM and SIGKILL.
 _TERMINATE_SECONDS: Final = 2.0
@@ -36,7 +37,7 @@ _MAX_EXCERPT_LINES: Final = 30
 # From <sys/prctl.h>.
 _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
-# Texts that mark a line of a fatal error's traceback as not the user's.
+# If a line of a fatal error's traceback contains one of these texts, it does not show code of the user.
 _HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
 
 
@@ -47,12 +48,12 @@ class Ended:
     Attributes:
         status: The exit status; if negative, the number of the signal that killed it, as in `subprocess`.
         iteration: The iteration under way at the end; 0 before the first.
-        seconds: Its lifetime.
-        finished: It has reported everything; how it ended after that does not matter.
-        hung: The parent process ended it because start-up or an iteration took too long.
+        seconds: The lifetime of the child process in seconds.
+        finished: Whether it has reported everything. If so, the way in which it ended does not matter.
+        hung: Whether the parent process ended it because start-up or an iteration took too long.
         said: The last lines that it wrote to its standard streams.
         error: Why it could not be started; empty if it was.
-        killed_for_memory: The kernel killed it, or a child of it, because its cgroup was out of memory.
+        killed_for_memory: Whether the kernel killed it, or a child of it, because its cgroup was out of memory.
     """
 
     status: int
@@ -68,7 +69,7 @@ class Ended:
     def reason(self) -> str:
         """The reason why there is no verdict.
 
-        It has at most 60 columns in iterations 1 to 999. Before the first iteration it may be longer.
+        The text has at most 60 characters in iterations 1 to 999. Before the first iteration it may be longer.
         """
         if self.error:
             return f"could not be started: {self.error}"
@@ -86,7 +87,7 @@ class Patience:
 
     Attributes:
         start_up: Until every rank has begun its first step.
-        step: From one step to the next.
+        step: From one step (an iteration, or a part of a run) to the next.
     """
 
     start_up: float
@@ -101,7 +102,10 @@ def describe_exit(status: int) -> str:
 
 
 class Board:
-    """Shared memory of parent and child: per rank the iteration (or step) under way, and whether it has finished."""
+    """The memory that parent and child share.
+
+    It stores for each rank the iteration (or step) under way, and whether the rank has finished.
+    """
 
     SIZE: Final = 16
 
@@ -129,7 +133,7 @@ class Board:
 
     @property
     def steps(self) -> int:
-        """The sum over all ranks: it changes as long as any of them makes progress."""
+        """The sum of the step numbers of all ranks, which changes as long as any rank makes progress."""
         return sum(self._cells[::2])
 
     @property
@@ -142,7 +146,7 @@ class Board:
 
 
 def unsupported() -> str:
-    """Return why no process can be started and ended as a group here; empty if it can."""
+    """Return why no process can be started and ended as a group here; empty if that is possible."""
     return "" if hasattr(os, "killpg") else "a separate process needs process groups, which this system does not have"
 
 
@@ -159,11 +163,12 @@ class Start:
     """How to start a child process.
 
     Attributes:
-        command: Program and arguments. It must map `board_of` the folder to report its iterations.
-        cwd: Its working directory.
-        environment: Its complete environment.
+        command: Program and arguments. To report its iterations, the program must map the file `board_of`.
+        cwd: The working directory of the program.
+        environment: The complete environment of the program.
         ranks: Number of processes that have a part of the board.
-        show: Let it write to this process's standard output instead of keeping that for `Ended.said`.
+        show: Whether the program writes to the standard output of this process. If not, that output is part of
+            `Ended.said`.
     """
 
     command: Sequence[str]
@@ -182,7 +187,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
 
     Args:
         start: What to run.
-        folder: For the files that both processes share; all other names in it are free for the caller.
+        folder: The folder of the files ``board`` and ``said``; all other names in it are free for the caller.
         patience: How long the command may go without progress before it is killed.
         watch: Called repeatedly to observe the process from outside.
     """
@@ -221,7 +226,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
 
 
 def board_of(folder: Path) -> Path:
-    """Return the path of the board of a run."""
+    """Return the path of the file in which a run keeps its board."""
     return folder / "board"
 
 
@@ -236,7 +241,7 @@ def stack_of(folder: Path, rank: int) -> Path:
 
 
 def excerpt(text: str) -> str:
-    """Return the last lines, without the traceback frames of a fatal error that are not the user's."""
+    """Return the last lines of a text, without lines of a fatal error's traceback that show no code of the user."""
     return "\n".join(
         [line for line in text.splitlines() if not any(word in line for word in _HARNESS_FRAMES)][-_MAX_EXCERPT_LINES:]
     )
@@ -271,12 +276,12 @@ def _signal_name(number: int) -> str:
 
 
 def to_line(value: Any) -> str:
-    """Encode a value as one line of JSON for `from_line`: tuples stay tuples, types unknown to JSON become text."""
+    """Encode a value as one line of JSON, so that `from_line` restores tuples; types unknown to JSON become text."""
     return json.dumps(_to_json_types(value))
 
 
 def from_line(line: str) -> Any:
-    """Decode a line of `to_line`.
+    """Decode a line that `to_line` has encoded.
 
     Raises:
         ValueError: The line is incomplete.
