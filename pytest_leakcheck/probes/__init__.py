@@ -1,5 +1,6 @@
 """Probes: each reads the current value of one counter of this process.
 
-Only the process-tree probe reads three counters at once. An instrument that cannot work on this machine raises
-`Unavailable` from `open`, with the reason. It never reads a silent 0.
+The process-tree probe is the exception: it reads three counters at once. The object that reads a counter is called an
+instrument. One that cannot work on this machine raises `Unavailable` from `open`, with the reason. It never reads a
+silent 0.
 """

@@ -1,6 +1,6 @@
 """Find the accelerators that this process uses through torch, TensorFlow or JAX.
 
-Only libraries that the program has already loaded are asked; none is imported here.
+This module asks only libraries that the program has already loaded, and imports none of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIBRARIES: Final = ("torch", "tensorflow", "jax")
 
 
 def open_vram() -> Vram:
-    """Return the instrument of ``vram``. When opened, it finds the accelerators that this process uses at that time."""
+    """Return the instrument of ``vram``, which finds the accelerators when it is opened."""
     return Vram(find_accelerators)
 
 
@@ -61,7 +61,7 @@ def _why_none(libraries: dict[str, Any], *, accounted: bool) -> str:
 class TorchDevice(Device):
     """One accelerator of torch, read from its caching allocator.
 
-    Exact, in steps of 512 bytes.
+    The figures are exact, in steps of 512 bytes.
     """
 
     def __init__(self, torch: Any, kind: str, index: int) -> None:
@@ -84,9 +84,10 @@ class TorchDevice(Device):
         self._driver: ProcessMemory | None = None
 
     def open(self) -> None:
-        """Initialize the device now, so that no test is charged for it.
+        """Initialize the device now, so that no test is charged for the memory of its first use.
 
-        This creates the context, the random generator and the workspaces of matrix products.
+        On a device that this process uses, this creates the context, the random generator and the workspaces of matrix
+        products.
 
         Raises:
             Unavailable: This torch has no count of allocated bytes for the device.
@@ -107,7 +108,7 @@ class TorchDevice(Device):
     def _is_used(self) -> bool:
         """Return whether this process uses the device.
 
-        Other devices stay untouched: creating a context takes half a gigabyte on each.
+        `open` leaves an unused device untouched, because a context takes half a gigabyte on it.
         """
         current: int = self._torch.accelerator.current_device_index()
         return self._index == current or bool(self.reserved())
@@ -115,8 +116,8 @@ class TorchDevice(Device):
     def allocated(self) -> int:
         if self._statistics is None:
             return int(self._memory.memory_allocated(self._index))
-        # `memory_allocated` flattens and sorts all statistics for this one: ten times the time. They are empty until
-        # the device is in use.
+        # `memory_allocated` flattens and sorts all statistics to return this one, which takes ten times as long. The
+        # statistics are empty until the device is in use.
         found = self._statistics(self._index)
         return int(found["allocated_bytes"]["all"]["current"]) if found else 0
 
@@ -200,7 +201,7 @@ class TensorflowDevice(Device):
 class JaxDevice(Device):
     """One accelerator of JAX.
 
-    Its peak counter cannot be reset, so `allocated` is read at each call instead.
+    JAX's peak counter cannot be reset, so `peak` returns None (see `Device.peak`).
     """
 
     def __init__(self, device: Any, version: str) -> None:
@@ -226,7 +227,7 @@ class JaxDevice(Device):
 
 def _torch_devices(torch: Any) -> Iterator[Device]:
     accelerator = getattr(torch, "accelerator", None)
-    # Not `torch.cuda`: on a build without CUDA it answers 0 to every query.
+    # `torch.cuda` is not used, because on a build without CUDA its memory functions silently return 0.
     if accelerator is None or not accelerator.is_available():
         return
     kind = accelerator.current_accelerator().type

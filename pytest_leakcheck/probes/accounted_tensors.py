@@ -1,6 +1,6 @@
 """Sum the bytes of live tensors on the CPU (kind ``"accounted"``).
 
-Used on machines without an accelerator.
+The plugin uses these sums on machines without an accelerator, with ``--leakcheck-vram=accounted``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class AccountedTensorflow(Device):
 
 
 class AccountedJax(Device):
-    """Bytes of JAX's live arrays."""
+    """Bytes of JAX's live arrays on the CPU."""
 
     name = "cpu:0"
     kind = "accounted"
@@ -100,7 +100,7 @@ def accounts_of(libraries: Mapping[str, Any]) -> tuple[Device, ...]:
         Unavailable: No library supports accounting.
     """
     accounts = {"torch": AccountedTorch, "tensorflow": AccountedTensorflow, "jax": AccountedJax}
-    # A partly imported library lacks this attribute.
+    # For each library, an attribute that it lacks while it is only partly imported.
     wanted = {"torch": "Tensor", "tensorflow": "config", "jax": "live_arrays"}
     found = tuple(accounts[name](one) for name, one in libraries.items() if hasattr(one, wanted[name]))
     if not found:

@@ -2,10 +2,11 @@
 
 CPython raises an event before it creates an entry by `open`, `os.mkdir`, `os.rename`, `os.link`, `os.symlink`, by
 binding a socket, by ``sqlite3.connect``, and before `os.truncate`, which sets the size of a new shared-memory segment.
-It raises none for `os.mkfifo`, for semaphores and in C code, so only a positive answer is certain.
+It raises none for `os.mkfifo`, for semaphores and in C code, so this process may also have created entries that are not
+recorded.
 
-An audit hook can never be removed. One hook is installed per process, and it returns at once while no `MadeHere` is
-active.
+An audit hook can never be removed. This module therefore installs one hook per process, which returns at once while no
+`MadeHere` is active.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Final
 
-# Slots in one generation of the filter, one byte each.
+# Slots in one generation of the filter (see `MadeHere`), one byte each.
 _SLOTS: Final = 1 << 16
 _EMPTY_GENERATION: Final = bytes(_SLOTS)
-# Flags in a slot: created by the test or by a thread started after `start`; created by a thread that was running
-# before.
+# Flags in a slot, for the creator of the entry: the test or a thread started after `MadeHere.start`; a thread that was
+# already running before the test.
 _BY_TEST: Final = 1
 _BY_EARLIER_THREAD: Final = 2
 # For each audit event, the index of the argument that holds the path of the new entry.
@@ -49,7 +50,8 @@ class MadeHere:
     """
 
     def __init__(self) -> None:
-        # Two generations: the event precedes the entry, so a listing may happen between the two.
+        # Two generations of slots, because a listing may happen between an event and the creation of its entry. The
+        # next listing must still find the name.
         self._marks = mmap.mmap(-1, 2 * _SLOTS)
         self._offset = 0
         self._earlier: frozenset[int] = frozenset()
@@ -82,14 +84,14 @@ class MadeHere:
         self._marks[self._offset + (one >> 32) % _SLOTS] |= bit
 
     def __contains__(self, name: str) -> bool:
-        """Return whether the test or a thread started since then has created this name.
+        """Return whether the test, or a thread started since `start`, has created this name.
 
         Only names recorded since the listing before the last one are known.
         """
         return bool(self._made_by(name) & _BY_TEST)
 
     def by_earlier_thread(self, name: str) -> bool:
-        """Return whether a thread that ran before the test has created this name.
+        """Return whether a thread that was already running before the test has created this name.
 
         Only names recorded since the listing before the last one are known.
         """
@@ -101,9 +103,9 @@ class MadeHere:
         return now | before
 
     def listed(self) -> None:
-        """Start a new generation; to be called after each listing of the folder.
+        """Start a new generation of the filter, and drop the one before the last.
 
-        The generation before the last one is dropped.
+        Call this after each listing of the folder.
         """
         self._offset ^= _SLOTS
         self._marks[self._offset : self._offset + _SLOTS] = _EMPTY_GENERATION
@@ -121,11 +123,11 @@ def _install_hook() -> None:
 
 
 def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
-    # Bind everything the hook needs as locals: the interpreter still raises events after it has cleared its modules.
+    # Locals, because the interpreter still raises events after it has cleared the globals of its modules.
     watching, named, create = _watching, _PATH_ARGUMENT_INDEX, os.O_CREAT
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        # Calls no function for any other event: see `_run_in_one_piece`.
+        # For all other events, the hook returns without calling a function: see `_run_in_one_piece`.
         if not watching or event not in named:
             return
         at = named[event]
@@ -149,10 +151,11 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
 def _run_in_one_piece(hook: FunctionType) -> None:
     """Let no other thread run between the start of a hook and its first call of a function.
 
-    While `sys.settrace` or `sys.setprofile` raises its event, CPython 3.11 refuses both in all other threads, with a
-    RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage each thread that starts calls `sys.settrace`: if a
-    hook yields to it meanwhile, it dies before it runs anything, and a pool that has lost a thread hangs. A function
-    yields where its ``RESUME`` has an argument below 2.
+    While `sys.settrace` or `sys.setprofile` raises its audit event in one thread, CPython 3.11 refuses calls of both in
+    all other threads with a RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each new thread calls
+    `sys.settrace` when it starts. If the hook lets such a thread run during the event, the thread dies before it runs
+    anything, and a pool that has lost a thread hangs. A function lets other threads run at its ``RESUME`` instruction
+    if the argument of ``RESUME`` is below 2.
     """
     # Imported here because only this version of Python needs it.
     import opcode

@@ -6,23 +6,29 @@ from typing import Protocol
 
 
 class Unavailable(Exception):
-    """This machine cannot read the counter; the message says why, and what would help."""
+    """The error that a counter cannot be read, or a limit cannot be set, on this machine.
+
+    The message says why and, where possible, what would help.
+    """
 
 
 class NotInUse(Unavailable):
-    """This process does not use the resource yet.
+    """The error that this process does not use the resource yet.
 
-    There is nothing to judge then, unless a budget names the resource.
+    There is then nothing to judge, unless a budget names the resource.
     """
 
 
 class Instrument(Protocol):
     """The interface of an object that reads one counter.
 
-    Resources that `open` takes belong to the start level; `read` must not add to them.
+    What `open` takes is part of the level at the start of the measurement; `read` must retain nothing more.
+
+    The docstrings of instruments use these labels: Resolution (the smallest visible change), Noise (changes without a
+    leak), Cost (of one reading), Scope (the processes that count), Fallback (what is read where the source is missing).
 
     Attributes:
-        resource: A key of `resources.RESOURCES`.
+        resource: The name of the counter, a key of `resources.RESOURCES`.
     """
 
     @property

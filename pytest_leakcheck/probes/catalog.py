@@ -10,12 +10,12 @@ from typing import Final
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.probes.base import Instrument, Unavailable
 
-# Read before the others, so that temporary objects of the other readings are not counted.
+# These are read before the others, so that temporary objects of the other readings are not counted.
 _READ_FIRST: Final = ("object", "block")
 
 
 def _make(path: str) -> Instrument:
-    """Make the instrument that a row of the table names: a module of this room and a name in it."""
+    """Make the instrument at a path of the form ``module:name``, where the module is in this package."""
     module, _, name = path.partition(":")
     instrument: Instrument = getattr(import_module(f"pytest_leakcheck.probes.{module}"), name)()
     return instrument

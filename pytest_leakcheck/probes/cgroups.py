@@ -16,7 +16,8 @@ from pytest_leakcheck.probes.base import Unavailable
 
 PROC: Final = Path("/proc")
 MOUNT: Final = Path("/sys/fs/cgroup")
-# In bytes. Version 1 reports "no limit" as the largest multiple of the page size that fits into 64 bits.
+# A limit of this many bytes or more means "no limit", which version 1 reports as the largest multiple of the page size
+# that fits into a signed 64-bit number.
 _UNLIMITED_BYTES: Final = 1 << 60
 
 
@@ -40,7 +41,7 @@ class Group:
 def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -> Iterator[Group]:
     """Yield the cgroups of a process that have a memory limit, innermost first.
 
-    Nothing is yielded if nothing can be read.
+    Yields nothing if the files of the cgroups cannot be read.
 
     Args:
         pid: The process id.
@@ -59,9 +60,7 @@ def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -
 
 
 def memory_paths(pid: int | str = "self", proc: Path = PROC) -> Iterator[tuple[int, str]]:
-    """Yield the process's path in each hierarchy that may limit memory.
-
-    Each path comes with the version of cgroups.
+    """Yield the cgroup version and the process's path, for each cgroup hierarchy that may limit memory.
 
     Raises:
         OSError: The process is gone, or this system has no cgroups.
@@ -75,7 +74,8 @@ def memory_paths(pid: int | str = "self", proc: Path = PROC) -> Iterator[tuple[i
 
 
 def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:
-    # In a container the path may be the host's, while the cgroup's own files are at the mount point.
+    # In a container the path may be the host's, which does not exist here. The files of the process's cgroup are then
+    # in `top`, the last folder of this loop.
     here = top / path.lstrip("/")
     for folder in (here, *here.parents):
         if not folder.is_relative_to(top):
@@ -101,10 +101,10 @@ _V2_FILES: Final = _FileNames("memory.max", "memory.events")
 
 
 class MemoryGroup:
-    """A new memory cgroup for this process.
+    """A memory cgroup that the plugin has created to limit a process.
 
-    It is a child of the process's cgroup in version 1, and a sibling in version 2, where a cgroup that has child
-    cgroups cannot hold processes.
+    In version 1 it is a child of the process's cgroup. In version 2 it is a sibling, or a child of the root cgroup,
+    because there all other cgroups that have child cgroups cannot hold processes.
 
     Attributes:
         path: The cgroup's folder.
@@ -119,7 +119,7 @@ class MemoryGroup:
         """Create an empty cgroup.
 
         Args:
-            limit: Its limit in bytes.
+            limit: The limit of the cgroup in bytes.
             find_parent: Returns the cgroup to create it in; by default `find_parent_group`.
 
         Raises:
@@ -167,7 +167,7 @@ class MemoryGroup:
 
 
 def find_parent_group() -> Path | None:
-    """Return the cgroup in which this process can create one; None if not found."""
+    """Return the folder of the cgroup in which to create another one; None if not found."""
     with contextlib.suppress(OSError):
         for version, path in memory_paths():
             place = path.lstrip("/")
@@ -175,6 +175,6 @@ def find_parent_group() -> Path | None:
                 return MOUNT / "memory" / place
             if (MOUNT / "cgroup.controllers").exists():
                 here = MOUNT / place
-                # Version 2 allows processes only in leaf cgroups.
+                # Version 2 allows processes only in cgroups without children.
                 return here.parent if here != MOUNT else here
     return None

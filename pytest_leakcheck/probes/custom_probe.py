@@ -1,6 +1,6 @@
 """Add a project's own counters.
 
-They are judged in every test in addition to the built-in ones, and bounded by the marker ``<name>_budget``.
+The plugin judges them in addition to the built-in counters. The marker ``<name>_budget`` sets their bound in a test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pytest_leakcheck.probes.device import Device, Vram
 
 
 class ProbeError(LeakcheckError, ValueError):
-    """A probe that cannot be added.
+    """The error that a probe cannot be added.
 
     The message quotes the invalid value and says what is valid.
     """
@@ -35,7 +35,7 @@ class Probe:
         read: Returns the counter's current value. It is called after each iteration, so it must be fast and retain
             nothing.
         unit: ``"count"`` or ``"bytes"``.
-        plural: The plural for the report; by default the name with an s.
+        plural: The plural of the name, for reports; by default the name with an s.
         scarce: The counter is exact and counts a limited resource, so it is judged after few iterations. If false, it
             is judged like memory, over a horizon of 200 iterations.
         tolerance: Growth per iteration that is never called a leak, in the counter's unit.
@@ -60,7 +60,7 @@ class Probe:
             raise ProbeError(f"Probe({self.name!r}): unit={self.unit!r} is neither 'count' nor 'bytes'")
 
     def as_resource(self) -> Resource:
-        """Return the counter's row for the table of resources."""
+        """Return the counter as an entry for the table of resources."""
         plural = self.plural or f"{self.name}s"
         made_of: MadeOf = "memory" if self.unit == "bytes" else "anything"
         return Resource(

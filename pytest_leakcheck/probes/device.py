@@ -1,4 +1,4 @@
-"""Define a device, and ``vram``, which sums the memory of all devices."""
+"""Define the interface of a device, and the instrument ``vram``, which sums the memory of all devices."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pytest_leakcheck.model.device_state import State
 from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.probes.base import Unavailable
 
-# From the most to the least trustworthy.
+# Origins of a figure (see `Device.kind`), from the most to the least trustworthy.
 _KINDS_BY_TRUST: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated", "predicted")
 
 
 class Device:
     """The memory figures of one accelerator.
 
-    All amounts are in bytes and cover this process.
+    All amounts are in bytes. `allocated`, `reserved` and `peak` cover this process alone.
 
     For a device that the plugin does not know, or for a simulated one, subclass `Device` and return an instance from
     the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that were returned there.
@@ -33,7 +33,7 @@ class Device:
     kind: Kind = "measured"
 
     def open(self) -> None:
-        """Prepare for reading, and pay the one-time cost of the first use now.
+        """Prepare for reading, and allocate now what the first use of the device allocates once.
 
         Raises:
             Unavailable: The device cannot be read here.
@@ -44,14 +44,17 @@ class Device:
         raise NotImplementedError
 
     def reserved(self) -> int | None:
-        """Return the bytes that the allocator holds from the driver; None if unknown.
+        """Return the bytes that the allocator has obtained from the driver; None if unknown.
 
-        Includes memory that is not in use.
+        They include memory that no tensor uses.
         """
         return None
 
     def driver(self) -> int | None:
-        """Return the driver's count for this process in bytes; None if it is not read."""
+        """Return the bytes in use by the driver's count; None if the driver is not asked.
+
+        They include other processes where the driver does not count this process alone.
+        """
         return None
 
     def capacity(self) -> int | None:
@@ -61,15 +64,16 @@ class Device:
     def pieces(self) -> Mapping[Hashable, int] | None:
         """Return the size of each allocated piece by its key; None if unknown.
 
-        The key identifies the piece; it may be the address. By the keys, the plugin finds the line that allocates
-        retained memory, in the same way as the line that opens a descriptor.
+        A piece is one allocation. Its key identifies it, and may be its address. The plugin uses the keys to find the
+        line that allocates retained memory, as it finds the line that opens a descriptor.
         """
         return None
 
     def peak(self) -> int | None:
         """Return the peak of `allocated` since `reset_peak`.
 
-        None if the device keeps no peak; then `allocated` is read at each call instead.
+        None if the device keeps no peak. Then only the plugin's readings of `allocated`, at each call and return in the
+        test, show the peak.
         """
         return None
 
@@ -101,9 +105,10 @@ class Device:
 class Vram:
     """``vram``: bytes that live tensors occupy on all devices of this process.
 
-    Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, by
-    library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts, other
-    libraries), unless a device reports it. Without a device the instrument is unavailable; it never reads a silent 0.
+    Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, depending
+    on the library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts,
+    other libraries), unless a device reports it. Without a device the instrument is unavailable; it never reads a
+    silent 0.
 
     Attributes:
         lost: The error of the first device that failed during a reading; empty while all devices answer.
@@ -120,7 +125,8 @@ class Vram:
         self._find = find
         self._devices: tuple[Device, ...] = ()
         self._states: tuple[State, ...] = ()
-        # An array updated in place: an int stored at each reading would be a memory block of the harness.
+        # An array that is updated in place, because an int stored at each reading would be a memory block of the
+        # plugin.
         self._last_total = array("q", (0,))
         self.lost = ""
 
@@ -234,7 +240,7 @@ class Vram:
         return lift
 
     def mark(self) -> None:
-        """Record the start state of each device, for `states`."""
+        """Record the current state of each device, as the first state in `states`."""
         self._states = self._take_states()
 
     def states(self) -> tuple[tuple[State, State], ...]:

@@ -15,17 +15,19 @@ Origin: TypeAlias = Literal["here", "elsewhere", "unknown"]
 
 
 class Provenance:
-    """Who created the entries of one folder.
+    """A record of who created the entries of one folder.
 
     Attributes:
-        own: Entries that Python created in this process, including removed ones.
-        native: Entries created in this process tree outside Python.
-        by_earlier_thread: Entries of threads that ran before the test.
-        makers: The kernel's reports of who creates entries (fanotify); None where it does not give any.
-        children: The processes below this one, as far as they are known.
+        own: Entries that Python created in this process or a forked child, including removed ones, except those by
+            earlier threads. `Folder` adds entries that this process tree has in use.
+        native: Entries that this process tree created outside Python.
+        by_earlier_thread: Entries created by threads that were already running before the test.
+        makers: The kernel's reports of which process created an entry (fanotify); None where there are none.
+        children: Detects whether this process has had child processes.
     """
 
-    # Dicts in place of sets: up to Python 3.13 the garbage collector does not track a dict of strings and ints.
+    # Dicts in place of sets, because the plugin counts the objects that the garbage collector tracks. Up to Python
+    # 3.13, these do not include a dict of strings and ints.
     def __init__(self, path: str) -> None:
         self._path = path
         self.own: dict[str, None] = {}
@@ -34,7 +36,7 @@ class Provenance:
         self._made: MadeHere | None = None
         self.makers: Makers | None = None
         self.children = Children()
-        # The creators of entries that are not listed yet.
+        # The process ids of the creators of entries that are not listed yet, by name.
         self._pending: dict[str, int] = {}
 
     def follow(self) -> None:
@@ -62,11 +64,11 @@ class Provenance:
         self.children = Children()
 
     def take_makers(self, new: Collection[str]) -> dict[str, int]:
-        """Return the creator of each new entry by name, as far as the kernel has reported it."""
+        """Return the process id of each new entry's creator, by entry name, where the kernel has reported it."""
         if self.makers is None:
             return {}
         made = self._pending | self.makers.take()
-        # The kernel's report follows the entry, so ask again if one is missing.
+        # The kernel reports an entry only after it exists, so ask again if the report of an entry is missing.
         return made if all(name in made for name in new) else made | self.makers.take()
 
     def attribute(self, name: str, makers: Mapping[str, int]) -> Origin:
@@ -87,11 +89,11 @@ class Provenance:
         )
 
     def listed(self, now: Collection[str], makers: Mapping[str, int]) -> None:
-        """Take note that the folder was listed.
+        """Prepare for the next listing of the folder.
 
         Args:
-            now: All its entries.
-            makers: The result of `take_makers`; those of entries that are not listed yet are kept.
+            now: All entries in the listing that has just ended.
+            makers: The result of `take_makers`. Creators of entries that are not in this listing are kept for the next.
         """
         if self._made is not None:
             self._made.listed()
@@ -100,7 +102,7 @@ class Provenance:
     def _is_by_other_process(self, name: str, makers: Mapping[str, int]) -> bool:
         """Return whether a process outside this process tree certainly created the entry.
 
-        An entry that this process tree created is recorded in `native`.
+        If this process tree created the entry, record it in `native`.
         """
         if name not in makers:
             return False
@@ -117,5 +119,5 @@ class Provenance:
         try:
             return os.lstat(f"{self._path}/{name}").st_uid != os.geteuid()
         except OSError:
-            # The entry is gone; the next listing shows it.
+            # The entry is gone, as the next listing will show.
             return False

@@ -1,7 +1,8 @@
 """Report which process created an entry of a folder, with Linux's fanotify.
 
-C code and forked children are covered too. Without privileges (Linux 5.13) the kernel names only this process; for all
-others it reports process id 0. Docker's default profile forbids the call; then `Makers` raises an error.
+The reports include entries created by C code and by other processes, such as forked children. Without privileges
+(allowed from Linux 5.13 on), the kernel reports only this process's id, and 0 for all others. Docker's default profile
+forbids the call; then `Makers` raises an error.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pytest_leakcheck.probes.processes import descendants
 # the entry).
 _INIT_FLAGS: Final = 0x1 | 0x2 | 0x400 | 0x800
 _FAN_MARK_ADD: Final = 0x1
-# FAN_CREATE, FAN_MOVED_TO and FAN_ONDIR (folders too). Removals are not needed: the next listing shows them.
+# FAN_CREATE, FAN_MOVED_TO and FAN_ONDIR (report new folders too). Removals are not needed: the next listing shows them.
 _FOLLOWED_EVENTS: Final = 0x100 | 0x80 | 0x40000000
 _FAN_Q_OVERFLOW: Final = 0x4000
 _AT_FDCWD: Final = -100
@@ -28,19 +29,19 @@ _EVENT_HEADER: Final = struct.Struct("=IBBHQii")
 # struct fanotify_event_info_fid: type, padding, length, file system; then the handle: its length, its type.
 _INFO_HEADER: Final = struct.Struct("=BBHii")
 _HANDLE_HEADER: Final = struct.Struct("=Ii")
-# In bytes. Small, because the buffer is memory of the measured process.
+# The size of the read buffer in bytes. It is small, because the buffer is memory of the measured process.
 _BUFFER_BYTES: Final = 1 << 13
 _QUEUE_LINK: Final = "anon_inode:[fanotify]"
 
 
 class Makers:
-    """Follows the entries created in one folder.
+    """The creators of new entries in one folder, read from a queue of the kernel.
 
-    The queue stays open for the next `Makers` of the same folder, since the kernel takes 6 to 8 ms to close one.
+    The queue stays open for the next `Makers` of the same folder, because the kernel takes 6 to 8 ms to close a queue.
     """
 
     def __init__(self, path: str) -> None:
-        """Start following the folder, and discard the events from before.
+        """Start following the folder, and discard earlier events.
 
         Raises:
             OSError: fanotify is not available here.
@@ -58,13 +59,13 @@ class Makers:
         self.take()
 
     def take(self) -> dict[str, int]:
-        """Return the creator of each entry since the last call, by name.
+        """Return the process id of the creator of each entry since the last call, by entry name.
 
-        0 stands for a process other than this one that the kernel does not name.
+        0 stands for another process whose id the kernel does not report.
         """
         made: dict[str, int] = {}
         queue = _open_queues.get(self._key, -1)
-        # A forked child shares the queue and must not read from it. The program may have closed it together with a
+        # A forked child shares the queue and must not read from it. The program may have closed the queue by closing a
         # range of descriptors.
         if os.getpid() != self._key[0] or not _is_queue(queue):
             return made
@@ -76,13 +77,16 @@ class Makers:
 
 
 class Children:
-    """Detects whether this process has had children since the object's creation."""
+    """A detector of child processes that this process has had since the detector's creation."""
 
     def __init__(self) -> None:
         self._faults_before = _count_child_faults()
 
     def any(self) -> bool:
-        """Return whether a child is alive or has ended since then."""
+        """Return whether a child has ended since the detector's creation, or one is alive.
+
+        A living resource tracker of `multiprocessing` is ignored. True where this is unknown (no `os.waitid`).
+        """
         if not hasattr(os, "waitid"):
             return True
         try:
@@ -100,7 +104,7 @@ def is_here(process: int) -> bool:
 def is_stranger(process: int, children: Children) -> bool:
     """Return whether the process is certainly neither this one nor a descendant.
 
-    A process that has ended might have been a descendant.
+    If this process has had children, a process that has ended might have been a descendant.
     """
     if process == os.getpid():
         return False
@@ -110,7 +114,7 @@ def is_stranger(process: int, children: Children) -> bool:
 
 
 _open_queues: Final[dict[tuple[int, str], int]] = {}
-# Followed in addition to the temporary folder, of which there is one at a time.
+# Followed in addition to the temporary folder. Only one temporary folder is followed at a time.
 _SHM_FOLDER: Final = "/dev/shm"  # noqa: S108
 
 
@@ -147,7 +151,7 @@ def _is_queue(descriptor: int) -> bool:
 
 
 def _has_only_tracker_child(process: int) -> bool:
-    """Return whether the only child is the resource tracker of `multiprocessing`.
+    """Return whether no child is alive except the resource tracker of `multiprocessing`.
 
     The tracker removes shared memory and creates no entries.
     """
@@ -169,7 +173,7 @@ def _read_children(path: str) -> list[bytes]:
 def _count_child_faults() -> int:
     """Return the page faults of children that have ended and were waited for.
 
-    It changes whenever such a child is added, since no process runs without a page fault.
+    The number rises with each such child, because no process runs without a page fault.
     """
     if not hasattr(os, "waitid"):
         return 0

@@ -15,13 +15,14 @@ from typing import Final, Protocol
 
 from pytest_leakcheck.probes.own_descriptors import lift, open_high
 
-# <sys/inotify.h>: IN_CREATE, IN_DELETE, IN_MOVED_FROM, IN_MOVED_TO. Writing to a file does not change the entries.
+# <sys/inotify.h>: IN_CREATE, IN_DELETE, IN_MOVED_FROM, IN_MOVED_TO. Writes to files are left out, because they do not
+# change the entries.
 _ENTRY_EVENTS: Final = 0x100 | 0x200 | 0x40 | 0x80
 # struct inotify_event: watch, mask, cookie, and the length of the name that follows.
 _EVENT_HEADER: Final = struct.Struct("iIII")
 _BUFFER_BYTES: Final = 1 << 16
-# In nanoseconds. A change within one tick of the kernel's clock may leave the folder's times unchanged: 10 ms at 100
-# Hz, and longer on a virtual machine that waits for its turn.
+# The longest tick of the kernel's clock that is expected, in nanoseconds. A tick takes 10 ms at 100 Hz, and longer on a
+# virtual machine that waits for a CPU. A second change within one tick may leave the folder's times unchanged.
 _CLOCK_TICK_NS: Final = 100_000_000
 
 
@@ -44,16 +45,16 @@ def follow(paths: Sequence[str]) -> Changes:
     try:
         return Notices(paths)
     except OSError:
-        # There is no inotify here, or the user's instances are used up (fs.inotify.max_user_instances).
+        # There is no inotify here, or the user has no inotify instance left (fs.inotify.max_user_instances).
         return Stamps(paths)
 
 
 class Notices:
-    """Follows folders with inotify (Linux only).
+    """A follower of folders that uses inotify (Linux only).
 
-    Exact. Cost: 0.4 us for all folders together while nothing happens. Closing a queue that has watches blocks for 8 to
-    16 ms. `close` therefore only removes the watches, which takes 0.1 ms, and keeps the queue for the next instance:
-    one descriptor of the process.
+    It is exact. Cost: 0.4 us for all folders together while nothing happens. Closing an inotify queue that has watches
+    blocks for 8 to 16 ms. `close` therefore only removes the watches, which takes 0.1 ms. It keeps the queue, one
+    descriptor of the process, for the next instance.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -66,8 +67,8 @@ class Notices:
     def _open(self) -> None:
         self._process = os.getpid()
         kept = _kept_queues.pop(self._process, -1)
-        # The program may have closed the kept queue together with a range of descriptors, and reused its number for
-        # another file.
+        # The program may have closed the kept queue by closing a range of descriptors, and may have opened another file
+        # under its number.
         self._queue = (
             kept if _is_queue(kept) else lift(_checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)))
         )
@@ -88,7 +89,7 @@ class Notices:
         if not happened:
             return ()
         if happened[0][1] & select.POLLNVAL:
-            # The program has closed the queue together with a range of descriptors.
+            # The program has closed the queue by closing a range of descriptors.
             self._open()
             return self._all_paths
         changed: set[str] = set()
@@ -112,12 +113,12 @@ class Notices:
             return
         for watch in self._paths:
             self._libc.inotify_rm_watch(self._queue, watch)
-        # Removing a watch queues an event: read it, so that the next user of the queue does not.
+        # Removing a watch queues an event. Read it now, so that the next user of the queue does not read it.
         self.take()
         _kept_queues[self._process] = self._queue
 
 
-# By process id, because a forked child must not use its parent's queue.
+# The queue that `Notices.close` keeps, by process id, because a forked child must not use its parent's queue.
 _kept_queues: Final[dict[int, int]] = {}
 
 
@@ -129,16 +130,18 @@ def _is_queue(descriptor: int) -> bool:
 
 
 class Stamps:
-    """Follows folders by their modification times; 0.9 us for each folder.
+    """A follower of folders that compares their modification times; cost: 0.9 us for each folder.
 
-    For a while after a change, `take` may report a folder again although nothing happened.
+    `take` reports a changed folder again, although nothing else happened, until it has read the folder more than 0.1 s
+    (`_CLOCK_TICK_NS`) after the change.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._folders: list[tuple[str, int, array[int]]] = []
         try:
             for path in paths:
-                # Modification time, size, number of links, and the time of the last reading (all 0: never read).
+                # Modification time, size, number of links, and the time when `take` last reported the folder (all 0:
+                # never).
                 self._folders.append((path, open_high(path), array("q", (0, 0, 0, 0))))
         except BaseException:
             self.close()

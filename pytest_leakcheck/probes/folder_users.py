@@ -1,6 +1,6 @@
 """Find which entries of a shared folder are in use by processes.
 
-A process uses an entry if it has the entry open, has it mapped, or has it as its working directory.
+A process uses an entry if it has the entry, or something below it, open, mapped, or as its working directory.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from pytest_leakcheck.probes.processes import descendants
 
 
 def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
-    """Return the entries in use outside this process and its descendants.
+    """Return the entries in use by processes other than this one and its descendants.
 
-    An entry is in use if a process has it or something below it open or mapped, or as its working directory. Processes
-    of other users cannot be inspected, and without /proc no process can. Cost: reading one link, about 2 us, for each
-    descriptor of each process of the same user, and the process's mappings.
+    Processes of other users cannot be inspected, and without /proc no process can. Cost: about 2 us for each descriptor
+    of each process of the same user (to read one link), and the time to read the mappings of these processes.
 
     Args:
         folder: The folder of the entries.

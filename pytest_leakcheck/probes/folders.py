@@ -1,13 +1,17 @@
 """Count entries in shared folders: shared memory and temporary files.
 
-A folder does not record who created an entry, and other processes use it too. An entry is attributed as follows:
+A folder does not record who created an entry, and other processes use it too. The plugin therefore lets the test rest
+(pauses it) for a while, to see which entries arrive without it. An entry is attributed as follows:
 
-- Created by Python in this process (`probes.audit_events`), or in use by this process or a descendant: it counts.
+- Created by Python in this process since the test began (`probes.audit_events`; threads that ran before are excluded),
+  or in use by this process or a descendant: it counts.
 - Owned by another user, in use by another process, or created by another process (`fanotify`, where it is available):
   it does not count.
-- Of unknown origin: it counts, unless it arrives while the test rests or has a name like entries that do. Such names
-  still count if they arrive faster while the test runs than chance allows. This is not certain, so entries that are
-  left out for their names are recorded (`Folder.set_aside`) and the verdict mentions them.
+- Of unknown origin: it counts, unless it arrives while the test rests, or its name resembles the names of such entries.
+  Entries with such names still count if they arrive faster while the test runs than chance allows. This is not certain,
+  so `Folder.set_aside` holds the entries that are left out for their names, and the verdict mentions them.
+
+Readings are numbered by row: row 0 is the start level, and each iteration adds a row.
 """
 
 from __future__ import annotations
@@ -26,14 +30,15 @@ from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.entry_provenance import Provenance
 from pytest_leakcheck.probes.folder_users import used_by_others, used_here
 
-# In nanoseconds. A folder of 30,000 entries takes this long to list. Slower listings take at most half of the time, if
-# other processes keep changing the folder and no entry is added that counts.
+# Duration of a slow listing in nanoseconds: a folder of 30,000 entries takes this long. After a slower listing that
+# adds no entry that counts, no listing is due for the same duration. While other processes keep changing the folder,
+# slow listings thus take at most half of the time.
 _SLOW_LISTING_NS: Final = 10_000_000
 # A run of hexadecimal digits with at least one decimal digit, and the random end of a name made by `tempfile` or
 # `multiprocessing`.
 _HEX_NUMBER: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _RANDOM_END: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
-# The probability of attributing other processes' entries to the test (significance level).
+# The accepted probability of attributing other processes' entries to the test (significance level).
 _SIGNIFICANCE: Final = 0.001
 
 
@@ -41,12 +46,12 @@ _SIGNIFICANCE: Final = 0.001
 class SetAside:
     """Entries that do not count because of their names.
 
-    Entries with similar names also arrive while the test rests. Their creator is unknown.
+    Entries with similar names also arrive while the test rests. The creators of both are unknown.
 
     Attributes:
         working: The number of entries that arrived while the test ran and still exist.
         resting: The number of other entries that do not count and still exist: they arrived while the test rested, or
-            come from a thread that also creates such entries at rest.
+            come from a thread that also creates such entries while the test rests.
         kinds: The name patterns of the `working` entries.
     """
 
@@ -69,7 +74,7 @@ class Folder:
         path: The folder.
         others: Name patterns of other processes' entries, each with an example.
         count: The number of entries that counted at the last listing.
-        changed: Whether an entry has appeared or disappeared since then.
+        changed: Whether entries may have appeared or disappeared since the last listing.
         provenance: Who created the entries.
     """
 
@@ -79,19 +84,20 @@ class Folder:
         self.others: dict[str, str] = {}
         self.count = 0
         self.changed = False
-        # Dicts in place of sets: up to Python 3.13 the garbage collector does not track a dict of strings and ints.
+        # Dicts in place of sets, because the plugin counts the objects that the garbage collector tracks. Up to Python
+        # 3.13, these do not include a dict of strings and ints.
         self._known: dict[str, None] = {}
         self._arrived: dict[str, int] = {}
-        # Entries attributed to other processes by their name: the row in which they arrived, -1 for during a rest.
+        # Entries attributed to other processes by their name: the row in which they arrived, or -1 if during a rest.
         self._aside: dict[str, int] = {}
-        # Name patterns of entries that threads which ran before the test created during a rest.
+        # Name patterns of entries created during a rest by threads that were already running before the test.
         self._background_patterns: dict[str, None] = {}
         self.provenance = Provenance(path)
         # Removed entries that counted: name, row of arrival, row of removal.
         self._gone: list[tuple[str, int, int]] = []
         self._resting_arrivals: Counter[str] = Counter()
-        # The earliest time of the next listing in nanoseconds (0: at once), as an array since an int would be a memory
-        # block of the harness.
+        # The earliest time of the next listing in nanoseconds (0: at once). In an array, because an int would be a
+        # memory block of the plugin.
         self._next_listing_ns = array("q", (0,))
 
     def open(self) -> None:
@@ -127,9 +133,9 @@ class Folder:
         self._next_listing_ns[0] = 0
 
     def kinds(self) -> list[str]:
-        """Return the folder and the name pattern of each counted entry.
+        """Return, for each counted entry, the path of the folder joined with a pattern of the entry's name.
 
-        Similar names give equal results.
+        Entries with similar names have the same pattern.
         """
         common = Counter(kind for name in self._arrived for kind in _name_patterns(name))
         return [f"{self.path}/{max(_name_patterns(name), key=common.__getitem__)}" for name in self._arrived]
@@ -140,7 +146,7 @@ class Folder:
 
     @property
     def own(self) -> int:
-        """The number of counted entries that Python in this process has created."""
+        """The number of counted entries that Python in this process created, or that this process tree uses."""
         return sum(1 for name in self._arrived if name in self.provenance.own)
 
     @property
@@ -150,13 +156,13 @@ class Folder:
 
     @property
     def set_aside(self) -> SetAside:
-        """The entries that do not count, but might have been created here."""
+        """A summary of the entries that do not count, although this process tree might have created them."""
         working = [name for name, row in self._aside.items() if row >= 0 and not self._is_from_background(name)]
         kinds = {kind for name in working for kind in _name_patterns(name) if kind in self.others}
         return SetAside(len(working), len(self._aside) - len(working), tuple(sorted(kinds)))
 
     def relist(self, row: int, *, resting: bool = False) -> None:
-        """List the folder, and record arrivals and departures for this row."""
+        """List the folder, and record under this row which entries have arrived and which are gone."""
         began = time.monotonic_ns()
         self.changed = False
         now = dict.fromkeys(os.listdir(self.path))
@@ -177,7 +183,7 @@ class Folder:
                 self.provenance.own.pop(name, None)
             self._arrived[name] = row
         self.provenance.listed(now, makers)
-        # An entry that is removed and created again counts as new.
+        # An entry that is missing in one listing counts as new in the next listing that shows it.
         self._known = now
         risen, self.count = len(self._arrived) > self.count, len(self._arrived)
         ended = time.monotonic_ns()
@@ -186,16 +192,16 @@ class Folder:
     def rested(self, row: int, seconds: float, worked: float) -> bool:
         """List the folder after a rest.
 
-        New entries are not the test's, unless Python created them here.
+        Entries that arrived during the rest do not count, unless Python created them in this process.
 
         Args:
-            row: The next row.
+            row: The number of the next row.
             seconds: Total seconds of rest since the start.
             worked: Total seconds of work since the start.
 
         Returns:
-            Whether a new name pattern was attributed to other processes. If so, the counts of all rows change
-            (`recount`).
+            Whether a new name pattern was attributed to other processes. If so, the counts of all rows change, and the
+            caller must rewrite them (`recount`).
         """
         known = dict(self._arrived)
         self.relist(row, resting=True)
@@ -232,10 +238,10 @@ class Folder:
         return bool(found)
 
     def set_aside_used(self) -> bool:
-        """Drop entries in use by other processes; count those in use here.
+        """Drop entries in use by other processes, and count those in use by this process tree.
 
         Returns:
-            Whether there were any. If so, the counts of all rows change (`recount`).
+            Whether there were any. If so, the counts of all rows change, and the caller must rewrite them (`recount`).
         """
         unknown = [
             name for name in self._arrived if name not in self.provenance.own and name not in self.provenance.native
@@ -276,7 +282,7 @@ class Folder:
     def _is_from_background(self, name: str) -> bool:
         """Return whether a background thread has created the entry.
 
-        Such a thread ran before the test, and creates entries of this kind at rest too.
+        Such a thread was running before the test, and creates entries with this name pattern while the test rests too.
         """
         return name in self.provenance.by_earlier_thread and not self._background_patterns.keys().isdisjoint(
             _name_patterns(name)
@@ -305,12 +311,12 @@ def _name_patterns(name: str) -> tuple[str, str]:
 def _exceeds_steady_arrivals(working: int, resting: int, share: float) -> bool:
     """Return whether more entries arrived during work than steady arrivals explain.
 
-    One-sided binomial test at level `_SIGNIFICANCE`.
+    This is a one-sided binomial test at the level `_SIGNIFICANCE`.
 
     Args:
         working: Arrivals while the test ran.
-        resting: Arrivals while it rested.
-        share: The fraction of the time that it ran.
+        resting: Arrivals while the test rested.
+        share: The fraction of the time during which the test ran.
     """
     total = working + resting
     here, there = log(share), log(1 - share)

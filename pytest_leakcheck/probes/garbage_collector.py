@@ -1,9 +1,9 @@
 """Freeze existing objects and watch the garbage collector.
 
 `gc.freeze()` hides the existing objects from the collector, so a full collection per iteration costs microseconds and
-``gc.get_objects()`` returns only new objects. The collector is never switched on or off. A callback in ``gc.callbacks``
-reads the counters of descriptors, threads and device memory at the start and stop of each collection, automatic ones
-included: the difference was released only by the collector.
+``gc.get_objects()`` returns only new objects. This module never switches the collector on or off. A callback in
+``gc.callbacks`` reads the counters of descriptors, threads and device memory at the start and stop of each collection
+that this module does not run itself. What the counters fall by is what the collector released.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any, Final
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
-# A finalizer may drop the last reference to another cycle. Three rounds are enough for all but deliberately long
-# chains.
+# The most collections in a row. One is not always enough, because a finalizer may drop the last reference to another
+# cycle. Three are enough for all but deliberately long chains.
 ROUNDS: Final = 3
-# Python 3.12 starts with a few hundred frozen objects; any more have been frozen by the program.
+# Python 3.12 starts with a few hundred frozen objects. If more are frozen later, the program has frozen them.
 FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 
 
@@ -31,13 +31,13 @@ _DELETED_SUFFIX: Final = " (deleted)"
 
 
 class BusyError(LeakcheckError, RuntimeError):
-    """Two measurements at once in one process would affect each other."""
+    """The error that a second measurement starts in one process, where the two would affect each other."""
 
 
 class CollectorWatch:
-    """Freezes objects, runs collections, and sums what automatic collections release.
+    """A watch that freezes objects, runs collections, and sums what automatic collections release.
 
-    Only one watch can be open in a process.
+    Automatic collections are those that the plugin does not run itself. Only one watch can be open in a process.
 
     Attributes:
         has_released: Whether automatic collections have released anything since the last `take_released`.
@@ -55,8 +55,8 @@ class CollectorWatch:
         """
         self._read = read
         self._read_device = read_device
-        # Descriptors, threads, bytes on devices. Preallocated: a Python int stored at each reading would be an object
-        # that the harness retains.
+        # Descriptors, threads, bytes on devices. The arrays are preallocated, because a Python int stored at each
+        # reading would be an object that the plugin retains.
         self._before = array("q", (0, 0, 0))
         self._released = array("q", (0, 0, 0))
         self._names_before: dict[int, str] | None = None
@@ -70,7 +70,7 @@ class CollectorWatch:
     def enabled(self) -> bool:
         """Whether the program's collector is on.
 
-        If it is off, garbage is retained and is not collected here.
+        If it is off, garbage counts as retained, because the plugin does not collect it either.
         """
         return gc.isenabled()
 
@@ -87,8 +87,8 @@ class CollectorWatch:
             )
         CollectorWatch._is_open = True
         self._had_frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
-        # One round only: each walks all objects, 10 to 20 ms for 30,000. Objects that a finalizer releases during the
-        # round are frozen with the rest.
+        # One round only, because each walks all objects, which takes 10 to 20 ms for 30,000. Garbage that a finalizer
+        # leaves during the round is frozen with the rest.
         gc.collect()
         gc.freeze()
         gc.callbacks.append(self._callback)
@@ -108,13 +108,14 @@ class CollectorWatch:
     def collect(self) -> int:
         """Collect until no garbage is found, at most `ROUNDS` times.
 
-        These collections are not added to `take_released`: the caller compares readings taken before and after.
+        `take_released` does not include what these collections release. The caller finds it by reading the counters
+        before and after.
 
         Returns:
             The number of garbage objects.
         """
         callbacks = gc.callbacks
-        # The callback would cost a microsecond and record nothing during the harness's own collections.
+        # Remove the callback: during these collections it would cost a microsecond and record nothing.
         silent = self._names_before is None and bool(callbacks) and callbacks[-1] is self._callback
         if silent:
             callbacks.pop()
@@ -131,9 +132,9 @@ class CollectorWatch:
         return found
 
     def collect_young(self) -> int:
-        """Collect the garbage among the objects that were created since the last collection.
+        """Collect the garbage among young objects (generations 0 and 1).
 
-        Unlike `collect`, this does not walk what has survived a collection.
+        Unlike `collect`, this does not walk all objects that have survived earlier calls of either method.
 
         Returns:
             The number of garbage objects.
@@ -144,9 +145,9 @@ class CollectorWatch:
         return found
 
     def thaw(self) -> int:
-        """Unfreeze and collect.
+        """Unfreeze all objects and collect garbage.
 
-        This includes objects that were alive when frozen and have become garbage since.
+        The garbage includes objects that were alive when they were frozen and have become garbage since.
 
         Returns:
             The number of garbage objects.
@@ -161,8 +162,8 @@ class CollectorWatch:
     def take_released(self) -> tuple[int, int, int, int]:
         """Return what automatic collections have released since the last call.
 
-        Processes are not read during a collection, since walking the process tree costs too much; their number is
-        always 0.
+        The number of processes is always 0: it is not read during a collection, because a walk of the process tree
+        costs too much.
 
         Returns:
             Descriptors, threads, processes, and bytes on devices.
@@ -175,7 +176,7 @@ class CollectorWatch:
     def name_released(self, wanted: bool) -> None:
         """Start or stop recording what released descriptors pointed to.
 
-        Costs one readlink per open descriptor.
+        While it is on, each start and stop of a collection costs one readlink per open descriptor.
         """
         self._names_before = {} if wanted else None
 

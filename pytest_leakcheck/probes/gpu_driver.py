@@ -1,6 +1,7 @@
 """Read the driver's count of device memory.
 
-NVML gives the count for this process. Without it, the device's total for all processes is read.
+NVML, NVIDIA's management library, gives the count for this process. Without NVML, this module reads the memory that all
+processes use on the device.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 
 
 class ProcessMemory:
-    """The driver's count of memory on one device.
+    """The driver's count of the memory in use on one device.
 
-    Resolution: one page, up to 2 MiB. Cost: up to 2 ms, so it is read only at the start and to check a suspicion. If
-    NVML is missing, fails, or does not know this process (it uses the host's process ids, which a container does not
-    see), the used memory of the whole device is read instead, which includes other processes.
+    Resolution: one page, up to 2 MiB. Cost: up to 2 ms, so the plugin reads it only at the start and to check a
+    suspicion. Fallback: the memory in use on the whole device, which includes other processes. It is read if NVML is
+    missing, fails, or does not know this process. NVML uses the host's process ids, which a container does not see.
 
     Attributes:
         note: The source of the figures, for the report.
@@ -31,7 +32,7 @@ class ProcessMemory:
         Args:
             of_device: Returns the free and the total bytes of the device.
             of_process: Returns the bytes of this process; None if they cannot be read.
-            why_not: Why they cannot be read.
+            why_not: Why the bytes of this process cannot be read, as the end of `note`.
         """
         self._of_device, self._of_process = of_device, of_process
         self.note = "and NVML for this process" if of_process is not None else f"and its free memory{why_not}"
@@ -57,9 +58,9 @@ class ProcessMemory:
 
 
 def find_driver(torch: Any, index: int) -> ProcessMemory | None:
-    """Return the best driver count for a torch device; None if there is none."""
+    """Return the best available source of the driver's count for a torch device; None if there is none."""
     accelerator = torch.accelerator
-    # Before torch 2.9 only the module of each device type has this function.
+    # Before torch 2.9, only the module of each device type reports the free memory.
     module = torch.get_device_module(accelerator.current_accelerator().type)
     free = getattr(accelerator, "get_memory_info", None) or getattr(module, "mem_get_info", None)
     if free is None:
@@ -81,13 +82,14 @@ def load_nvml() -> Any:
 
 
 def driver_by_nvml(nvml: Any, uuid: str, of_device: Callable[[], tuple[int, int]]) -> ProcessMemory:
-    """Return the count by NVML, or the device's own count as a fallback.
+    """Return a source that reads NVML, or the memory of the whole device as a fallback.
 
-    The fallback is used if NVML fails or does not know this process.
+    It uses the fallback if NVML fails or does not know this process.
 
     Args:
         nvml: The module ``pynvml``.
-        uuid: The device's UUID; NVML numbers devices differently from CUDA_VISIBLE_DEVICES.
+        uuid: The device's UUID. Its index cannot be used, because NVML numbers devices differently from
+            CUDA_VISIBLE_DEVICES.
         of_device: Returns the free and the total bytes of the device; the fallback.
     """
     try:
@@ -123,7 +125,7 @@ def _bytes_of_this_process(nvml: Any, handle: Any) -> int | None:
 
 
 def memory_of(running: Iterable[Any], pids: Collection[int]) -> int | None:
-    """Return how many bytes of device memory these processes use; None if NVML has no figure for any of them."""
-    # With Windows' own driver model (WDDM) the figure is missing.
+    """Return the bytes of device memory that these processes use; None if NVML has no figure for any of them."""
+    # NVML has no figure under Windows' own driver model (WDDM).
     known = [one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None]
     return sum(known) if known else None

@@ -1,7 +1,8 @@
-"""Find malloc's large blocks, and how much of the memory around them has been touched.
+"""Find malloc's large blocks, and how much of their memory the program has touched, so that it is resident.
 
-A program may allocate a large buffer once and fill it piece by piece. Resident memory then rises with each piece, although
-nothing is allocated. glibc maps large blocks directly (32 MiB and more always), each behind a header that can be read.
+A program may allocate a large buffer once and fill it piece by piece. Resident memory then rises with each piece,
+although nothing is allocated. glibc maps large blocks directly, those of 32 MiB and more always. It puts a header
+before each block, which this module reads.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from typing import Final, NamedTuple
 
 from pytest_leakcheck.probes.memory import PAGE
 
-# glibc, malloc/malloc.c: a chunk begins with its offset from the start of the mapping and its size, whose three lowest bits
-# are flags. This flag alone is set in a chunk that is mapped directly.
+# glibc, malloc/malloc.c: a chunk begins with its offset from the start of the mapping and its size, whose three lowest
+# bits are flags. In a chunk that is mapped directly, only the flag `_MAPPED_DIRECTLY` is set.
 _HEADER: Final = struct.Struct("@NN")
 _FLAGS: Final = 7
 _MAPPED_DIRECTLY: Final = 2
-# An aligned block (64 bytes in torch) has its header at most this far from the start of the mapping.
+# An aligned block (64 bytes in torch) has its header fewer than this many bytes after the start of the mapping.
 _MAX_OFFSET: Final = 128
-# Smaller blocks and mappings do not matter, in bytes.
+# The minimum size, in bytes, of the blocks and mappings that are examined.
 _MIN_BYTES: Final = 1 << 20
-# Pages at the start of a mapping that are searched for a header: the kernel may have merged other mappings with it.
+# The most pages of a mapping that are searched for a header. The header need not be on the first page, because the
+# kernel may have merged other mappings with this one.
 _MAX_PAGES_SEARCHED: Final = 4096
 
 
@@ -33,16 +35,17 @@ class _Mapping(NamedTuple):
 
 
 def touched_large_blocks() -> dict[tuple[int, int], int]:
-    """Return the touched bytes of each large block of malloc, by its first address and its end.
+    """Return the touched bytes of each large block of malloc, by its start and end addresses.
 
-    Blocks side by side are one, and so are the parts of a block that the kernel keeps apart. Empty outside Linux. Cost: 1
-    us per mapping of the process, and up to 5 ms for each large mapping that holds no such block.
+    Adjacent blocks count as one, and so do the parts of a block that the kernel keeps as separate mappings. Empty
+    outside Linux. Cost: 1 us per mapping of the process, and up to 5 ms for each large mapping without such a block.
     """
     mappings = _anonymous_mappings()
     found: dict[tuple[int, int], int] = {}
     for start, end in _large_blocks(mappings):
         inside = sum(one.touched for one in mappings if start <= one.start < end or start < one.end <= end)
-        # What else is in these mappings is less than what is in the block, or the readings say nothing about the block.
+        # The kernel counts touched bytes per mapping. If more than half of these mappings is outside the block, the
+        # count does not describe the block.
         around = sum(one.end - one.start for one in mappings if start <= one.start < end or start < one.end <= end)
         if around <= 2 * (end - start):
             found[start, end] = inside
@@ -50,7 +53,7 @@ def touched_large_blocks() -> dict[tuple[int, int], int]:
 
 
 def _anonymous_mappings() -> list[_Mapping]:
-    """Return the mappings that are anonymous and writable, by address."""
+    """Return the mappings that are anonymous and writable, in order of address."""
     found = []
     start = end = 0
     try:
@@ -76,7 +79,7 @@ def _read_bounds(word: bytes, rest: bytes) -> tuple[int, int]:
 
 
 def _large_blocks(mappings: Sequence[_Mapping]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of large blocks; those side by side as one."""
+    """Yield the start and end addresses of large blocks; adjacent blocks count as one."""
     for start, end in _without_gaps(mappings):
         page, searched = start, 0
         while page < end and searched < _MAX_PAGES_SEARCHED:

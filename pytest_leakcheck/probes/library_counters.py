@@ -1,4 +1,4 @@
-"""Read counters that a library keeps of itself, if the program has loaded it."""
+"""Read counters that a library keeps of its own memory or tasks, if the program has loaded the library."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pytest_leakcheck.probes.base import NotInUse, Unavailable
 
 
 class ArrowPool:
-    """``arrow``: bytes in pyarrow's memory pools.
+    """``arrow``: bytes in pyarrow's default memory pool.
 
-    Malloc's counters do not include them. Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process.
+    The counter of malloc does not include them. Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process.
     Fallback: none; unavailable if pyarrow is not loaded.
     """
 
@@ -34,9 +34,9 @@ class Tasks:
     """``task``: live asyncio tasks of all loops.
 
     Pending tasks count, and finished ones that are still referenced. Resolution: one. Noise: none once the loop has
-    run; the harness waits for tasks that are about to end. Cost: 0.2 us. Scope: this process. Not counted: tasks of
-    other frameworks. Fallback: none; unavailable if asyncio is not loaded, and from Python 3.14 on, which keeps tasks
-    per thread and inaccessible.
+    run; the plugin waits for tasks that are about to end. Cost: 0.2 us. Scope: this process. Not counted: tasks of
+    other frameworks. Fallback: none. The counter is unavailable if asyncio is not loaded. It is also unavailable from
+    Python 3.14 on, which keeps the tasks of each thread where Python code cannot read them.
     """
 
     resource = "task"
@@ -45,7 +45,7 @@ class Tasks:
         tasks: Any = sys.modules.get("asyncio.tasks")
         if tasks is None:
             raise NotInUse("asyncio is not loaded by the end of warm-up: there are no tasks to count")
-        # Up to 3.11 there is one weak set; from 3.12 on, eagerly started tasks are in a separate set.
+        # Up to Python 3.11 there is one weak set of tasks. From 3.12 on, eagerly started tasks are in a separate set.
         known = [getattr(tasks, name, None) for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks")]
         self._sets = tuple(one for one in known if one is not None)
         if not self._sets or sys.version_info >= (3, 14):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.own_descriptors import open_high
 
-# Written to clear_refs, it resets the peak to the memory that is resident now (man 5 proc).
+# This value, written to /proc/self/clear_refs, resets the peak to the memory that is resident now (man 5 proc).
 _RESET_PEAK: Final = b"5"
 PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
 
@@ -19,10 +19,10 @@ class Rss:
     """``rss``: anonymous resident bytes (RssAnon and RssShmem) after ``malloc_trim``.
 
     Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
-    so they are trimmed before each reading; if allocation sizes vary, the value still fluctuates by megabytes. Cost: 8
-    us plus the trim (2 us to 1.4 ms), so it is read only if a test requests it. Scope: this process. Shared anonymous
-    pages and those of files in /dev/shm count (RssShmem). Pages of other files (RssFile) do not: reading a mapped file
-    is no leak. Fallback: none outside Linux.
+    so `read` first returns them to the system (trims them). If allocation sizes vary, the value still fluctuates by
+    megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
+    (`runner.pacing`). Scope: this process. Shared anonymous pages and those of files in /dev/shm count (RssShmem).
+    Pages of other files (RssFile) do not count, because reading a mapped file is no leak. Fallback: none outside Linux.
     """
 
     resource = "rss"
@@ -53,9 +53,9 @@ class PeakRss:
     """The peak of resident bytes (VmHWM) since the last `reset`.
 
     Resolution: 128 KiB per CPU that the process runs on, because each CPU updates the kernel's counters in batches of
-    32 pages. `now` is exact from kernel 6.17 on, and equally coarse before. Cost: 10 us, plus a trim; `now` 1.2 us.
-    Scope: this process. Pages of files count when they are first touched: a library that is loaded during the run is a
-    constant part of the peak. Fallback: none outside Linux.
+    32 pages. `now` is exact from kernel 6.17 on, and as coarse as the peak before. Cost: 10 us for `read`, 1.2 us for
+    `now`. Scope: this process. Pages of files count when they are first touched, so a library that is loaded during the
+    run is a constant part of the peak. Fallback: none outside Linux.
     """
 
     resource = "rss"
@@ -85,9 +85,9 @@ class PeakRss:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def trim(self) -> None:
-        """Release the allocator's free memory.
+        """Return the allocator's free memory to the system.
 
-        Otherwise the first growth would reuse it and stay invisible.
+        Otherwise the first growth would reuse that memory and stay invisible.
         """
         if self._trim is not None:
             self._trim(0)
@@ -119,7 +119,7 @@ class PeakRss:
 def peak_of(pid: int) -> int:
     """Return the peak of resident bytes of another process.
 
-    0 if it is gone or may not be read.
+    0 if the process is gone or may not be read.
     """
     return _read_field_of_process(pid, b"VmHWM:")
 
@@ -127,9 +127,7 @@ def peak_of(pid: int) -> int:
 def anonymous_of(pid: int) -> int:
     """Return the anonymous resident bytes of another process.
 
-    0 if it is gone or may not be read.
-
-    A forked process starts with its parent's anonymous pages.
+    0 if the process is gone or may not be read. A forked process starts with its parent's anonymous pages.
     """
     return _read_field_of_process(pid, b"RssAnon:")
 
@@ -148,9 +146,9 @@ class Mapped:
     """``mmap``: bytes of mapped address space.
 
     This is the first number of ``/proc/self/statm``. Resolution: a page. Noise: allocators map and unmap in megabytes,
-    so levels less than 1 MiB apart cannot be distinguished, and only growth that lasts over the horizon counts. Cost:
-    1.3 us. Scope: this process. Only this counter includes files and memory that C code maps and never unmaps.
-    Fallback: none outside Linux.
+    so levels less than 1 MiB apart cannot be distinguished, and only growth that lasts over the horizon (200
+    iterations) counts. Cost: 1.3 us. Scope: this process. Only this counter includes files and memory that C code maps
+    and never unmaps. Fallback: none outside Linux.
     """
 
     resource = "mmap"

@@ -14,7 +14,7 @@ from pytest_leakcheck.probes.base import Unavailable
 
 
 class _Mallinfo2(ctypes.Structure):
-    # In the order of glibc's malloc.h; all are size_t.
+    # The fields in the order of glibc's malloc.h; all are size_t.
     _fields_ = [
         (name, ctypes.c_size_t)
         for name in (
@@ -44,7 +44,8 @@ def _libc() -> ctypes.PyDLL:
 
 @cache
 def _load_libc(kind: type[ctypes.PyDLL]) -> ctypes.PyDLL:
-    # Cached: a library and its functions form a reference cycle, which was once reported as the test's leak.
+    # Cached, because a library and its functions form a reference cycle, which the plugin once reported as the test's
+    # leak.
     libc = kind(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
@@ -68,10 +69,11 @@ def _fill_thread_cache() -> None:
 
 @contextmanager
 def drained_thread_cache() -> Iterator[None]:
-    """Empty this thread's cache of freed blocks; release the blocks on exit.
+    """Allocate all blocks in this thread's cache of freed blocks, and free them on exit.
 
-    A cached block counts as in use, so the heap counter does not rise if the program takes one and retains it. Once
-    emptied, the cache refills only with blocks that the program frees, and blocks that it retains raise the counter.
+    A cached block counts as in use, so the heap counter does not rise if the program takes one and retains it. The
+    emptied cache refills only with blocks that the program frees. Blocks that the program retains then raise the
+    counter.
     """
     libc = _libc()
     blocks = [libc.malloc(size) for size in _TCACHE_SIZES for _ in range(_TCACHE_DEPTH)]
@@ -82,9 +84,9 @@ def drained_thread_cache() -> Iterator[None]:
             libc.free(block)
 
 
-# Bytes of a test block: large enough not to be rounded away, small enough not to be mapped separately. And the number
-# of blocks in each try: 32 are more than a cache of freed blocks holds.
+# The bytes of a test block: large enough not to be rounded away, and small enough not to be mapped separately.
 _TEST_BLOCK_BYTES: Final = 1 << 16
+# The number of blocks in each try. A cache of freed blocks holds fewer than 32.
 _TEST_BLOCK_COUNTS: Final = (1, 1, 32)
 
 
@@ -135,10 +137,11 @@ _NUMPY_CACHE_DEPTH: Final = 7
 
 
 def _fill_numpy_cache() -> None:
-    """Fill numpy's cache of freed blocks if numpy is loaded: 4 ms, and 3.5 MB once.
+    """Fill numpy's cache of freed blocks if numpy is loaded.
 
-    A program with small arrays of ever new sizes (figures, masks of tables) fills it over thousands of iterations, at
-    hundreds of bytes each. The cache belongs to the process, not to a thread.
+    This takes 4 ms, and once 3.5 MB. A program with small arrays of ever new sizes (figures, masks of tables) fills the
+    cache over thousands of iterations, by hundreds of bytes per iteration. The cache belongs to the process, not to a
+    thread.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
@@ -151,10 +154,9 @@ def _fill_numpy_cache() -> None:
 def is_quiet() -> bool:
     """Return whether malloc counts a freed block as free at once.
 
-    That is the case if no thread has a cache of freed blocks.
-
-    The setting comes from the environment (`runner.processes.supervisor`). It is measured here, because the environment
-    does not show whether the C library knows and applies it.
+    It does so if threads have no cache of freed blocks. The environment switches this cache off
+    (`runner.processes.supervisor`). This function measures the effect, because the environment does not show whether
+    the C library knows and applies the setting.
     """
     heap = Heap()
     try:
@@ -163,8 +165,8 @@ def is_quiet() -> bool:
         return False
     libc = _libc()
     before = heap.read()
-    # One block more than a cache holds, of its largest size: with a cache, either some blocks are not new or some are
-    # not released.
+    # Allocate one block more than a cache holds, all of the cache's largest size. With a cache, either some blocks
+    # come from it, or some go into it when they are freed.
     blocks = [libc.malloc(_TCACHE_SIZES[-1]) for _ in range(_TCACHE_DEPTH + 1)]
     held = heap.read() - before
     for block in blocks:
@@ -176,12 +178,13 @@ class Heap:
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
     Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used.
-    Therefore `open` fills the cache of the measuring thread, which then cannot grow. Cost: 0.3 to 3 us; the call walks
-    the free lists, so a heap with 10,000 holes takes 0.5 ms. Scope: this process. Not counted: small Python objects
-    (they are in pymalloc's own arenas), pools that map their own memory, and memory that a program maps with mmap.
+    Therefore `open` fills the cache of the measuring thread, so that this cache cannot grow. Cost: 0.3 to 3 us; the
+    call walks the free lists, so a heap with 10,000 holes takes 0.5 ms. Scope: this process. Not counted: small Python
+    objects (they are in pymalloc's own arenas), pools that map their own memory, and memory that a program maps with
+    mmap.
 
     If another malloc is loaded before glibc's (jemalloc or tcmalloc, by LD_PRELOAD), ``mallinfo2`` exists but counts
-    nothing. `open` checks this, and the instrument is then unavailable.
+    nothing. `open` detects this and makes the instrument unavailable.
 
     Fallback: ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); without either
     (musl) the instrument is unavailable.
@@ -208,7 +211,7 @@ class Heap:
         if not _counts_malloc(read):
             raise _foreign_malloc_error()
         self._read = read
-        # The thread's cache last: filling numpy's cache takes blocks from it.
+        # Fill the thread's cache last, because filling numpy's cache takes blocks from it.
         _fill_numpy_cache()
         _fill_thread_cache()
 

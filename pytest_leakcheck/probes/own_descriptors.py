@@ -1,7 +1,4 @@
-"""Keep the harness's descriptors at high numbers, and make room for them.
-
-A leak may have used up all others.
-"""
+"""Keep the plugin's descriptors at high numbers, and make room for them when the program has used up all others."""
 
 from __future__ import annotations
 
@@ -10,16 +7,17 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-# The number to start from. The kernel's descriptor table grows to the highest number in use, 8 bytes each.
+# The lowest descriptor number of the plugin, if the limit allows it. It is not higher, because the kernel's descriptor
+# table grows to the highest number in use, by 8 bytes per number.
 _LOWEST_HIGH_NUMBER: Final = 4000
-# How many more descriptors `room_for_descriptors` allows.
+# The number of descriptors that `room_for_descriptors` allows in addition.
 _SPARE_DESCRIPTORS: Final = 64
 
 
 def open_high(path: str) -> int:
     """Open a file for reading under a high descriptor number.
 
-    A program that closes a descriptor twice hits a low number.
+    If the program closes one of its descriptors twice, the second call hits a low number, so it cannot close this file.
     """
     return lift(os.open(path, os.O_RDONLY))
 
@@ -50,7 +48,8 @@ def room_for_descriptors() -> Iterator[None]:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        # Reads the number of open descriptors without opening one. It may exceed the limit if that was lowered later.
+        # This reads the number of open descriptors without opening one. The number exceeds the limit if the program has
+        # lowered the limit since.
         held = os.stat("/proc/self/fd").st_size
     except OSError:
         held = 0

@@ -12,9 +12,9 @@ from pytest_leakcheck.probes.base import Stateless, Unavailable
 class Objects(Stateless):
     """``object``: live gc-tracked objects created since ``gc.freeze()``.
 
-    Resolution: one object. Noise: none. Cost: below 1 us for a program of any size, since frozen objects are not
-    walked. Scope: this process. Not counted: objects that the collector does not track (bytes, str, numbers, arrays,
-    and on Python 3.13 and older dictionaries that hold only such objects). Fallback: not needed; this works everywhere
+    Resolution: one object. Noise: none. Cost: below 1 us for a program of any size, because frozen objects are not
+    walked. Scope: this process. Not counted: objects that the collector does not track (bytes, str, numbers, numpy
+    arrays, and up to Python 3.13 dictionaries that hold only such objects). Fallback: not needed; this works everywhere
     on CPython.
     """
 
@@ -24,18 +24,18 @@ class Objects(Stateless):
         return len(gc.get_objects())
 
 
-# Python 3.13 renamed `sys._clear_type_cache`.
+# Python 3.13 renamed `sys._clear_type_cache` to `sys._clear_internal_caches`.
 _empty_attribute_cache: Callable[[], None] = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache
 
 
 class Blocks(Stateless):
-    """``block``: blocks that the interpreter's allocator has handed out.
+    """``block``: blocks that the interpreter's allocator for small objects has handed out.
 
-    This is ``sys.getallocatedblocks``, for small objects. Resolution: one object of up to 512 bytes, tracked by the
+    This is the number from ``sys.getallocatedblocks``. Resolution: one object of up to 512 bytes, tracked by the
     collector or not, such as bytes, numbers and strings. Noise: below 0.3 per iteration on clean loops of pandas and
     pyarrow, hence the tolerance. The interpreter's attribute cache keeps up to 4,096 names and gains one per iteration
     for hundreds of iterations, so it is emptied before each reading. Cost: 6 us in a bare process; all pools are
-    walked, so it is 60 us with torch and pandas loaded. The counter is therefore read rarely until it rises
+    walked, so it is 60 us with torch and pandas loaded. The plugin therefore reads it rarely until it rises
     (`runner.pacing`). Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc`` there are no blocks, and
     ``heap`` counts all memory.
     """

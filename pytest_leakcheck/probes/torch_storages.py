@@ -1,7 +1,7 @@
 """Count live storages of torch tensors on the CPU.
 
-Operations that create storages are intercepted. This module imports torch, so it is imported only if torch is loaded
-and accounting was requested.
+A storage is the memory of one or more tensors. `StorageAccount` intercepts the operations that create storages. This
+module imports torch, so it is imported only if torch is loaded and accounting was requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Storage:
 
 
 class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """Sums the bytes of live storages on the CPU.
+    """A sum of the bytes of live storages on the CPU.
 
     A storage counts from the operation that creates it until it is released, and only once, regardless of its number
     of views. The sum is exact for storages that operations of this thread create, including the backward pass. It
@@ -36,7 +36,7 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     Subclasses can override `came`, called before a storage is added, and `went`, called after it is removed.
 
     Attributes:
-        live: Bytes now.
+        live: The sum now.
         highest: The peak of `live` since `reset_highest`.
     """
 
@@ -44,7 +44,7 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.live = 0
         self.highest = 0
-        # By id, which is safe because torch keeps the Python object of a storage as long as the storage itself.
+        # By id. An id stays valid, because torch keeps the Python object of a storage as long as the storage itself.
         self._known: dict[int, _Storage] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -52,7 +52,8 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # If True, torch would hide `__torch_dispatch__` from its compiler by a wrapper, one more call per operation.
+        # If True, torch would hide `__torch_dispatch__` from its compiler by a wrapper, which costs one more call per
+        # operation.
         return False
 
     def reset_highest(self) -> None:
@@ -60,9 +61,9 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         self.highest = self.live
 
     def came(self, key: int, size: int) -> None:
-        """Handle a new storage of `size` bytes; the key is unique until `went`.
+        """Handle a new storage of `size` bytes; its key is unique until `went`.
 
-        If this raises an exception, the operation fails with it.
+        If this method raises an exception, the operation that creates the storage fails with it.
         """
 
     def went(self, key: int, size: int) -> None:
@@ -99,8 +100,8 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
             if size != known.size:
                 self._resize(key, known, size)
             return
-        # A storage not known so far that is among the arguments was created before `begin`, so it does not count: the
-        # operation works in place or returns a view.
+        # If an unknown storage is among the arguments, the operation has not created it: it works in place or returns a
+        # view. The storage does not count, because no intercepted operation created it (it may be older than `begin`).
         counted = 0 if any(storage is one for one in _iterate_storages(args, kwargs)) else size
         self._add_bytes(key, counted)
         self._known[key] = _Storage(weakref.ref(storage, partial(self._forget, key)), size, counted)
