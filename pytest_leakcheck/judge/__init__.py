@@ -1,1 +1,1 @@
-"""Turn readings and budgets into verdicts and findings. Reads no counter and no clock."""
+"""Turn readings and budgets into verdicts and findings. This package reads no counter and no clock."""

@@ -1,4 +1,7 @@
-"""Add the outcome of a test's ceiling to its verdicts and to what is known of the cause."""
+"""Add the outcome of a test's ceiling to its verdicts and to what is known of the cause.
+
+A ceiling is a set of limits that a test runs under, far below those of the machine (`config.ceiling`).
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ class Failure:
 
     Attributes:
         resource: The resource whose ceiling was reached.
-        iteration: The number of the iteration, warm-up included.
+        iteration: The number of the iteration that failed, warm-up included.
         said: The error, on one line.
         site: The line of the program that failed; None if unknown.
-        in_child: A child process reached the limit without reporting it. Its limit is not lifted, so the test cannot go
-            on.
+        in_child: A child process reached the limit, but the error in the test does not show this. The child's limit is
+            not lifted, so the test cannot continue.
     """
 
     resource: str
@@ -35,12 +38,12 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CeilingOutcome:
-    """How the ceiling of a test ended.
+    """What happened to a test under its ceiling.
 
     Attributes:
         sizes: The limit of each resource, in its unit.
         iterations: The number of iterations that ran under the limits.
-        failure: How the test failed under them; None if it did not.
+        failure: How the test failed under the limits; None if it did not.
         missing: Why a limit could not be imposed, by resource.
     """
 
@@ -53,8 +56,8 @@ class CeilingOutcome:
 def account_for_ceiling(result: Result, ceiling: CeilingOutcome) -> Result:
     """Add the outcome of the ceiling to the verdicts.
 
-    A failure that no red verdict explains becomes a verdict of its own. A resource whose limit could not be imposed is
-    ``unavailable``: without its ceiling, the test has not shown what it was run for.
+    A failure that no red (failing) verdict explains becomes a verdict of its own. A resource whose limit could not be
+    imposed is ``unavailable``, because the purpose of the test was to run under that limit.
     """
     if not ceiling.sizes:
         return result
@@ -67,12 +70,12 @@ def account_for_ceiling(result: Result, ceiling: CeilingOutcome) -> Result:
 
 
 def towards(ceiling: str) -> tuple[str, ...]:
-    """List the resources that grow towards the ceiling of one resource."""
+    """List the resources whose growth uses up the ceiling of one resource."""
     return exhausting(find_resource(ceiling).exhausts)
 
 
 def ceiling_of(sizes: Mapping[str, int], resource: str) -> str | None:
-    """Return the ceiling that a resource grows towards; None if there is none."""
+    """Return the name of the ceiling that growth of a resource uses up; None if there is none."""
     return next((name for name in sizes if resource in towards(name)), None)
 
 
@@ -102,7 +105,7 @@ def _explains_failure(verdict: Verdict, failure: Failure) -> bool:
 def _judge_without_growth(result: Result, ceiling: CeilingOutcome, failure: Failure) -> Verdict:
     name, at = failure.resource, failure.iteration
     limit, series = _format_limit(name, ceiling.sizes[name]), result.recording.find(name)
-    # The level above the start at which it must have failed.
+    # The level above the start at which the test must have failed.
     above = ceiling.sizes[name] - (series.readings[0] if series else 0)
     reason = f"iteration {at} failed under the ceiling of {limit}, before growth was detected: {failure.said}"
     advice = "the test itself needs more than that: raise the ceiling"
@@ -119,7 +122,7 @@ def _add_failed_line(culprit: Culprit | None, verdicts: tuple[Verdict, ...], fai
         culprit = Culprit(cause)
     unresolved = dict(culprit.unresolved)
     if culprit.where is None:
-        # The test could not go on, or failed elsewhere, so only the line that failed is known.
+        # The cause was not searched for, or only that of another resource: only the line that failed is known.
         unresolved.pop("site", None)
         unresolved["owner"] = "the test did not continue after the failure"
     return replace(culprit, ran_out=failure.site, unresolved=unresolved)

@@ -1,19 +1,21 @@
 """Fit a scaling law to peaks at growing sizes. Works on numbers only: no resource, no bound.
 
 **The fit.** y = a + b*f(n), where f is n**p for an exponent p, and ln n at p = 0 (Box and Cox 1964: (n**p - 1)/p is
-continuous there). For each p of a fine grid, a and b are fitted by least squares; the p with the smallest sum of squares
-is the exponent. The constant a is fitted and not subtracted, so that memory held at every size has no influence. The
-interval contains every p whose sum of squares exceeds the smallest one by no more than a limit: what the noise of the
-peaks alone causes in 19 of 20 cases, or what their distance from the law causes, whichever is larger.
+continuous there). For each p of a fine grid, a and b are fitted by least squares. The p with the smallest sum of
+squared residuals is the exponent. The constant a is fitted and not subtracted, so that memory held at every size has no
+influence. The interval of the exponent contains every p whose sum exceeds the smallest one by no more than a limit. The
+limit is the larger of two values: what the noise of the peaks alone causes in 19 of 20 cases, and what their distance
+from the best fit causes.
 
-The usual method, the slope of the logarithms of the increments, is distorted by the smallest increment. In 300 simulated
-runs of each law, at six sizes with noise of 36 KiB at each, this fit found the right order in 86 % (the usual method:
-71 %) for 64 KiB per doubling, in 98 % (77 %) for 64 KiB times the root, and in 97 % (41 %) for 4 KiB per unit; at 256 KiB
-per doubling both were always right.
+The usual method is the slope of the logarithms of the increments, which the smallest increment distorts. Both methods
+were applied to 300 simulated runs of each law, at six sizes with noise of 36 KiB at each. This fit found the right
+order in 86 % (the usual method: 71 %) for 64 KiB per doubling, in 98 % (77 %) for 64 KiB times the root of n, and in
+97 % (41 %) for 4 KiB per unit. At 256 KiB per doubling both were always right.
 
-**Constant** needs no fit. It is growth below the resolution; or below the largest fall between sizes, since a counter
-that falls by one as the size grows also rises by one for no reason; or growth that has ended, such as that of a cache
-which the smaller sizes fill. A share of the peak is not a suitable limit: it would hide any law under a large constant.
+**Constant** needs no fit. Peaks are constant if they grow by no more than the resolution, or by no more than the
+largest fall between sizes: a counter that falls by one as the size grows also rises by one for no reason. They are also
+constant if the growth has ended, such as that of a cache which the smaller sizes fill. A share of the peak is not a
+suitable limit, because it would hide any law under a large constant.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ from typing import Final
 from pytest_leakcheck.model.scaling_points import Law
 
 CONSTANT: Final = "O(1)"
-# An exponent that differs by less than this from 0 (the logarithm) or from 1 is taken for that law.
+# An exponent below this counts as the logarithm; one that differs from 1 by at most this counts as linear.
 BORDER: Final = 0.25
-# The exponents that are tried: -1 to 3.
+# The exponents that are tried: -1 to 3, in steps of 0.02.
 _EXPONENT_GRID: Final = tuple(step / 50 for step in range(-50, 151))
 # Quantiles of Student's t distribution, two-sided 95 %, by degrees of freedom from 1 on.
 _STUDENT_QUANTILES: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
-# The same of the normal distribution.
+# The same quantile of the normal distribution.
 _NORMAL_QUANTILE: Final = 1.96
-# Growth over the last two steps that counts as none, as a share of all growth. That of a logarithm is 2 / steps.
+# Growth over the last two steps counts as none up to this share of all growth. The share of a logarithm is 2 / steps.
 _MAX_SETTLED_SHARE: Final = 0.1
 # Variance of the rounding of a peak to a whole number: the error is up to a half.
 _ROUNDING_VARIANCE: Final = 1 / 12
@@ -44,7 +46,7 @@ def fit_law(sizes: Sequence[int], peaks: Sequence[int], *, resolution: int, nois
     """Fit a law to the peaks.
 
     Args:
-        sizes: At least 3, in ascending order, from 1 or more.
+        sizes: At least 3 sizes in strictly ascending order, from 1 or more.
         peaks: The peak at each size, in the unit of the resource.
         resolution: Growth up to this counts as constant, in that unit.
         noise: The standard deviation of one peak, in that unit; 0 for an exact counter.
@@ -85,14 +87,15 @@ def trend(peaks: Sequence[int]) -> float:
 
 
 def standstill(growth: int, count: int, noise: int) -> float:
-    """Return the growth over the last two steps that still counts as none.
+    """Return the largest growth over the last two steps that still counts as none.
 
     Args:
         growth: The growth over all sizes.
         count: The number of sizes.
         noise: The standard deviation of one peak.
     """
-    # Over the last two steps, a logarithm grows by 2 / (count - 1) of the whole: with many sizes, half of that is the limit.
+    # Over the last two steps, a logarithm grows by 2 / (count - 1) of all growth. With many sizes, half of that is the
+    # limit.
     return max(2 * noise, growth * min(_MAX_SETTLED_SHARE, 1 / (count - 1)))
 
 
@@ -101,7 +104,7 @@ def _find_settled_size(sizes: Sequence[int], peaks: Sequence[int], noise: int) -
 
     None unless they are constant over at least the last two steps.
     """
-    # With three sizes there are only two steps.
+    # With three sizes there are no steps before the last two.
     if len(sizes) < 4:
         return None
     limit = standstill(peaks[-1] - peaks[0], len(sizes), noise)
@@ -142,7 +145,7 @@ def _sum_squared_residuals(shape: Sequence[float], peaks: Sequence[int]) -> floa
 def _fit_slope(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[float, tuple[float, float]]:
     """Return the Theil-Sen slope and its interval.
 
-    The slope is the median of the slopes between any two sizes, weighted by their distance.
+    The slope is the median of the slopes between any two sizes, weighted by the difference of these sizes.
     """
     # The slopes between the nearest sizes are the noisiest, hence the weights: in 30 trials with 4 KiB per unit, the
     # largest error was 33 % without them, and 16 % with them.
@@ -155,9 +158,9 @@ def _fit_slope(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[
     slope = next(one for (one, _), reached in zip(pairs, sums, strict=True) if reached >= half)
     x, y = _centred(sizes), _centred(peaks)
     rest = sum((one - slope * at) ** 2 for at, one in zip(x, y, strict=True))
-    # If peaks scatter in proportion to the size, the two largest dominate, so there are fewer degrees of freedom. With
-    # this, the interval contained the slope in 82 % of 500 simulated cases with such scatter of 2 or 5 %, and in 98 %
-    # without scatter.
+    # If peaks scatter in proportion to the size, the two largest dominate, so the quantile assumes two fewer degrees of
+    # freedom. With this, the interval contained the slope in 82 % of 500 simulated cases with such scatter of 2 or 5 %,
+    # and in 98 % without scatter.
     free = len(sizes) - 2
     error = max(_NORMAL_QUANTILE * noise, _student_quantile(max(1, free - 2)) * math.sqrt(rest / free)) / math.sqrt(
         _dot(x, x)

@@ -22,11 +22,12 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     Args:
         result: What the repetition found.
         fail_on: Outcomes that are red; ``unclosed`` and ``inconclusive`` only under an explicit budget.
-        missing: ``"fail"`` makes an absent instrument of an explicit budget red.
-        blame: Packages: growth is red only if a suspect frame is in one of them. Empty: in any package.
+        missing: With ``"fail"``, a resource that has an explicit budget but cannot be read is red.
+        blame: Packages. A ``leak``, ``over_budget`` or ``unclosed`` is red only if a suspect line is in one of them. If
+            empty, the line may be anywhere.
 
     Returns:
-        The finding. A test that was stopped before its start is ``inconclusive``.
+        The finding. A test that was stopped before its first verdict is ``inconclusive``.
     """
     verdicts = result.verdicts
     if not verdicts:
@@ -65,7 +66,7 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
     reason: str = "",
     culprits: Sequence[Culprit] = (),
 ) -> Finding:
-    """Judge a test that was run over an axis.
+    """Judge a test that was run at each size of an axis.
 
     Args:
         recording: The recording of the whole test; those of its runs are in `scaled`.
@@ -100,10 +101,10 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
 def conclude_ended(interim: Finding, reason: str) -> Finding:
     """Complete the interim finding of a test whose process then ended.
 
-    The finding is the leak, with the end that it led to.
+    The finding stays the leak; how the process ended is added to its reason.
 
     Args:
-        interim: The finding that the process sent before it went on.
+        interim: The finding that the process sent before it continued the test.
         reason: How the process ended.
     """
     worst = interim.verdict.adding(f"then {reason}")

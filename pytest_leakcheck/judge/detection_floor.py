@@ -1,16 +1,18 @@
 """Compute the detection floor: the smallest leak that a series would have shown.
 
-It is printed with every `ok`.
+Reports print it with the outcome `ok`.
 
-A countable (exactly counted) resource has no noise. By chance alone, q quiet iterations would exclude, with 99 % confidence,
-a leak that strikes at random once in q / 4.6 iterations (4.6 is -ln 0.01). But the rule also gives ``ok`` after a few early
-rises and then a long rest, and it looks several times, so it needs more quiet iterations: with `_FLOOR_FACTORS`, less than
-1 % of 6,000 simulated leaks at each length were missed.
+A countable (exactly counted) resource has no noise. By chance alone, q iterations without a rise would exclude, with
+99 % confidence, a leak that occurs at random once in q / 4.6 iterations (4.6 is -ln 0.01). But the rule
+(`judge.growth`) also gives ``ok`` after a few early rises and then a long rest, and it examines a series several times.
+It therefore needs more quiet iterations: with `_FLOOR_FACTORS`, less than 1 % of 6,000 simulated leaks at each length
+were missed.
 
-For a counter with noise, the floor is found by trial: a leak is planted in the readings, in pieces as the counter would see
-it, and the smallest leak that the rule calls growing is the floor. Another run of the same work has different noise, so the
-leak must show in each of several rotations of this run's noise. Such a leak was then found in 600 of 600 simulated runs
-that went on until they were judged, with steady, spiky or one-sided noise.
+For a counter with noise, the floor is found by trial. A leak is added to the readings, rounded down to multiples of the
+counter's smallest increase. The smallest leak that the rule calls growing is the floor. Another run of the same work
+has different noise, so the rule must detect the leak in each of several rotations of this run's increments. The rule
+then detected such a leak in 600 of 600 simulated runs that continued until they were judged, with steady, spiky or
+one-sided noise.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from typing import Final
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.model.resources import Resource
 
-# In the unit of the resource per iteration (1 TiB for bytes). If not even this slope would have shown, the series is too short.
+# In the unit of the resource per iteration (1 TiB for bytes). If the rule does not detect even this slope, the series
+# is too short.
 _MAX_SLOPE: Final = 1 << 40
 # About this many rotations are tried, in addition to the series itself.
 _ROTATIONS: Final = 7
-# Up to a number of quiet iterations, the factor: a leak once in (quiet iterations / factor) is excluded.
+# The factor that applies up to a number of quiet iterations: a leak once in (quiet iterations / factor) is excluded.
 _FLOOR_FACTORS: Final = ((13, 6.0), (30, 8.5), (1 << 40, 10.0))
 
 
@@ -43,7 +46,7 @@ def detection_floor(
         quiet: The number of iterations since the lower envelope last rose.
 
     Returns:
-        The floor, in the unit of the resource; None if the series is too short for any.
+        The floor, in the unit of the resource per iteration; None if the series is too short for any.
     """
     if resource.scarce:
         return resource.grain * next(certain for longest, certain in _FLOOR_FACTORS if quiet <= longest) / max(1, quiet)

@@ -1,8 +1,8 @@
 """Compare two counts of device memory: the allocator's and the driver's.
 
-An allocator reserves memory in segments and hands it out in pieces, so the driver sees growth late: only once the memory
-that was reserved and free at the start is used up. From then on each further byte must be reserved, and the driver must
-see it.
+An allocator reserves memory from the driver in segments, and hands it out in pieces. So the driver does not see growth
+until the memory that was reserved and free at the start is used up. From then on, each further byte must be reserved,
+and the driver must see it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from pytest_leakcheck.model.verdict import Verdict
 
 Testimony: TypeAlias = Literal["alone", "confirmed", "denied", "unseen"]
 
-# Bytes. Drivers round to pages of up to 64 KiB, and count a few pages of their own.
+# The tolerance of the comparison, in bytes: drivers round to pages of up to 64 KiB, and count a few pages of their own.
 _DRIVER_ROUNDING: Final = 1 << 17
-# Bytes that the allocator's free reserve must have grown by to be mentioned: its largest pieces are 20 MiB.
+# The smallest growth of the allocator's free reserve that is reported, in bytes. Its largest pieces are 20 MiB.
 _MIN_RESERVE_GROWTH: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What the driver says of growth that the allocator counted.
+    """What the driver's count shows about growth that the allocator counted.
 
     Attributes:
-        says: ``alone``: the driver was not asked. ``confirmed``: the driver's count rose as well. ``denied``: it did not,
-            although it must have. ``unseen``: the growth still fits into what was reserved, so the driver cannot see it.
+        says: ``alone``: there is no growth, or no driver's count to compare it with. ``confirmed``: the driver's count
+            rose as well. ``denied``: it did not rise enough. ``unseen``: the growth still fits into what was reserved
+            and free, so the driver cannot see it.
         text: The same as part of a sentence; empty if there is nothing to add.
     """
 
@@ -38,9 +39,9 @@ class Witness:
 
 
 def check_with_driver(verdict: Verdict, states: Sequence[tuple[State, State]]) -> Verdict:
-    """Add what the driver says to a verdict on device memory.
+    """Confirm or overrule a verdict on device memory by the driver's count.
 
-    Growth that the driver cannot see yet stays as the allocator counted it, as it does where there is no driver.
+    If the driver cannot see the growth yet, or there is no driver's count, the allocator's count stands.
 
     Args:
         verdict: The verdict by the allocator's own count.
@@ -83,9 +84,9 @@ def compare_counts(states: Sequence[tuple[State, State]]) -> Witness:
 
 
 def kept_in_reserve(states: Sequence[tuple[State, State]], least: int) -> str:
-    """Describe the growth of the allocator's free reserve, as part of a sentence.
+    """Describe the growth of the memory that the allocator has reserved but not allocated, as part of a sentence.
 
-    Empty if it grew by less than ``least`` bytes.
+    The text is empty if this memory grew by less than ``least`` bytes.
     """
     more = sum(_free_reserve(now) - _free_reserve(before) for before, now in states)
     if more < least:

@@ -1,6 +1,6 @@
 """Judge a shared folder by who made its entries.
 
-Entries of unknown origin can make the verdict ``inconclusive``.
+Other processes also use such a folder, so entries of unknown origin can make the verdict ``inconclusive``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.folders import SetAside
 
-# An ``ok`` excludes a random leak in every third iteration with 99 % confidence, as thirteen quiet iterations do
-# (`judge_series.SCARCE`).
+# An ``ok`` must exclude a random leak at this rate (in every third iteration) with 99 % confidence, as thirteen quiet
+# iterations do (`judge_series.SCARCE`).
 _EXCLUDED_RATE: Final = 1 / 3
 _MISS_PROBABILITY: Final = 0.01
-# More iterations may decide if at most this share of them had an entry set aside, up to this number of iterations.
+# More iterations are requested if the entries set aside (`EntryMakers.aside`) are at most this share of the iterations,
+# and if fewer than this number of iterations have run.
 _MAX_SET_ASIDE_SHARE: Final = 1 / 4
 _MAX_ITERATIONS: Final = 100
 
@@ -29,9 +30,9 @@ class EntryMakers:
     Attributes:
         path: The folder.
         private_folder_helps: A process can be given a private folder instead (``TMPDIR``).
-        counted: The number of entries that count.
+        counted: The number of entries that count as left by the test.
         made_here: How many of them this process or a descendant made.
-        aside: Entries that do not count, because entries with such names also arrive while the test rests.
+        aside: Entries that do not count, because entries with such names also arrive while the test is paused.
     """
 
     path: str
@@ -45,7 +46,7 @@ def account_for_makers(verdict: Verdict, budget: Budget, makers: EntryMakers, *,
     """Correct a verdict by what is known of who made the entries.
 
     Args:
-        verdict: What the numbers say, without the entries that are set aside.
+        verdict: The verdict by the numbers alone, without the entries that are set aside.
         budget: The budget of the resource.
         makers: Who made the entries.
         final: No further iteration will follow.
@@ -70,9 +71,9 @@ def account_for_makers(verdict: Verdict, budget: Budget, makers: EntryMakers, *,
 
 
 def _judge_level(verdict: Verdict, budget: Budget, makers: EntryMakers) -> Verdict:
-    """Judge a level, which a single entry may exceed.
+    """Judge a level by the entries that are known to come from this process tree.
 
-    So only entries that are known to come from this process tree count.
+    Other entries do not count, because a single one may exceed the level.
     """
     if makers.made_here > (budget.level or 0):
         return verdict
@@ -99,7 +100,8 @@ def _advice(makers: EntryMakers) -> str:
 def _find_excluded_rate(found: int, iterations: int) -> float:
     """Return the smallest leak rate that the number of entries excludes.
 
-    With 99 % probability, a leak of that rate would leave more entries than were found. 1 if the rate is above the limit.
+    The rate is in entries per iteration. With 99 % probability, a leak of that rate would leave more entries than were
+    found. The result is 1 if the rate is above `_EXCLUDED_RATE`.
     """
     if (
         found >= iterations * _EXCLUDED_RATE
@@ -114,7 +116,7 @@ def _find_excluded_rate(found: int, iterations: int) -> float:
 
 
 def _tail_probability(found: int, iterations: int, rate: float) -> float:
-    """Return the probability that a leak of this rate leaves no more entries than found."""
+    """Return the probability that a leak of this rate leaves no more entries than were found."""
 
     def chance(k: int) -> float:
         # In logarithms: the binomial coefficient of a few thousand exceeds the range of a float.

@@ -1,4 +1,4 @@
-"""Identify the resource that ran out by the error, and judge its growth up to there.
+"""Identify the resource that ran out from the error, and judge its growth until then.
 
 Reads no counter and no clock.
 """
@@ -21,11 +21,11 @@ _EXHAUSTED_BY_ERRNO: Final[dict[int, Exhausts]] = {
     errno.ENFILE: "descriptors",
     errno.ENOMEM: "memory",
 }
-# Patterns in the messages of libraries and worker processes; the first match counts. Devices come first, since their
-# messages mention memory, too.
+# Patterns in the messages of libraries and worker processes; the first match counts. Devices come first, because
+# their messages mention memory, too.
 _EXHAUSTED_BY_MESSAGE: Final[tuple[tuple[re.Pattern[str], Exhausts], ...]] = (
     (re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhausted"), "device"),
-    # The last one is torch's message when it runs out of descriptors for tensors that processes share.
+    # The last alternative is torch's message when it runs out of descriptors for tensors that processes share.
     (re.compile(r"Too many open files|\[Errno 2[34]\]|received 0 items of ancdata"), "descriptors"),
     (re.compile(r"MemoryError|Cannot allocate memory|\[Errno 12\]|not enough memory"), "memory"),
     (re.compile(r"can't start new thread"), "threads"),
@@ -53,7 +53,7 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
 
 
 def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
-    """Judge a series that ended because a resource ran out: a leak if it grew until the failure.
+    """Judge a series that ended because a resource ran out: a leak if the series grew until the failure.
 
     Args:
         series: The readings before the failure.
@@ -61,8 +61,8 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
         error: The error of the failing iteration, on one line.
 
     Returns:
-        A verdict. None if the resource rose in fewer than half of the iterations or not on the whole, so that it is not
-        the cause.
+        The verdict ``leak``. None if the resource is not the cause, because it rose in fewer than half of the
+        iterations or not on the whole.
     """
     x = series.readings
     rises = sum(1 for i in range(1, len(x)) if x[i] > x[i - 1])
@@ -88,7 +88,7 @@ def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
     Args:
         series: The readings; after the loss they repeat the last one that succeeded.
         budget: The budget of the resource.
-        error: The error that it failed with.
+        error: The error that the device failed with.
     """
     return Verdict(
         series.resource,
@@ -114,7 +114,7 @@ def first_line(error: BaseException) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, its cause or the error that was being handled, and so on."""
+    """Yield an error, then its cause or else the error that was being handled when it was raised, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

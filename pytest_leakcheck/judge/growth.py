@@ -5,29 +5,34 @@ Works on numbers only: no resource, no budget.
 **The rule.** Only the part of a run that cannot be warm-up is judged. After n iterations, with readings x[0] ... x[n],
 let W3 = [n/2, n] and W12 = [n/8, n/2]; the first eighth is ignored.
 
-*Growing* needs four conditions at once: the record test below crosses its threshold on W3; W12 grew too; the rate over
-W3 is at least half the rate over W12 (the growth of a cache that warms up decays); and the rate over the last quarter of
-W3 is at least a quarter of the rate over W3 (the growth continues).
+*Growing* needs four conditions at once:
+
+* The record test below crosses its threshold on W3.
+* The readings also grew over W12.
+* The rate over W3 is at least half the rate over W12 (the growth of a cache that warms up decays).
+* The rate over the last quarter of W3 is at least a quarter of the rate over W3 (the growth continues).
 
 *Flat* means that the lower envelope (the suffix minimum: what was never released) does not rise over W3, and has not
-risen for 4.6 times the mean gap between its earlier steps: a leak that strikes at random at that rate is quiet for that
-long with probability exp(-4.6) = 1 %. A counter that has returned to its old minimum is flat as well, if it has done so
-before, or stays there.
+risen for 4.6 times the mean gap between its earlier steps. A leak that occurs at random at that rate is quiet for that
+long with probability exp(-4.6) = 1 %. A counter that has returned to its old minimum is flat as well. A new low in the
+last quarter of the run makes a series flat only if earlier falls were similar, or if the counter stays low.
 
-**The record test** is an e-process. For each scale w in 1, 2, 4, 8, 16, 32 take the minima of successive blocks of w
-readings. When the j-th minimum exceeds all before it, the wealth is multiplied by 1 - L + L*j, else by 1 - L, with
-L = 0.9; the evidence is the largest of the six wealths, each times its weight.
+**The record test** is an e-process: a bet on growth, whose wealth measures the evidence. For each scale w in
+1, 2, 4, 8, 16, 32 take the minima of successive blocks of w readings. When the j-th minimum exceeds all before it, the
+wealth of this scale is multiplied by 1 - L + L*j, else by 1 - L, with L = 0.9. The evidence is the highest value that
+any of the six wealths has reached, times the weight of its scale.
 
-*Statement.* If, after at most n/2 iterations, the block minima are exchangeable (any distribution, any spikes, ties
-allowed), the j-th is a strict record with conditional probability at most 1/j (Renyi 1962). Each wealth is then bounded
-by a non-negative martingale of mean 1, and by Ville's inequality exceeds 1/a with probability at most a. The weights
-sum to 1, and the i-th look asks for i*(i+1)/ALPHA; the sum of ALPHA/(i*(i+1)) is ALPHA. So the probability of ever
-calling such a series growing is at most ALPHA = 0.1 %. No variance is estimated and nothing is tuned to a machine.
+*Statement.* Assume that, after at most n/2 iterations, the block minima are exchangeable (any distribution, any spikes,
+ties allowed). The j-th is then a strict record with conditional probability at most 1/j (Renyi 1962). So each wealth is
+bounded by a non-negative martingale of mean 1, and by Ville's inequality ever exceeds 1/a with probability at most a.
+The weights sum to 1. The i-th look (see `looks`) requires evidence of i*(i+1)/ALPHA, and the sum of ALPHA/(i*(i+1)) is
+ALPHA. So the probability of ever calling such a series growing is at most ALPHA = 0.1 %. No variance is estimated and
+nothing is tuned to a machine.
 
-Minima are used since noise in these counters is one-sided: blocks wait to be freed, threads wait to end.
+Minima are used because noise in these counters is one-sided: blocks wait to be freed, threads wait to end.
 
 The bound does not cover a cache that fills at a steady rate, because it looks like a leak until it is full. Two checks
-outside this module handle it: the horizons of `judge.judge_series`, and the search for a bounded owner.
+outside this module handle it: the horizons of `judge.judge_series`, and the search for a container with a maximum size.
 """
 
 from __future__ import annotations
@@ -38,18 +43,18 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, Literal, TypeAlias
 
-# The probability of a false alarm, over all looks at a series.
+# The highest probability of a false alarm, over all looks at a series (see `looks`).
 ALPHA: Final = 0.001
 # L of the record test.
 _BET: Final = 0.9
 # The block sizes of the record test, each with its weight.
 _WEIGHTED_SCALES: Final = ((1, 0.5), (2, 0.2), (4, 0.1), (8, 0.1), (16, 0.05), (32, 0.05))
-# -ln(0.01): a Poisson leak is quiet for 4.6 mean gaps with a probability of 1 %.
+# -ln(0.01): a leak that occurs at random (Poisson) is quiet for 4.6 mean gaps with a probability of 1 %.
 MISS: Final = 4.6
 # Iterations before the first look, and the ratio between successive looks.
 FIRST_LOOK: Final = 10
 _LOOK_RATIO: Final = 1.25
-# Share of the iterations in which a steady series rises, and of its earlier rate that it keeps, at least.
+# A steady series rises in at least this share of the iterations, and keeps at least this share of its earlier rate.
 _MIN_STEADY_RATIO: Final = 0.9
 # A series that keeps less than this share of its earlier rate slows down.
 _MIN_LASTING_RATIO: Final = 0.75
@@ -97,7 +102,7 @@ def growth(
 
     Args:
         readings: The counter at the end of warm-up and after each iteration; at least 2.
-        tolerance: Growth per iteration that is allowed. It is subtracted as a line.
+        tolerance: Growth per iteration that is allowed. It is subtracted from the readings as a straight line.
         first_look: The least number of iterations for ``growing``. Each look from there on raises the threshold.
         exact: The counter has no noise, so a rise in the last reading is a step and not an edge effect.
 
@@ -127,11 +132,11 @@ def growth(
 def is_steady(readings: Sequence[int]) -> bool:
     """Return whether a series without noise grows in nearly every iteration at one rate.
 
-    A cache that fills at random does not.
+    A cache that fills at random does not grow like that.
 
-    The median step of the later half is compared with that of the three eighths before it, so that a single larger step,
-    such as a table of the interpreter that doubles, changes nothing. Measured: numpy's cache of small blocks takes some
-    300 bytes per iteration for hundreds of iterations, at first in seven of ten of them.
+    The median step of the later half is compared with that of the three eighths before it, so that a single larger
+    step, such as a table of the interpreter that doubles, changes nothing. Measured: numpy's cache of small blocks
+    grows by some 300 bytes per iteration for hundreds of iterations, at first in seven of ten iterations.
     """
     n = len(readings) - 1
     steps = [after - before for before, after in pairwise(readings)]
@@ -150,7 +155,7 @@ def middle(steps: Sequence[int]) -> int:
 def decays(grown: Growth) -> bool:
     """Return whether a series without noise slows down.
 
-    With noise, a rate is too uncertain to decide that so early.
+    With noise, the rates are too uncertain for this comparison at that stage.
     """
     return grown.slope < _MIN_LASTING_RATIO * grown.earlier
 
@@ -172,7 +177,8 @@ def _rate(window: Sequence[float]) -> float:
 
 
 def _find_envelope_steps(levelled: Sequence[float], start: int, tail: int) -> tuple[int, ...]:
-    # The last `tail` readings only contribute to the minima: with noise, a suffix minimum over few readings rises by chance.
+    # The last `tail` readings only contribute to the minima: with noise, a suffix minimum over few readings rises by
+    # chance.
     envelope = list(accumulate(reversed(levelled), min))[::-1][start : len(levelled) - tail]
     return tuple(start + i for i in range(1, len(envelope)) if envelope[i] > envelope[i - 1])
 
@@ -182,7 +188,7 @@ def _count_quiet(n: int, start: int, steps: Sequence[int]) -> int:
 
 
 def detect_sawtooth(readings: Sequence[int]) -> tuple[int, float] | None:
-    """Detect a counter that rises steadily, with falls by the growth of several iterations.
+    """Detect a counter that rises steadily, and now and then falls by the growth of several iterations.
 
     Unclosed handles that a garbage collector releases cause this pattern, and so does a buffer that is flushed.
 
@@ -213,9 +219,9 @@ def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], tolera
 
 
 def _comes_back(before: Sequence[float], last: Sequence[float], slack: float) -> bool:
-    """Return whether a low in the last readings is usual, or lasts.
+    """Return whether the fall to the minimum of the last readings is usual, or lasts.
 
-    Otherwise one large release may hide a leak.
+    It is usual if an earlier fall was at least half as large. Otherwise one large release may hide a leak.
 
     A fall within the slack (the growth tolerated over that time) hides nothing that would have been called a leak.
     """

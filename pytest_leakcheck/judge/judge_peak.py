@@ -18,7 +18,7 @@ def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
 
     Args:
         budget: A budget with a peak.
-        point: What the run measured; None if its process was lost.
+        point: What the run measured; None if its process ended without a result.
         ended: How the process ended, as text.
     """
     if point is None:
@@ -36,7 +36,7 @@ def compare_peak(budget: Budget, peak: int, kind: Kind = "measured") -> Verdict:
     Args:
         budget: A budget with a peak.
         peak: The measured peak above the start level, in the unit of the resource.
-        kind: How it was measured.
+        kind: How the peak was measured.
     """
     unit, allowed = find_resource(budget.resource).unit, budget.peak or 0
     reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"

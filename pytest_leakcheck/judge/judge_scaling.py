@@ -1,11 +1,11 @@
 """Judge the peaks of one resource over the sizes of an axis by a bound.
 
-Reads no counter and no clock.
+An axis is an argument of the test that takes growing sizes. This module reads no counter and no clock.
 
-The verdict depends on how certain the law is: the bound is exceeded only if all exponents that fit the peaks lie beyond
+The verdict depends on how certain the law is. The bound is exceeded only if all exponents that fit the peaks lie beyond
 the border, and kept only if none does. The verdict is inconclusive, with the sizes to add, if the growth is close to
-the resolution, if there are few sizes, or if only the largest size has a higher peak: a wrong red costs more than two
-sizes.
+the resolution or may have ended, if there are few sizes, or if only the largest size has a higher peak. The reason is
+that a wrong red verdict costs more than two additional sizes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 
 # Growth up to this counts as constant. If a program releases memory, the kernel's high-water mark moves in steps of
-# 128 KiB, 32 pages of one processor: this is two steps (docs/laws.md).
+# 128 KiB, because each processor counts in batches of 32 pages. The resolution is two steps (docs/laws.md).
 RESOLUTION: Final[dict[Unit, int]] = {"bytes": 1 << 18, "count": 0}
 # Standard deviation of one peak: 34 to 58 KiB, measured over six workloads of 30 trials each.
 NOISE: Final[dict[Unit, int]] = {"bytes": 48 << 10, "count": 0}
-# The same for a peak that was read between two function calls, not from the kernel's high-water mark. It varies with
-# the memory of the allocator and the interpreter.
+# The same for a memory peak that was read between two function calls, not from the kernel's high-water mark. Such a
+# peak varies with the memory of the allocator and the interpreter.
 EXACT: Final = 12 << 10
 # Fewer sizes can show growth, but cannot distinguish one law from another.
 _MIN_SIZES_FOR_LAW: Final = 5
@@ -64,8 +64,8 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
         kind: How the peaks were measured.
 
     Returns:
-        The verdict and the law. The verdict's slope and floor are per unit of the axis, its level is the largest
-        peak, its iterations are the sizes.
+        The verdict and the law. The verdict's slope and floor are per unit of the axis, its level is the largest peak,
+        and its iterations are the number of sizes.
 
     Raises:
         KeyError: There is no such resource.
@@ -86,7 +86,7 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The data of one judgement, shared by its checks."""
+    """The data of one judgment, shared by its checks."""
 
     resource: str
     one: str
@@ -122,7 +122,7 @@ class _Case:
         return f"{'+' if value >= 0 else ''}{self.amount(value)}"
 
     def describe(self) -> str:
-        """Describe the law: its order, and what one step along the axis adds."""
+        """Describe the law: its order, and the growth per doubling, per unit or over all sizes."""
         law = self.law
         if law.order == CONSTANT:
             return f"{CONSTANT} from {law.settles} {self.axis} on" if law.settles else CONSTANT
@@ -151,9 +151,9 @@ def _judge_constant(case: _Case, bound: OrderBound) -> Verdict:
 
 
 def _explain_doubt(case: _Case) -> str:
-    """Explain why there may be no growth, or why it may have ended.
+    """Explain why there may be no growth, or why the growth may have ended.
 
-    The text is the end of a sentence; empty without doubt.
+    The text is the end of a sentence; it is empty if there is no doubt.
     """
     law, peaks = case.law, case.peaks
     if law.growth <= max(2 * law.resolution, 1):
@@ -166,9 +166,9 @@ def _explain_doubt(case: _Case) -> str:
     last = peaks[-1] - peaks[-2]
     if last <= standstill(law.growth, len(peaks), case.noise):
         return f", but {case.signed(last)} in the last step: it may have settled"
-    # Curves with an exponent of -BORDER (as far below the logarithm as the next law is above it) approach a limit. Of
-    # series that scatter at random over 1 MiB, one in 600 passes as growth with this check, and one in 45 without it.
-    # An exact counter whose last step is not below the mean step shows no sign of a limit.
+    # Curves with an exponent of -BORDER or below approach a limit. (-BORDER is as far below the logarithm as the next
+    # law is above it.) Of series that scatter at random over 1 MiB, one in 600 passes as growth with this check, and
+    # one in 45 without it. An exact counter whose last step is not below the mean step shows no sign of a limit.
     slows = case.noise > 0 or last * (len(peaks) - 1) < law.growth
     if slows and law.exponents is not None and law.exponents[0] <= -BORDER:
         return ", and these sizes do not rule out that it settles"
@@ -178,7 +178,7 @@ def _explain_doubt(case: _Case) -> str:
 def _judge_no_growth(case: _Case) -> Verdict:
     """Judge peaks that are constant on the whole.
 
-    They are ``ok``, unless they fall and then rise again, or vary over few sizes.
+    They are ``ok``, unless they fall and then rise again, or vary between too few sizes.
     """
     law, sizes, peaks = case.law, case.sizes, case.peaks
     if law.settles is not None:
@@ -223,7 +223,7 @@ def _judge_order(case: _Case, bound: OrderBound, allowed: float) -> Verdict:
 
 
 def _judge_slope(case: _Case, bound: SlopeBound) -> Verdict:
-    """Judge a slope: over all sizes or, if the curve gets steeper, over the last step."""
+    """Judge a bound on the slope: over all sizes or, if the curve gets steeper, over the last step."""
     law, where = case.law, ""
     slope, (low, high) = law.slope, law.slopes
     if law.exponent is not None and law.exponent > 1 + BORDER:
@@ -247,7 +247,7 @@ def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
         excess = limit - peak if lower else peak - limit
         if excess <= 0:
             continue
-        # If the formula is a number, the limit is the same.
+        # A formula that is only a number would repeat the limit in the text.
         source = "" if bound.formula.is_number else f" ({str(bound).strip().lstrip('<>= ')})"
         rule = f"at least {case.amount(limit)} required" if lower else f"at most {case.amount(limit)} allowed"
         seen = f"at {case.axis} {size}: {case.amount(peak)}, {rule}{source}"

@@ -1,20 +1,21 @@
 """Judge one series by its readings, a budget and evidence.
 
-Reads no counter and no clock.
+A series is the readings of one counter, one per iteration. This module reads no counter and no clock.
 
 The questions, in this order:
 
-0. Does the count in other processes rise, and fall now and then? Their garbage collectors are not watched, so nothing
-   else can be decided.
-1. Does it grow (`judge.growth`)? Statistical growth is only a suspicion, because a bounded cache that is still filling
-   explains it. Countable resources (descriptors, threads, ...) need no horizon. Memory and gc objects must grow for a
-   horizon of iterations, because caches fill, unless the growth would reach the limit of the process within a
-   production run: then it is a leak at once.
+0. Does the count in other processes rise, and fall now and then? The garbage collectors of these processes are not
+   watched, so nothing else can be decided.
+1. Does the series grow (`judge.growth`)? Statistical growth is only a suspicion, because a bounded cache that is still
+   filling may explain it. For countable resources (descriptors, threads, ...), such growth is enough. Memory and gc
+   objects must grow for a minimum number of iterations, the horizon, because caches fill. If the growth would reach
+   the limit of the process within a production run, it is a leak at once.
 2. Is the level exceeded? That needs no horizon, only a counter that has settled.
-3. Did the garbage collector alone release it? The same rule as 1, on the running sum of what the collector released.
+3. Was the resource released, but only by the garbage collector? The rule of question 1 is applied to the running sum of
+   what the collector released.
 
 A second source may then confirm or overrule the answer: who made the entries of a shared folder (`judge.entry_makers`),
-and what the driver of a device counts (`judge.device_witness`).
+or what the driver of a device counts (`judge.device_witness`).
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Profile:
     """How many iterations a kind of counter is observed for.
 
     Attributes:
-        clean: The minimum number of iterations behind an ``ok``. Thirteen quiet iterations exclude a leak in every 3rd
-            iteration with 99 % confidence; the fifty that memory needs exclude one in every 11th.
-        leak: Growth may be called at the first look (`growth.looks`) at or after this many iterations.
+        clean: The minimum number of iterations for an ``ok``. Thirteen iterations without a rise exclude a leak in
+            every 3rd iteration with 99 % confidence; the fifty that memory needs exclude one in every 11th.
+        leak: A series may be called growing from the first look (`growth.looks`) at or after this many iterations.
         horizon: Growth is a leak only after this many iterations, because caches of up to about this size may fill.
     """
 
@@ -54,19 +55,21 @@ class Profile:
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
 RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
-# Countable resources whose count falls in other processes: it takes longer to see whether anything closed them.
+# For countable resources whose count falls in other processes: it takes longer to see whether anything closes them.
 _RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
-# A heap without per-thread caches of freed blocks varies less, so steady growth is decided after half the horizon.
-# Growth that no exact counter shows is fast (`Resource.default_rate`), and no cache that fills.
+# For growth that no exact counter shows: it is fast (`Resource.default_rate`), and not a cache that fills.
 _UNSHOWN: Final = Profile(clean=50, leak=16, horizon=30)
+# A heap without per-thread caches of freed blocks varies less: it has this tolerance in bytes per iteration, and steady
+# growth is decided after this many iterations, half the horizon.
 _QUIET_TOLERANCE: Final = 8.0
 _QUIET_HORIZON: Final = 100
-# Share of its earlier rate that resident memory keeps if it is no fragmentation, and how far it must have risen, as a
-# multiple of its resolution.
+# Growth of resident memory is not fragmentation if its rate is at least this share of the earlier rate (and at most the
+# inverse), and if it has risen by at least this multiple of its resolution.
 _LASTING_RATIO: Final = 0.75
 _MIN_LASTING_LEVELS: Final = 4
-# Growth that a cache explains is tolerated with this factor: an evicted entry may live for another iteration, and an
-# entry may have parts that are not visible through its cache (an open text file has 4 objects; the collector sees 3).
+# Growth that a cache explains is tolerated, multiplied by this factor. An evicted entry may live for another iteration,
+# and an entry may have parts that are not visible through its cache (an open text file has 4 objects; the collector
+# sees 3).
 _EXPLAINED_MARGIN: Final = 1.5
 
 
@@ -78,13 +81,14 @@ class Context:
         final: No further iteration will follow, so a verdict must be given.
         run_length: Iterations of the production run that the test represents (``leakcheck_run``).
         headroom: How far the resource can still grow before the process dies, in its unit; None if unknown.
-        horizon: The most iterations that this test will be given; a shorter effort shortens the horizon with it.
-        carried: The level above its first start that the resource had reached when the series was started again.
-        exact_flat: For resident memory: the exact memory counters did not grow.
-        elsewhere: Other processes hold a part of the resource, and their collectors are not watched.
+        horizon: The number of iterations after which an undecided test usually ends. The horizon of the profile is
+            never longer than this.
+        carried: If the series was started again: the level above the first start that the resource had reached by then.
+        exact_flat: For resident memory: the exact counter of memory (`Resource.exact_counter`) is flat.
+        elsewhere: Other processes hold a part of the resource, and their garbage collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
-        slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`: threads
-            that were there at the start hold more or less of it from one moment to the next.
+        slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`. Threads
+            that already ran at the start hold more or less of the resource from one moment to the next.
     """
 
     final: bool = False
@@ -107,12 +111,12 @@ class Evidence:
     Attributes:
         explained: An innocent explanation of the growth, as text for the report: for example a cache with a readable
             bound that is still filling.
-        filling_up_to: The level at which the cache that explains the growth will be full, if it cannot be reached
-            within the effort; else None.
+        filling_up_to: The level at which the cache that explains the growth will be full, if this test has too few
+            iterations to fill it; else None.
         explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
         isolate: A run alone in a fresh process would show whether the explanation is true; without an explanation,
             whether the growth is a leak.
-        background: What the resource gained while the test rested, as text: something else makes it grow.
+        background: What the resource gained while the test was paused, as text; then something else makes it grow.
         makers: For a shared folder: who made its entries.
         device: For memory of a device: each device at the start and now, with its driver's count.
     """
@@ -131,9 +135,10 @@ NO_EVIDENCE: Final = Evidence()
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One series with its growth, which is computed once. Created by `examine`.
+    """One series with its growth, which `examine` computes once. `verdict` judges it for any evidence.
 
-    It gives a verdict for any evidence.
+    `grown` is the growth of the readings, `collected` that of what the garbage collector released. `wander` is the
+    largest fall of the readings in the second half.
     """
 
     series: Series
@@ -175,7 +180,7 @@ class Examination:
         """Judge the series in the light of the evidence.
 
         Returns:
-            A verdict, or None if more iterations are needed. With ``context.final`` never None.
+            A verdict, or None if more iterations are needed; never None with ``context.final``.
         """
         case = self._add_evidence(evidence)
         found = (
@@ -190,7 +195,7 @@ class Examination:
         return None if found is None else self.confirm(found, evidence)
 
     def confirm(self, verdict: Verdict, evidence: Evidence) -> Verdict | None:
-        """Hear the second source that the evidence has; without one the verdict stands.
+        """Confirm or overrule a verdict by the second source in the evidence; without one, the verdict stands.
 
         Returns:
             The verdict, or None if more iterations are needed.
@@ -202,9 +207,10 @@ class Examination:
         return verdict
 
     def _add_evidence(self, evidence: Evidence) -> Examination:
-        """Add evidence.
+        """Return a copy with the evidence.
 
-        If growth is explained in part, that part is tolerated, and the growth of the rest is computed.
+        If the evidence explains a part of the growth, that part is tolerated (`_EXPLAINED_MARGIN`), and the growth is
+        computed again.
         """
         if not evidence.explained_rate:
             return replace(self, evidence=evidence)
@@ -242,11 +248,11 @@ def judge(
     Args:
         series: At least two readings.
         budget: The budget of the resource.
-        context: The facts about the run; by default one that may go on.
-        evidence: What the process showed; by default nothing.
+        context: The facts about the run; by default, those of a run that may continue.
+        evidence: What is known of the process; by default nothing.
 
     Returns:
-        A verdict, or None if more iterations are needed. With ``context.final`` never None.
+        A verdict, or None if more iterations are needed; never None with ``context.final``.
     """
     return examine(series, budget, context or Context()).verdict(evidence)
 
@@ -293,7 +299,7 @@ def examine(series: Series, budget: Budget, context: Context) -> Examination:
     tolerance = (_QUIET_TOLERANCE if quiet else resource.tolerance) + budget.per_iteration
     grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
-    # The minimum of the last quarter, so that neither a spike nor a falling tail counts.
+    # The minimum of the last quarter, so that neither a spike nor readings before a last fall count.
     level = min(late[len(late) // 2 :]) - x[0] + context.carried
     return Examination(series, budget, context, resource, profile, tolerance, grown, collected, level, wander)
 
@@ -301,7 +307,8 @@ def examine(series: Series, budget: Budget, context: Context) -> Examination:
 def _check_releases_elsewhere(case: Examination) -> Verdict | None:
     """Question 0: a count in other processes rises steadily, and falls now and then.
 
-    The cause of the falls is unknown, so the level of such a count means nothing.
+    The cause of the falls is unknown, so neither the growth nor the level of such a count can be judged. There are two
+    exceptions: the count never exceeds the allowed level, or the falls undo less than half of the rises.
     """
     teeth = detect_sawtooth(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
     if (
@@ -346,9 +353,9 @@ def _check_growth(case: Examination) -> Verdict | None:
 
 
 def _check_filling(case: Examination) -> Verdict | None:
-    """Question 1b: growth that the entries of a bounded cache account for, and that the bound ends.
+    """Question 1b: the entries of a bounded cache account for the growth, so it ends at the bound.
 
-    A leak of up to about half of what the cache takes in would not be seen.
+    A leak that grows up to about half as fast as the cache would not be detected.
     """
     end, level, headroom = case.evidence.filling_up_to, case.budget.level, case.context.headroom
     if end is None or case.grown.state == "flat":
@@ -367,10 +374,10 @@ def _has_held(case: Examination) -> bool:
 
 
 def _is_kept_by_allocator(case: Examination) -> bool:
-    """Return whether resident memory may grow because the allocator fragments.
+    """Return whether resident memory may grow because the allocator's memory fragments.
 
-    The exact counters do not grow then. Fragmentation slows down; growth that keeps its rate is memory that no
-    allocator counts, such as pages of a mapping.
+    In that case the exact counters do not grow. Growth by fragmentation slows down. Growth that keeps its rate is
+    memory that no allocator counts, such as pages of a mapping.
     """
     if not _is_unshown(case):
         return False
@@ -393,7 +400,7 @@ def _judge_extrapolation(case: Examination, over: int, level: int) -> Verdict:
     reason = f"{case.amount(there)} after {over:,} iterations at {case.rate(case.grown.slope)}"
     if there <= level:
         return case.say("ok", reason, floor=_compute_floor(case))
-    # The test has not run that far.
+    # The kind is `predicted`, because the test has not run that far.
     return case.say("over_budget", f"{reason}, {case.amount(level)} allowed", kind="predicted")
 
 
@@ -461,9 +468,9 @@ def _below_resolution(case: Examination) -> bool:
 
 
 def _explain_undecided(case: Examination) -> Verdict | None:
-    """Explain why there is no decision.
+    """Explain why there is no decision; None as long as further iterations may lead to one.
 
-    None as long as further iterations may decide. They cannot if the allocator keeps the memory.
+    They cannot if the allocator keeps the memory.
     """
     grown, n = case.grown, case.n
     enough = case.context.final or (n >= min(RETAINED.horizon, case.context.horizon) and decays(grown))

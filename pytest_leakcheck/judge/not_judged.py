@@ -1,6 +1,6 @@
-"""Give the verdicts on resources that could not be judged, with the reason.
+"""Create the verdicts on resources that could not be judged, with the reason.
 
-They are ``unavailable`` or ``inconclusive``.
+The outcome of these verdicts is ``unavailable`` or ``inconclusive``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
 
 
 def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Verdict, ...]:
-    """Give ``unavailable`` for each explicit budget whose resource cannot be read here."""
+    """Return an ``unavailable`` verdict for each explicit budget whose resource cannot be read here."""
     return tuple(
         unavailable(budget.resource, str(missing[budget.resource]))
         for budget in plan.budgets
@@ -35,13 +35,13 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Ve
 
 
 def no_time_left(budgets: Iterable[Budget], *, restarted: bool) -> tuple[Verdict, ...]:
-    """Give ``inconclusive`` for each budget, because no time was left after warm-up.
+    """Return an ``inconclusive`` verdict for each budget, because no time was left after warm-up.
 
     No iteration followed after the start level was read.
 
     Args:
         budgets: The budgets that would have been judged.
-        restarted: The series had been started again.
+        restarted: Whether the series had been started again.
     """
     reason = "no time was left after warm-up"
     if restarted:
@@ -54,7 +54,7 @@ def no_time_left(budgets: Iterable[Budget], *, restarted: bool) -> tuple[Verdict
 
 
 def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
-    """Give ``inconclusive`` for a test that was stopped before its first verdict.
+    """Return an ``inconclusive`` verdict for a test that was stopped before its first verdict.
 
     Args:
         plan: The plan of the test.
@@ -68,9 +68,9 @@ def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
-    """Give ``inconclusive`` for a test that passed once and failed later.
+    """Return an ``inconclusive`` verdict for a test that passed at first and failed in a later iteration.
 
-    It failed for a reason other than its leak.
+    The test failed for a reason other than a leak.
 
     Args:
         plan: The plan of the test.
@@ -89,7 +89,7 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
 
 
 def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:
-    """Give ``inconclusive`` for a test whose process exited or was terminated before it reported a verdict.
+    """Return an ``inconclusive`` verdict for a test whose process ended before it reported a verdict.
 
     Args:
         resource: The resource that the verdict is about.

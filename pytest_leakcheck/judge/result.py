@@ -18,14 +18,14 @@ RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a repetition found.
+    """What the repetition of one test found.
 
     Attributes:
         plan: The plan that was carried out.
         recording: All readings.
-        verdicts: One per judged resource, in the order of judgement; after a red one, no other resource is judged.
+        verdicts: One per judged resource, in the order of judgment; after a red one, no other resource is judged.
         held: Survivors by resource (for ``unclosed``: what the collector released), if they can be identified.
-        culprit: What is known of the cause of a red.
+        culprit: What is known of the cause of a red verdict.
     """
 
     plan: Plan

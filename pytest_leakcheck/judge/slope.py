@@ -1,17 +1,18 @@
 """Estimate the slope of a counter over time or steps, with an interval. Works on numbers only.
 
-**The estimate** is the median of the slopes of all pairs of points (Theil 1950, Sen 1968). Up to 29 % of the readings may
-have any value, such as the count of descriptors that are open for a moment.
+**The estimate** is the median of the slopes of all pairs of points (Theil 1950, Sen 1968). Up to 29 % of the readings
+may have any value, such as the count of descriptors that are open for a moment.
 
 **The interval** combines two uncertainties, as the root of the sum of their squares:
 
-* Noise around the line: the ranks of the pairs' slopes that Kendall's S leaves at 95 % (Sen 1968).
-* A line that itself wanders, like the count of a leak that strikes at random: a random walk over n steps, each of variance
-  v, has a slope of variance 1.2 v / n (least squares on a random walk). v is the variance of the increments plus twice the
-  covariance of successive increments, and is 0 for noise around a line. The covariance of few points is uncertain, so v is
-  at least 2 % of the variance of the increments.
+* Noise around the line. Its interval lies between two ranks in the sorted slopes of the pairs, which follow from the
+  95 % interval of Kendall's S (Sen 1968).
+* A line that itself wanders, like the count of a leak that occurs at random. A random walk over n steps, each of
+  variance v, has a slope of variance 1.2 v / n (least squares on a random walk). v is the variance of the increments
+  plus twice the covariance of successive increments, and is 0 for noise around a line. The covariance of few points is
+  uncertain, so v is at least 2 % of the variance of the increments.
 
-Points are first thinned to block medians, so a series of a night costs no more than one of a minute.
+Points are first thinned to block medians, so a series of a whole night takes no more time than one of a minute.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from typing import Final
 _NORMAL_QUANTILE: Final = 1.96
 # Quantile of Student's t distribution, for the standard error of the random walk.
 _STUDENT_QUANTILE: Final = 2.5
-# Least variance of the random walk, as a share of the variance of the increments.
+# Smallest variance of the random walk, as a share of the variance of the increments.
 _MIN_WALK_VARIANCE_SHARE: Final = 0.02
-# The number of pairs grows with the square: 32 points form 496 pairs.
+# The maximum number of points. The number of pairs grows with its square: 32 points form 496 pairs.
 _MAX_POINTS: Final = 32
-# Fewer points have no meaningful interval.
+# The minimum number of points: fewer have no meaningful interval.
 FEWEST: Final = 5
 
 
@@ -60,11 +61,11 @@ def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
     """Fit the slope of y over x.
 
     Args:
-        xs: Values in ascending order; equal neighbours count as one.
+        xs: Values in ascending order; of points with equal values after thinning, only the first counts.
         ys: The readings of the counter at these values.
 
     Returns:
-        The slope; None if there are fewer than five different x.
+        The slope; None if fewer than five different x remain after thinning.
     """
     points = thin(xs, ys)
     if len(points) < FEWEST:

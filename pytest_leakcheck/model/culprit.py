@@ -1,6 +1,7 @@
-"""Describe the cause of a growth, as values.
+"""Describe the cause of a resource's growth, as values.
 
-`Where` and `Site` say where the retained resource is created, `Held` what survives, `Owner` what references it.
+`Where` and `Site` describe where the retained resource is created. `Held` describes what survives the iterations, and
+`Owner` the object that references it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ class Culprit:
         resource: The resource that grows.
         where: Where it is created; None if unresolved.
         kept: The line that stores it in its owner, if that differs from the line that creates it.
-        owner: The owner that retains it; None if unresolved.
+        owner: The object that retains it; None if unresolved.
         cycle: The type names of a reference cycle that only the garbage collector frees, in the order of the cycle.
-        unresolved: The reason why ``site`` or ``owner``, used as keys, could not be resolved.
+        unresolved: Why the ``site`` or the ``owner`` (the possible keys) could not be found.
         hint: Advice, if the cause matches a known pattern; else empty.
         iterations: The number of iterations run to find the cause.
-        source: The source text of the line of the site.
+        source: The source text of the line `site`.
         native: The C functions that allocated it, innermost first; empty unless native stacks were traced.
         ran_out: The line that failed when the resource ran out, in this process or in one of its worker processes.
     """
@@ -46,23 +47,24 @@ class Culprit:
 
     @property
     def site(self) -> Site | None:
-        """The line to change: where the resource is created; if unknown, where it is stored, else where it ran out."""
+        """The line to change: where the resource is created, or else where it is stored, or else where it ran out."""
         return self.where.site if self.where else self.kept or self.ran_out
 
     @property
     def frames(self) -> tuple[Site, ...]:
-        """All suspect lines: the call path, the line that stores it and the line that failed."""
+        """All suspect lines: the call path, the line that stores the resource and the line that failed."""
         others = (one for one in (self.kept, self.ran_out) if one is not None)
         return (*(self.where.path if self.where else ()), *others)
 
 
 def fingerprint(test: str, resource: str, outcome: str, culprit: Culprit | None) -> str:
-    """Return an identifier of the cause: six hex digits, the resource and where it is created.
+    """Return an identifier of the cause: six hex digits, the resource and the place where it is created.
 
-    The digits are a hash of the resource, the outcome, and the file name, function, called function and source text of the
-    suspect lines. So the identifier is the same on another machine, in another folder and after lines are added above,
-    and tests that fail for the same cause share it. If the creating line is unknown, the hash uses the name of the owner,
-    or else the test.
+    The digits are a hash of the resource, the outcome, the line to change and the innermost line of the call path. Each
+    line is represented by its file name, function and called function, the line to change also by its source text. The
+    identifier is therefore the same on another machine, in another folder and after lines are added above. Tests that
+    fail for the same cause share it. If the creating line is unknown, the hash uses the name of the owner, or else the
+    test.
 
     Args:
         test: The node id.
@@ -112,7 +114,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Survivors of one kind.
+    """The survivors of one kind: what still exists after the iterations that created it.
 
     Attributes:
         what: A description common to all of them, such as a file name pattern or a type.
@@ -127,7 +129,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One reference of a path.
+    """One reference on the path from a root object to the retained resource.
 
     Attributes:
         holder: The referrer, such as ``module case``, ``Trainer`` or ``list of 20``.
@@ -149,7 +151,7 @@ class Owner:
         root: A description of the object at which the reference path begins.
         steps: The reference path, with the suspect reference marked.
         holds: The retained contents, such as ``20 × bytes, 3,033 B each``.
-        gained: Entries added per iteration, or bytes or characters for a single growing value; 0 if unknown.
+        gained: Entries added per iteration; for a single growing value, bytes or characters; 0 if unknown.
     """
 
     name: str

@@ -38,7 +38,8 @@ def decode(kind: type[T], data: object, path: str = "") -> T:
     """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type.
 
     Args:
-        kind: A dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings, tuples and optionals.
+        kind: A dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings, tuples and
+            optionals.
         data: The encoded value.
         path: The path of the value within the whole document, for error messages.
 
@@ -72,7 +73,7 @@ def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return
     if not isinstance(data, (list, tuple)) or (length is not None and len(data) != length):
         _check_type((), data, path, "list" if length is None else f"list of {length}")
     if set(map(type, data)) <= scalars:
-        # A fast path, since a series has hundreds of readings.
+        # A fast path for scalars, because a series has hundreds of readings.
         return shape(data) if shape is tuple else shape(*data)
     parts = zip(repeat(args[0], len(data)) if length is None else args, data, strict=True)
     found = [_decode(one, part, f"{path}[{at}]") for at, (one, part) in enumerate(parts)]
@@ -84,10 +85,10 @@ def _classify(kind: Any) -> tuple[Any, tuple[Any, ...], frozenset[Any]]:
     """Classify an annotation.
 
     Returns:
-        The shape: `object` for a dataclass, `NoneType` for an optional, `Literal`, `dict`, `tuple`, a named tuple class,
-        or None for a scalar.
+        The shape: `object` for a dataclass, `NoneType` for an optional, `Literal`, `dict`, `tuple`, a named tuple
+        class, or None for a scalar.
         The types of the parts, or the values of a literal.
-        A set with the scalar type that all parts share, or an empty set: such parts need no decoding.
+        A set with the scalar type that all parts share, or an empty set. Parts of that type need no decoding.
     """
     origin, args = get_origin(kind), get_args(kind)
     if is_dataclass(kind):

@@ -12,7 +12,8 @@ class State:
     Attributes:
         device: The name of the device.
         allocated: Memory allocated to live tensors.
-        reserved: Memory that the allocator obtained from the driver, in use or not; None if it does not report this.
+        reserved: Memory that the allocator obtained from the driver, in use or not; None if the allocator does not
+            report this.
         driver: Memory in use as reported by the driver; None if it was not queried.
     """
 

@@ -37,16 +37,16 @@ class Finding:
         test: The node id.
         colour: ``red`` fails the test; ``yellow`` is reported, but passes; ``green`` passes.
         verdict: The worst verdict.
-        verdicts: All verdicts, in the order of judgement.
-        colours: The colour of each verdict, in the same order.
+        verdicts: All verdicts, in the order of judgment.
+        colours: The color of each verdict, in the same order.
         budgets: The allowed amounts as text, by resource.
         seen: Counters that rose but were not judged.
-        held: Survivors by resource.
+        held: What survived the iterations, by resource.
         recording: The readings.
         reasons: The reasons given in the budgets, by resource.
         culprit: The known cause of the worst verdict.
-        third_party: Why the packages of ``--leakcheck-blame`` did not cause a failing verdict, which is then yellow;
-            else empty.
+        third_party: If no suspect line is in the packages of ``--leakcheck-blame``: the reason why a verdict that would
+            be red is yellow. Else empty.
         scaled: The peaks at each size, if the test was run over an axis.
         laws: The scaling law of each verdict, in the same order; None for a verdict that is not about a law.
     """
@@ -73,7 +73,7 @@ class Finding:
 
     @property
     def fingerprint(self) -> str:
-        """An identifier of the cause, equal in all tests and on all machines (`culprit.fingerprint`)."""
+        """An identifier of the cause; the same cause has the same one on all machines (`culprit.fingerprint`)."""
         return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
 
     @property

@@ -22,8 +22,8 @@ class Series:
     Attributes:
         resource: A key of `resources.RESOURCES`, or ``gauge:<name>`` for a user-defined counter.
         readings: x[0] ... x[n]: the counter at the end of warm-up and after each of n iterations, in its unit.
-        released: For each of the n iterations, the amount that only the cyclic garbage collector released; empty if this
-            is not tracked.
+        released: For each of the n iterations, the amount that only the cyclic garbage collector released; empty if
+            this is not tracked.
         kind: How the readings were obtained.
     """
 
@@ -43,8 +43,8 @@ class Phase:
 
     Attributes:
         label: The label passed to ``checkpoint``.
-        amounts: By resource, in its unit. In a repeated test: the amount that the phase added in the last iteration. In a
-            test run once for its peaks: the peak of the phase above the start, the highest of all phases with this label.
+        amounts: By resource, in its unit. For a repeated test: the amount that the phase added in the last iteration.
+            For a test that ran once for its peaks: the highest peak above the start of all phases with this label.
         count: The number of phases with this label, if the test ran once for its peaks; else 1.
     """
 
@@ -64,9 +64,9 @@ class Recording:
         seconds: Wall time of warm-up and iterations, including the probes.
         collector: Whether the cyclic garbage collector of the program was on at the last reading.
         stopped: Why the repetition ended; ``lost`` if its process died.
-        limits: By resource, the value at which the process fails: RLIMIT_NOFILE, or the memory of the machine or cgroup in
-            bytes. Resources without a known limit are missing.
-        unavailable: By resource, the reason why there is no instrument for it.
+        limits: By resource, the value at which the process fails: RLIMIT_NOFILE, the memory of the machine, cgroup or
+            device in bytes, or a lower limit set by the test. Resources without a known limit are missing.
+        unavailable: By resource, the reason why it could not be read.
         environment: Versions and machine, for the report.
         peaks: The peak of each counter above the start while the test ran once, in its unit.
         phases: The amounts of the phases of the test, in the order in which their labels first ended.

@@ -1,8 +1,9 @@
 """List the resources that a budget can bound: one row of traits each.
 
-Plain data, because a run without ``--leakcheck`` reads it for its markers and must import nothing else. `resources.Resource`
-defines the traits. ``base`` names a row of `BASES` whose traits a row adds to. ``instrument`` names what reads it, a class or
-function without arguments in `probes`; the process tree and the shared folders are read by themselves.
+The table is plain data, because a run without ``--leakcheck`` reads it for its markers and must import nothing else.
+`resources.Resource` defines the traits. ``base`` names a row of `BASES`, whose traits the row extends or overrides.
+``instrument`` names the class or function in `probes` that reads the resource; it takes no arguments. The process tree
+and the shared folders have no ``instrument``, because `runner.instruments` opens them.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ BASES: Final[dict[str, dict[str, Any]]] = {
     "memory": {"unit": "bytes", "made_of": "memory", "exhausts": "memory"},
 }
 
-# In display order, which is also the order of judgement except that child processes are judged first. Countable resources
-# lead, since a process dies of these first.
+# The rows are in display order, which is also the order of judgment, except that child processes are judged first.
+# Countable resources lead, because a process runs out of these first.
 ROWS: Final[tuple[dict[str, Any], ...]] = (
     {
         "name": "fd",
@@ -73,10 +74,10 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "ends_by_itself": True,
         "in_phases": True,
     },
-    # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is flushed; in 60 clean series
-    # of torch, pandas and PyAV loops, 16 bytes per iteration bounded this drift without a false alarm.
+    # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is flushed. In 60 clean series
+    # of torch, pandas and PyAV loops, a tolerance of 16 bytes per iteration for this drift caused no false alarm.
     # Slack: the interpreter occasionally allocates a block of about 1 KiB (at the 1,024th call of a function).
-    # per_tracer: a tracer of coverage 7 was measured to retain 620 to 670 bytes.
+    # per_tracer: a tracer of coverage.py 7 was measured to retain 620 to 670 bytes.
     {
         "name": "heap",
         "base": "memory",
@@ -93,8 +94,8 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "paced": True,
         "per_tracer": 1024,
     },
-    # per_waiting_thread: a waiting thread holds its locals and the object that it waits for. The monitor thread of tqdm,
-    # which wakes up every 10 seconds, holds 2 to 6 more objects afterwards.
+    # per_waiting_thread: a waiting thread holds its locals and the object that it waits for. The monitor thread of tqdm
+    # wakes up every 10 seconds, and then holds 2 to 6 more objects than before.
     {
         "name": "object",
         "base": "python",
@@ -127,7 +128,8 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "buffers_only": True,
         "in_phases": True,
     },
-    # Memory of live tensors: exact, and the first memory to run out. Allocators round up to multiples of 512 bytes.
+    # scarce: the memory of live tensors is counted exactly, and runs out first of all memory. grain: allocators round
+    # up to multiples of 512 bytes.
     {
         "name": "vram",
         "base": "memory",
@@ -140,7 +142,7 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "buffers_only": True,
         "in_phases": True,
     },
-    # A mapping is at least one page; allocators map and unmap about a megabyte at a time, hence the resolution.
+    # grain: a mapping is at least one page. resolution: allocators map and unmap about a megabyte at a time.
     {
         "name": "mmap",
         "base": "memory",
@@ -154,10 +156,10 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "in_phases": True,
         "paced": True,
     },
-    # The allocator decides when to return pages. Kernels before 6.17 also count pages in batches of up to 64 per CPU,
-    # hence the resolution. The tolerance of 1 KiB per iteration is a quarter of a page. Without a budget, it is judged for
-    # what no exact counter shows (arenas of other allocators, pages of mappings that are touched later), in steps of
-    # megabytes.
+    # resolution: the allocator decides when to return pages, and kernels before 6.17 count pages in batches of up to 64
+    # per CPU. tolerance: 1 KiB per iteration is a quarter of a page. default_rate: without a budget, resident memory is
+    # judged only for what no exact counter shows (arenas of other allocators, pages of mappings that are touched
+    # later), and only for growth above 1 MiB per iteration.
     {
         "name": "rss",
         "base": "memory",

@@ -10,12 +10,13 @@ from typing import Final, Literal, TypeAlias
 from pytest_leakcheck.model.resource_table import BASES, ROWS
 from pytest_leakcheck.model.units import Unit
 
-# How a reading was obtained: measured by an instrument, summed up from the requests of the program, taken from a model of
-# a device, or predicted for work that was not done.
+# How a reading was obtained: measured by an instrument, summed up from the requests of the program, taken from a model
+# of a device, or predicted for work that was not done.
 Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
-# Kinds of handles. Entries of a watched folder are segments or files; the others are attributes of `live_handles.Identities`.
+# Kinds of handles, which are units that can be identified one by one. Entries of a watched folder are segments or
+# files; the others are attributes of `live_handles.Identities`.
 Handles: TypeAlias = Literal["", "fds", "threads", "children", "tasks", "segments", "files", "mappings"]
-# What one unit of the resource is; the search for the owner depends on it.
+# What one unit of the resource is; the search for the object that retains it depends on this.
 MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "anything"]
 # What the system runs out of when a resource grows.
 Exhausts: TypeAlias = Literal["", "descriptors", "threads", "memory", "device"]
@@ -29,21 +30,21 @@ class Resource:
         name: The name used in markers (``<name>_budget``), code, JSON, reports and docs.
         unit: ``"count"`` or ``"bytes"``.
         plural: The name of several units in reports.
-        scarce: The counter is exact, and the resource runs out (descriptors, threads, processes, device memory). Without
-            noise it is judged after few iterations; the others are judged over a horizon, since caches fill (see
-            `judge.judge_series`).
-        tolerance: Growth per iteration that is never called a leak, in the unit of the resource: the drift of the counter
-            on clean code.
+        scarce: The counter is exact, and the resource runs out (descriptors, threads, processes, device memory).
+            Because the counter has no noise, the resource is judged after few iterations. The others are judged over a
+            longer horizon, because caches fill (see `judge.judge_series`).
+        tolerance: Growth per iteration that is never called a leak, in the unit of the resource: the drift of the
+            counter on clean code.
         resolution: Levels closer than this cannot be distinguished, in the unit of the resource.
         grain: The smallest possible increase, in the unit of the resource.
         slack: The amount by which a level may be exceeded without a verdict against the test, in the unit of the
-            resource: occasional allocations of the interpreter and the allocator themselves.
-        default: Judged if a test carries ``leakcheck`` and names no resources.
-        default_rate: Growth per iteration that is allowed if it is judged by default, in the unit of the resource. If
-            above 0, only growth that no exact counter shows is judged, and a leak is confirmed in a fresh process.
-        scope: What the counter covers: this process, its process tree, or the machine (a folder that other processes also
-            use).
-        peak: The counter can be read at each call, so that a peak within a test is measured.
+            resource. It allows for occasional allocations of the interpreter and the allocator themselves.
+        default: Judged if a test carries the mark ``leakcheck`` and names no resources.
+        default_rate: Growth per iteration that is allowed if the resource is judged by default, in its unit. If above
+            0, only growth that no exact counter shows is then judged, and a leak is confirmed in a fresh process.
+        scope: What the counter covers: this process, its process tree, or the machine (a folder that other processes
+            also use).
+        peak: The counter can be read at each function call, so that a peak within a test is measured.
         made_of: What one unit is: a handle, an object, a block, a byte of memory, or anything.
         handles: The kind of handles that it counts, or that its bytes belong to; empty if they cannot be distinguished.
         verb: The past participle for the creation of one unit.
@@ -53,18 +54,20 @@ class Resource:
         buffers_only: Only buffers of arrays and tensors count, no Python objects.
         counts_small: The memory includes the small blocks of Python's own allocator.
         thread_caches: Freed blocks that the C library keeps for each thread count as in use.
-        exact_counter: The resource that shows exactly whether the memory of the process grows; empty if this one does.
-        ends_by_itself: A unit may end by itself with a delay, so the harness waits for it.
-        of_test: Defined by the test (`leakcheck.gauge`): read only while its body runs, separately for each rank.
-        of_block: Bounded by 0 in ``leakcheck.budget()`` without levels.
+        exact_counter: The resource whose exact counter is compared with this one to judge its growth; may be empty.
+        ends_by_itself: A unit may end by itself with a delay, so the plugin waits for that.
+        of_test: The test defines the counter (`leakcheck.gauge`). It is read only while the body of the test runs, and
+            separately for each rank (one of several processes or threads that run the test together).
+        of_block: ``leakcheck.budget()`` without arguments bounds it by 0.
         witness: Read in every repetition, judged or not, to report it next to a failing verdict ("also growing").
         in_phases: It can be read at any moment, so the amount added by each phase of an iteration is reported.
         paced: Too expensive to read after every iteration (`runner.pacing`), so judged over many iterations.
-        includes_harness: Exact enough to show the allocations of the harness, which are subtracted.
+        includes_harness: Exact enough to show the allocations of the plugin itself, which are subtracted.
         per_tracer: The most that coverage.py retains for each thread, in the unit of the resource.
-        per_waiting_thread: The most that a waiting thread may hold in addition to its holdings at the start, in the unit of
-            the resource.
-        instrument: What reads it: a module of `probes` and a class or function in it; empty if it is read with others.
+        per_waiting_thread: The most that a waiting thread may hold in addition to its holdings at the start, in the
+            unit of the resource.
+        instrument: What reads it, as ``module:name`` of a class or function in `probes`; empty if `runner.instruments`
+            reads it otherwise.
     """
 
     name: str
@@ -123,12 +126,12 @@ RESOURCES: Final[dict[str, Resource]] = {
 # Names that code outside the probes refers to. Everything else about a resource is in its row.
 DESCRIPTORS: Final = "fd"
 THREADS: Final = "thread"
-# Judged before the descriptors and threads of these processes.
+# Child processes are judged before their descriptors and threads.
 CHILDREN: Final = "process"
 HEAP: Final = "heap"
 OBJECTS: Final = "object"
 DEVICE_MEMORY: Final = "vram"
-# Its peak uses the kernel's high-water mark and includes child processes, observed from their supervisor.
+# Its peak also uses the kernel's high-water mark, and includes child processes, observed from the supervising process.
 RESIDENT: Final = "rss"
 
 # A user-defined counter. It is exact, and its units are expected not to accumulate.
@@ -137,7 +140,7 @@ GAUGE_PREFIX: Final = "gauge:"
 
 
 def find_resource(name: str) -> Resource:
-    """Return the row of a resource; all names ``gauge:<name>`` share one row.
+    """Return a resource by its name; all names ``gauge:<name>`` share one resource.
 
     Raises:
         KeyError: There is no such resource.
@@ -151,17 +154,17 @@ def exhausting(what: Exhausts) -> tuple[str, ...]:
 
 
 def added_rows(names: Iterable[str]) -> dict[str, Resource]:
-    """Return the rows of these resources that a project has added: no other process knows them."""
+    """Return those of the resources that a project has added, which other processes do not know."""
     own = {row["name"] for row in ROWS}
     return {name: RESOURCES[name] for name in dict.fromkeys(names) if name in RESOURCES and name not in own}
 
 
 @contextmanager
 def known(rows: Mapping[str, Resource]) -> Iterator[None]:
-    """Know the resources of another project while its report is rendered.
+    """Add the resources of another project to `RESOURCES` while its report is rendered.
 
     Args:
-        rows: Rows by name, from `added_rows`. Those of the table stay as they are.
+        rows: Resources by name, from `added_rows`. Those already in `RESOURCES` stay as they are.
     """
     new = [name for name in rows if name not in RESOURCES]
     RESOURCES.update((name, rows[name]) for name in new)

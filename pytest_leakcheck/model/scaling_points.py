@@ -1,6 +1,7 @@
 """Describe the peaks of a test at each size of an axis, as values with a JSON form.
 
-Each size is measured in separate processes and yields one `Point`.
+An axis is an argument of the test that takes growing sizes. Each size is measured in processes of its own and yields
+one `Point`. A world is a group of ranks: processes or threads that run the test together.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from pytest_leakcheck.model.resources import RESIDENT, Kind
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 
-# The reason for a missing peak where nothing else is known: the test never called the gauge.
+# The reason for a missing peak if no other is recorded: the test never called ``leakcheck.gauge``.
 NOT_READ: Final = "it was not read"
-# A key in the environment of a recording whose memory peak was read between two calls, not from the coarser
+# A key in the environment of a recording whose memory peak was read between two function calls, not from the coarser
 # high-water mark of the kernel.
 EXACT: Final = "memory peak"
-# The share of a peak at which its composition is analyzed: a second run does not quite reach the same peak.
+# The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
 _NEAR_PEAK_RATIO: Final = 0.9
 ENGINES: Final = ("thread", "process", "gloo")
 
@@ -73,7 +74,8 @@ class Point:
     def peak(self, resource: str, figure: Figure) -> int:
         """Return the peak above the start: of the highest rank for ``per_rank``, else the sum over all ranks.
 
-        The ranks may have peaked at different moments, so the sum is an upper bound.
+        The sum of resident memory includes the child processes. The ranks may have peaked at different moments, so the
+        sum is an upper bound.
         """
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
@@ -83,7 +85,7 @@ class Point:
     def near_peak(self) -> int:
         """The threshold at which to analyze the memory of the rank with the highest peak.
 
-        It is in bytes above the start, slightly below that peak.
+        The threshold is in bytes above the start, slightly below that peak.
         """
         return round(_NEAR_PEAK_RATIO * self.peak(RESIDENT, "per_rank"))
 
@@ -131,13 +133,13 @@ class Scaled:
     def most_informative_point(self, quick: float) -> Point:
         """Return the point at which to analyze the composition of memory.
 
-        This is the first point whose peak is at least twice the peak at the smallest size, so that most of it comes from
-        the size; the analysis makes a run about four times as long, so a larger size is not used. If no point qualifies,
-        it is the last one considered.
+        This is the first point whose peak is at least twice the peak at the smallest size, so that at least half of it
+        comes from the size. Larger sizes are not used, because the analysis makes a run about four times as long. If no
+        point qualifies, the last one considered is returned.
 
         Args:
-            quick: Only points that took at most this many seconds are considered; if there are none, the smallest size is
-                returned.
+            quick: Only points that took at most this many seconds are considered; if there are none, the smallest size
+                is returned.
         """
         found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
@@ -146,8 +148,8 @@ class Scaled:
     def is_exact(self, resource: str) -> bool:
         """Return whether the peaks are exact at every size.
 
-        Only the peak of resident memory may be inexact: taken from the kernel's coarser high-water mark, or including
-        child processes.
+        Only the peak of resident memory may be inexact: if it was taken from the kernel's coarser high-water mark, or
+        if it includes child processes.
         """
         if resource != RESIDENT:
             return True

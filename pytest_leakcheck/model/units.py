@@ -82,7 +82,8 @@ def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
 def format_amount(value: float, unit: Unit) -> str:
     """Format an amount for a report: ``12``, ``1.3 MiB``, ``832 B``.
 
-    Fractions are rounded to one decimal place, to none from 100 on, and to two significant digits below 0.95.
+    Fractions are rounded to one decimal place, to none from 100 on, and to two significant digits below 0.95. Amounts
+    below 1 KiB are rounded to whole bytes.
     """
     if unit == "count":
         return f"{value:.0f}" if float(value).is_integer() else _format_number(value)

@@ -18,18 +18,20 @@ class Verdict:
 
     Attributes:
         resource: The name of the resource, as in the series.
-        outcome: ``ok``, ``leak``, ``over_budget``, ``unclosed``, ``inconclusive`` or ``unavailable``.
-        slope: Sustained growth per iteration, in the unit of the resource; for ``unclosed``, the amount that the garbage
-            collector released per iteration.
+        outcome: ``ok``, ``leak`` (sustained growth), ``over_budget`` (a level, peak or law above the budget),
+            ``unclosed`` (released only by the garbage collector), ``inconclusive``, or ``unavailable`` (the resource
+            cannot be read).
+        slope: Sustained growth per iteration, in the unit of the resource; for ``unclosed``, the amount that the
+            garbage collector released per iteration.
         level: The settled level above the start level, in the unit of the resource.
         iterations: The number of iterations that the verdict is based on.
         floor: For ``ok``: the smallest sustained growth per iteration that this run would have detected.
         reason: The observation in one sentence; for ``inconclusive``, what is missing.
         advice: A recommendation; may be empty.
-        explicit: The test names this resource, so an outcome that would be yellow may fail the test.
+        explicit: The test names this resource, so an outcome that is otherwise only reported may fail the test.
         peak: The verdict is on the peak of the resource in one run, and `level` is that peak.
         kind: How the readings were obtained.
-        isolate: ``inconclusive``, and a run alone in a fresh process would decide it.
+        isolate: The outcome is ``inconclusive``, and running the test alone in a fresh process would decide it.
     """
 
     resource: str
