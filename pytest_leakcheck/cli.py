@@ -33,13 +33,22 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     from pytest_leakcheck.watch import command as watch_command
 
     parser = argparse.ArgumentParser(
-        prog="pytest-leakcheck", description="Reproduce real leaks, watch a running training job, or render a report."
+        prog="pytest-leakcheck",
+        description="Reproduce real leaks, watch a running training job, or render a report. "
+        "To check tests, run: pytest --leakcheck",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    _add_completion(parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in (repro_command, watch_command, report_command):
         command.add_parser(commands)
     words, to_start = watch_command.split_command(arguments)
     given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))
+    if given.command is None:
+        if unknown or to_start:
+            parser.error(f"no command before {' '.join((*unknown, *to_start))}: repro, watch or report")
+        parser.print_help()
+        return 0
     if to_start and given.command != "watch":
         unknown += ["--", *to_start]
     if unknown:
@@ -47,6 +56,32 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
         commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     status: int = given.run(given)
     return status
+
+
+class _ShowVersion(argparse.Action):
+    """Print the version of the installed package. It is looked up only if it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_arguments: object) -> None:
+        from importlib.metadata import version
+
+        print(f"{parser.prog} {version(parser.prog)}")
+        parser.exit()
+
+
+def _add_completion(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints a completion script, if shtab is installed."""
+    try:
+        import shtab
+    except ImportError:
+        missing = "needs shtab: pip install 'pytest-leakcheck[completion]'"
+        parser.add_argument(
+            "--print-completion",
+            metavar="SHELL",
+            type=lambda _shell: parser.error(f"--print-completion {missing}"),
+            help=f"print a completion script for a shell; {missing}",
+        )
+    else:
+        shtab.add_argument_to(parser, help="print a completion script for a shell and exit")
 
 
 if __name__ == "__main__":

@@ -46,15 +46,17 @@ def run(given: argparse.Namespace) -> int:
         0 if the page was written; 2 if the file cannot be read or is of an unknown kind, or the page cannot be
         written; 3 if jinja2, which the extra ``report`` installs, is missing.
     """
-    if missing := missing_for_page():
-        print(f"pytest-leakcheck report: {missing}", file=sys.stderr)
-        return CANNOT
-    from pytest_leakcheck.report.html.render import write_page
-
     try:
-        html = write_page(_read_page(given.file), given.out or given.file.parent, given.file.stem)
+        page = _read_page(given.file)
+        if missing := missing_for_page():
+            print(f"pytest-leakcheck report: {missing}", file=sys.stderr)
+            return CANNOT
+        from pytest_leakcheck.report.html.render import write_page
+
+        html = write_page(page, given.out or given.file.parent, given.file.stem)
     except (OSError, ValueError) as error:
-        print(f"pytest-leakcheck report: {given.file}: {error}", file=sys.stderr)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        print(f"pytest-leakcheck report: {given.file}: {reason}", file=sys.stderr)
         return WRONG_USE
     print(html)
     if not given.no_open and sys.stdout.isatty():
