@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Final
 
+from pytest_leakcheck.attribution.project_packages import belongs_to_project
 from pytest_leakcheck.model.culprit import Site, TestPhase, Where
 
 # pytest functions that start a test phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
@@ -75,7 +76,8 @@ def read_path(path: Sequence[Site]) -> Where | None:
     # Standard library frames without a caller outside the harness: the harness called them, or the caller is unknown.
     if all(is_standard(site.file) for site in own):
         return None
-    return Where(own, next((site for site in reversed(own) if is_own(site.file)), own[-1]), phase, fixture)
+    candidates = [site for site in reversed(own) if not is_standard(site.file)]
+    return Where(own, next((site for site in candidates if is_own(site.file)), candidates[0]), phase, fixture)
 
 
 @cache
@@ -122,11 +124,13 @@ def is_standard(file: str) -> bool:
 
 @cache
 def is_own(file: str) -> bool:
-    """Return whether a file is neither installed nor part of the standard library.
+    """Return whether a file is part of the program under test.
 
-    False for a name such as ``<string>``, which stands for code without a file.
+    Such a file is not part of the standard library, and either not installed or installed by the project under test. A
+    name such as ``<string>``, which stands for code without a file, is not.
     """
     if file.startswith("<"):
         return False
-    parts = PurePath(file).parts
-    return _INSTALL_FOLDERS.isdisjoint(parts) and not file.startswith(_STDLIB_PREFIXES)
+    if _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts):
+        return not file.startswith(_STDLIB_PREFIXES)
+    return belongs_to_project(file)

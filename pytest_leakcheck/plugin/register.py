@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from pytest_leakcheck.attribution.project_packages import set_project
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.item_protocol import ItemProtocol
@@ -18,7 +19,8 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
-    """Register the hooks; set up the temporary folder and the accounting of tensors."""
+    """Register the hooks; set what is under test, and set up the temporary folder and the accounting of tensors."""
+    set_project(config.rootpath, settings.blame)
     if settings.vram == "accounted":
         from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
 

@@ -1,0 +1,89 @@
+"""Find the installed files that belong to the project under test.
+
+Under tox or nox, the project is installed like any other package. Its lines are still the ones to change.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from configparser import ConfigParser
+from configparser import Error as ConfigError
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+# The folder of the project and the packages that the user has named; set by `set_project`.
+_project: list[tuple[Path, tuple[str, ...]]] = []
+
+
+def set_project(root: Path, packages: Sequence[str]) -> None:
+    """Set what is under test, for the whole process.
+
+    Args:
+        root: The folder with the project's ``pyproject.toml`` or ``setup.cfg``; it may have neither.
+        packages: Top-level packages that count as well.
+    """
+    _project[:] = [(root, tuple(packages))]
+    _files.cache_clear()
+    _folders.cache_clear()
+
+
+def belongs_to_project(file: str) -> bool:
+    """Return whether an installed file belongs to the project under test."""
+    return file in _files() or file.startswith(_folders())
+
+
+@cache
+def _files() -> frozenset[str]:
+    """List the Python files that the project's distribution has installed."""
+    for root, _packages in _project:
+        try:
+            installed = distribution(_read_name(root)).files or ()
+        except (PackageNotFoundError, ValueError):
+            continue
+        return frozenset(os.path.normpath(str(file.locate())) for file in installed if file.suffix == ".py")
+    return frozenset()
+
+
+@cache
+def _folders() -> tuple[str, ...]:
+    """List the folders of the packages that the user has named."""
+    found: list[str] = []
+    for name in (name for _root, packages in _project for name in packages):
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None:
+            found += [f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ()]
+    return tuple(found)
+
+
+def _read_name(root: Path) -> str:
+    """Return the name of the project's distribution; empty if it is not stated."""
+    data = _read_toml(root / "pyproject.toml")
+    tool = data.get("tool", {}).get("poetry", {})
+    name = data.get("project", {}).get("name") or tool.get("name")
+    if isinstance(name, str):
+        return name
+    setup = ConfigParser(interpolation=None)
+    try:
+        setup.read(root / "setup.cfg", encoding="utf-8")
+    except (ConfigError, OSError, UnicodeDecodeError):
+        return ""
+    return setup.get("metadata", "name", fallback="")
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    # pytest requires tomli on Python 3.10.
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        data: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data
