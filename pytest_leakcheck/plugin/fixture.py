@@ -134,13 +134,12 @@ class _MeasuringFixture:
         from pytest_leakcheck.judge.conclude_finding import conclude
         from pytest_leakcheck.plugin.errors import LeakError
         from pytest_leakcheck.plugin.stash import FINDINGS
-        from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
-        from pytest_leakcheck.report.finding_text import block
+        from pytest_leakcheck.plugin.terminal_encoding import report_text
 
         finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
         self._node.stash.setdefault(FINDINGS, []).append(finding)
         if finding.colour == "red":
-            raise LeakError(block(finding, glyphs_of(self._node.config)))
+            raise LeakError(report_text(finding, self._node.config))
         if finding.missing:
             # Skipped like a test with a budget marker: it must not pass if its resource was not read.
             pytest.skip(finding.missing)

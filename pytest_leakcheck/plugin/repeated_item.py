@@ -25,11 +25,10 @@ from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
-from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
+from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.user_gauges import Gauges
@@ -132,7 +131,7 @@ class Repeater:
             return
         for finding in item.stash.get(FINDINGS, []):
             if finding.colour == "red":
-                raise LeakError(block(finding, glyphs_of(item.config)))
+                raise LeakError(report_text(finding, item.config))
             if finding.missing:
                 pytest.skip(finding.missing)
 

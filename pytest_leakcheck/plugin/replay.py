@@ -15,8 +15,7 @@ import pytest
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.item_reports import attach
-from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
-from pytest_leakcheck.report.finding_text import block
+from pytest_leakcheck.plugin.terminal_encoding import report_text
 
 # The plugins whose `pytest_runtest_makereport` may run here: pytest's own and the repeater. Those of other plugins may
 # request fixtures, which are torn down by then.
@@ -122,7 +121,7 @@ def _apply_finding(item: pytest.Item, report: pytest.TestReport, finding: Findin
         return report
 
     def fail() -> None:
-        raise LeakError(block(finding, glyphs_of(item.config)))
+        raise LeakError(report_text(finding, item.config))
 
     red = _make_report(item, pytest.CallInfo.from_call(fail, when="call"))
     red.sections, red.start, red.stop = report.sections, report.start, report.stop

@@ -16,6 +16,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.coloured_report import ColouredReport, has_colours
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.report import json_file
 from pytest_leakcheck.report.terminal_summary import first_line, summary_lines
@@ -37,7 +38,7 @@ class SessionReport:
         Raises:
             pytest.UsageError: The JSON report cannot be written to the given path.
         """
-        self._settings = settings
+        self._config, self._settings = config, settings
         self._findings: list[Finding] = []
         self._began = time.perf_counter()
         self._json: Path | None = None
@@ -60,8 +61,11 @@ class SessionReport:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if isinstance(report, pytest.SubtestReport):
             return
-        for data in cast("list[dict[str, Any]]", getattr(report, "leakcheck", ())):
-            self._findings.append(decode(Finding, data))
+        found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
+        self._findings += [decode(Finding, data) for data in found]
+        crash = getattr(report.longrepr, "reprcrash", None)
+        if crash is not None and crash.message.startswith("LeakError: ") and has_colours(self._config):
+            report.longrepr = ColouredReport(report.longrepr)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(
@@ -80,7 +84,9 @@ class SessionReport:
         if not self._findings and not self._json:
             return
         quiet = config.get_verbosity() < 0
-        wanted = "all" if config.get_verbosity() > 0 else self._settings.summary
+        wanted = self._settings.summary
+        if wanted == "failed" and config.get_verbosity() > 0:
+            wanted = "sensitivity"
         glyphs = glyphs_of(config)
         headline = first_line(self._findings, time.perf_counter() - self._began, glyphs)
         if terminalreporter.no_summary:

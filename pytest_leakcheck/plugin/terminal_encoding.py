@@ -1,12 +1,19 @@
-"""Find out which characters the terminal of the session can show, also from a worker or a subprocess."""
+"""Find out which characters and how many columns the session's terminal has, also from a worker or a subprocess."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.stash import ENCODING
+from pytest_leakcheck.report.finding_text import WIDTH, block
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
+
+# A first line that is longer is hard to read.
+_MAX_WIDTH: Final = 120
 
 
 def encoding_of(config: pytest.Config) -> str:
@@ -26,3 +33,15 @@ def encoding_of(config: pytest.Config) -> str:
 def glyphs_of(config: pytest.Config) -> Glyphs:
     """Return the characters that the terminal of the session can show."""
     return glyphs_for(encoding_of(config))
+
+
+def width_of(config: pytest.Config) -> int:
+    """Return the columns for the first line of a report: those of the terminal, but at least 80 and at most 120."""
+    if not config.pluginmanager.hasplugin("terminalreporter"):
+        return WIDTH
+    return max(WIDTH, min(_MAX_WIDTH, config.get_terminal_writer().fullwidth))
+
+
+def report_text(finding: Finding, config: pytest.Config) -> str:
+    """Return the report of a finding, as the terminal of the session can show it."""
+    return block(finding, glyphs_of(config), width_of(config))

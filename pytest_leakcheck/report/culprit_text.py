@@ -43,12 +43,19 @@ def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, st
         yield "hint", culprit.hint
 
 
-def headline(culprit: Culprit) -> str:
-    """Return the line to change as ``file:line call``; empty if it is not resolved."""
-    site = culprit.site
+def headline(culprit: Culprit) -> tuple[str, str]:
+    """Return the line to change as ``file:line``, and what it calls.
+
+    If the line is not resolved: what retains the growth, and an empty text; if that is not resolved either, two empty
+    texts.
+    """
+    site, owner = culprit.site, culprit.owner
     if site is None:
-        return ""
-    return f"{PurePath(site.file).name}:{site.line} {site.call or _format_function(site)}"
+        return (f"held by {owner.name or owner.root}" if owner is not None else ""), ""
+    file = PurePath(site.file)
+    # Any package has a file of this name.
+    name = "/".join(file.parts[-2:]) if file.name == "__init__.py" else file.name
+    return f"{name}:{site.line}", site.call or _format_function(site)
 
 
 def place(site: Site) -> str:
@@ -76,13 +83,18 @@ def _format_function(site: Site) -> str:
 
 
 def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    # Imported only here: sessions without a leak do not need it.
+    from pytest_leakcheck.attribution.call_paths import is_standard
+
     yield verb, shorten(f"{place(where.site)} in {_format_function(where.site)}", width, glyphs)
     if source:
         yield "", "  " + shorten(source, width - 2, glyphs)
     at = where.path.index(where.site)
-    if where.made_in != where.site:
-        inner = where.made_in
-        yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width, glyphs)
+    # The innermost line of a library comes first: the standard library is rarely at fault.
+    library = next((one for one in reversed(where.path) if not is_standard(one.file)), where.site)
+    for inner in dict.fromkeys((library, where.made_in)):
+        if inner != where.site:
+            yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width, glyphs)
     callers = where.path[:at][::-1]
     for caller in callers[:_MAX_CALLERS]:
         yield "", shorten(f"called from {place(caller)} in {_format_function(caller)}", width, glyphs)

@@ -1,15 +1,13 @@
-"""Render a finding as the text under a failed test, 80 columns wide.
-
-The first line has at most 60 columns.
-"""
+"""Render a finding as the text under a failed test, 80 columns wide."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Final
 
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import CHILDREN, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
@@ -18,46 +16,69 @@ from pytest_leakcheck.report import culprit_text
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline, with_kind
 
 WIDTH: Final = 80
-_HEADLINE_WIDTH: Final = 60
-_LABEL_WIDTH: Final = 13
-_TEXT_WIDTH: Final = WIDTH - 2 - _LABEL_WIDTH
+# Columns before the labels of the rows, and those of the labels.
+INDENT: Final = 2
+LABEL_WIDTH: Final = 13
+_TEXT_WIDTH: Final = WIDTH - INDENT - LABEL_WIDTH
 _MAX_HELD_KINDS: Final = 9
 # A limit that is reached after more iterations is not mentioned: no run lasts that long.
 _MAX_ITERATIONS_TO_LIMIT: Final = 10_000_000
 
 
-def headline(finding: Finding, glyphs: Glyphs) -> str:
-    """Return the line for the short summary, JUnit and annotations: resource, amount, budget and site."""
+def headline(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
+    """Return the line for the short summary, JUnit and annotations.
+
+    It gives the resource, the growth, the line to change with what it calls, the number of iterations, and the budget.
+
+    Args:
+        finding: The finding.
+        glyphs: The signs that the stream can show.
+        width: The number of columns. If the text is longer, it loses words from its end, but never the line to change.
+    """
     verdict = finding.verdict
-    budget = finding.budgets.get(verdict.resource, "")
     if finding.recording.stopped == "lost":
-        return _truncate(verdict.reason, glyphs)
+        return _truncate(verdict.reason, glyphs, width)
     if finding.scaled is not None:
         from pytest_leakcheck.report import scaling_text
 
-        return _truncate(scaling_text.headline(finding, glyphs), glyphs)
+        return _truncate(scaling_text.headline(finding, glyphs), glyphs, width)
     name = with_kind(verdict.resource, verdict.kind)
-    head = f"{name} {_format_growth(verdict)}"
-    if verdict.slope:
-        head += f" {glyphs.times} {verdict.iterations}"
-    if verdict.outcome == "ok":
-        return _truncate(f"{name} ok {glyphs.times} {verdict.iterations} (budget {budget})", glyphs)
     if verdict.outcome in ("inconclusive", "unavailable"):
-        return _truncate(f"{name} {verdict.outcome}: {verdict.reason}", glyphs)
-    line = f"{head} (budget {budget})"
-    held = finding.held.get(verdict.resource, ())
-    if finding.culprit is not None and (site := culprit_text.headline(finding.culprit)):
-        return _truncate(f"{line} {glyphs.dash} {site}", glyphs)
-    if held:
-        name = held[0].what.rpartition("/")[2]
-        more = f" + {len(held) - 1} more" if len(held) > 1 else ""
-        line += f" {glyphs.dash} {held[0].count} {glyphs.times} {name}"
-        line = _truncate(line, glyphs, _HEADLINE_WIDTH - len(more)) + more
-    return _truncate(line, glyphs)
+        return _truncate(f"{name} {verdict.outcome}: {verdict.reason}", glyphs, width)
+    note = _format_note(finding, verdict)
+    if verdict.outcome == "ok":
+        return _truncate(f"{name} ok{note}", glyphs, width)
+    growth = f"{name} {_format_growth(verdict)}"
+    place, call = culprit_text.headline(finding.culprit) if finding.culprit is not None else ("", "")
+    if not place:
+        place = _format_held(finding.held.get(verdict.resource, ()), width - len(growth) - 3, glyphs)
+    if not place:
+        return _truncate(growth + note, glyphs, width)
+    line = f"{growth} {glyphs.dash} {place}"
+    with_call = f"{line} {call}".rstrip()
+    return next((text for text in (with_call + note, with_call, line + note) if len(text) <= width), line)
 
 
-def _truncate(line: str, glyphs: Glyphs, width: int = _HEADLINE_WIDTH) -> str:
-    return line if len(line) <= width else line[: width - 1] + glyphs.dots
+def _format_note(finding: Finding, verdict: Verdict) -> str:
+    """Format the number of iterations, and the budget unless it allows nothing."""
+    budget = finding.budgets.get(verdict.resource, "")
+    parts = [f"{verdict.iterations} iterations"] if verdict.slope or verdict.outcome == "ok" else []
+    if budget not in ("", "0", "0 B", "no growth"):
+        parts.append(f"budget {budget}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _format_held(held: Sequence[Held], width: int, glyphs: Glyphs) -> str:
+    """Name the most frequent kind of what is retained, and the number of other kinds."""
+    if not held:
+        return ""
+    more = f" + {len(held) - 1} more" if len(held) > 1 else ""
+    text = f"{held[0].count} {glyphs.times} {held[0].what.rpartition('/')[2]}"
+    return _truncate(text, glyphs, max(0, width - len(more))) + more
+
+
+def _truncate(line: str, glyphs: Glyphs, width: int) -> str:
+    return line if len(line) <= width else line[: max(0, width - 1)] + glyphs.dots
 
 
 def _format_growth(verdict: Verdict) -> str:
@@ -71,16 +92,22 @@ def _format_growth(verdict: Verdict) -> str:
     return format_rate(verdict.slope, unit)
 
 
-def block(finding: Finding, glyphs: Glyphs) -> str:
-    """Return the report of one finding as plain text: JUnit and other readers receive it too."""
-    lines = [headline(finding, glyphs), ""]
+def block(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
+    """Return the report of one finding as plain text: JUnit and other readers receive it too.
+
+    Args:
+        finding: The finding.
+        glyphs: The signs that the stream can show.
+        width: The number of columns for the first line; the others have at most 80.
+    """
+    lines = [headline(finding, glyphs, width), ""]
     for label, text in _rows(finding, glyphs):
         for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
-            lines.append(f"  {first:<{_LABEL_WIDTH}}{piece}".rstrip())
+            lines.append(f"  {first:<{LABEL_WIDTH}}{piece}".rstrip())
     # Never cut or wrapped, so that it can be copied. A name without "::" is not a node id: a script measured it.
     isolated = " --leakcheck-isolate" if "isolated" in finding.recording.environment else ""
     command = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
-    lines.append(f"  {'next':<{_LABEL_WIDTH}}{command}" if command else f"  {'measured':<{_LABEL_WIDTH}}{finding.test}")
+    lines.append(f"  {'next':<{LABEL_WIDTH}}{command}" if command else f"  {'measured':<{LABEL_WIDTH}}{finding.test}")
     return "\n".join(lines)
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import GAUGE_PREFIX
 from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
 from pytest_leakcheck.report.finding_text import WIDTH, floor_text, headline, per
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
+
+# The first digits of a fingerprint; the rest of it names the resource and the line.
+_FINGERPRINT_DIGITS: Final = 6
 
 
 def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
@@ -26,7 +30,7 @@ def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> s
     ]
     spent = sum(finding.recording.seconds for finding in findings)
     # With xdist workers the sum covers all of them and can exceed the wall time.
-    cost = f"{spent:.1f} s of {seconds:.1f} s" if spent <= seconds else f"{spent:.1f} s in workers"
+    cost = f"repeating took {spent:.1f} s{'' if spent <= seconds else ' in all workers'}"
     return f" {glyphs.dot} ".join((f"{len(worst)} measured", *parts, cost))
 
 
@@ -35,7 +39,8 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
 
     Args:
         findings: The findings, in order of arrival; those with equal fingerprints share a line.
-        wanted: ``failed`` leaves out green findings, ``all`` includes them, ``none`` yields nothing.
+        wanted: ``failed`` leaves out green findings, ``sensitivity`` adds the smallest leak that they exclude, ``all``
+            lists them, ``none`` yields nothing.
         glyphs: The signs that the stream can show.
     """
     if wanted == "none":
@@ -49,12 +54,13 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
         others = len({finding.test for finding in group}) - 1
         times = f" ({len(group)} times)" if len(group) > 1 else ""
         tests = first.test + (f" and {others} more" if others else times)
-        line = f"{fingerprint}  {headline(first, glyphs)}"
-        yield first.colour, line if len(line) <= WIDTH else line[: WIDTH - 1] + glyphs.dots
+        line = headline(first, glyphs, WIDTH - _FINGERPRINT_DIGITS - 2)
+        yield first.colour, f"{fingerprint[:_FINGERPRINT_DIGITS]}  {line}"
         yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
         if first.colour == "yellow":
             # A red finding has a block of its own in the output; a yellow one is explained only here.
-            yield from _wrap_dim(f"{first.verdict.reason}; {first.verdict.advice}".removesuffix("; "))
+            reason = "" if line.endswith(first.verdict.reason) else first.verdict.reason
+            yield from _wrap_dim("; ".join(filter(None, (reason, first.verdict.advice))))
     yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
     absent = {name: reason for finding in findings for name, reason in finding.recording.unavailable.items()}
     for name, reason in absent.items():
@@ -62,9 +68,9 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
 
 
 def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    if wanted == "sensitivity" and (floors := _format_floors(green)):
+        yield from _wrap_dim(f"sensitivity (each ok test would have caught): {floors}")
     if wanted != "all":
-        if floors := _format_floors(green):
-            yield from _wrap_dim(f"every ok test would have caught a leak of {floors}")
         return
     for finding in green:
         yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
@@ -84,10 +90,13 @@ def _format_floors(findings: Sequence[Finding]) -> str:
             known = weakest.get(kind)
             if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
                 weakest[kind] = verdict
-    return ", ".join(
-        with_kind(f"{resource.removeprefix(GAUGE_PREFIX)} {floor_text(verdict, one)}", verdict.kind)
-        for (resource, one), verdict in weakest.items()
-    )
+    # Resources with the same floor share it: most countable ones have.
+    names: dict[str, list[str]] = {}
+    for (resource, one), verdict in weakest.items():
+        names.setdefault(floor_text(verdict, one), []).append(
+            with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
+        )
+    return "; ".join(f"{', '.join(resources)} {floor}" for floor, resources in names.items())
 
 
 def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:

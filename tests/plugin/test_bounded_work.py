@@ -196,7 +196,7 @@ LAST = """
 def bounded(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("bounded"))
     project.write("test_bounded.py", BOUNDED)
-    return project.run("--leakcheck-min-time=3")
+    return project.run("--leakcheck-min-time=20")
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ SUITE = """
 UNSTEADY = (
     (r"\d+ (→|>) \d+ +", "A \\1 B "),
     (r"reaches [\d,]+ descriptors after (≈|~) [\d,]+", "reaches LIMIT descriptors after \\1 N"),
-    (r"\d+\.\d+ s of \d+\.\d+ s", "T of T"),
+    (r"repeating took \d+\.\d+ s", "repeating took T"),
     (r"(× |x )(…|~)?/[^ ]*/test_it\.py", "\\1FILE"),
     (r"list of \d+", "list of N"),
     (r"\[\d+\] (→|>) int", "[M] \\1 int"),
@@ -63,7 +63,7 @@ def test_the_block(project: Project) -> None:
     block = part(text, "fd +1.0/iter", "_______")
     assert steady(block) == expect(
         """
-        fd +1.0/iter × 17 (budget 0) — test_it.py:5 os.open()
+        fd +1.0/iter — test_it.py:5 os.open() (17 iterations)
 
           leak         +1.0/iter sustained over 17 iterations
           fd           A → B ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
@@ -92,7 +92,7 @@ def test_the_block_in_ascii(project: Project) -> None:
     assert "\\u" not in text
     assert steady(part(text, "fd +1.0/iter", "_______")) == expect(
         """
-        fd +1.0/iter x 17 (budget 0) - test_it.py:5 os.open()
+        fd +1.0/iter - test_it.py:5 os.open() (17 iterations)
 
           leak         +1.0/iter sustained over 17 iterations
           fd           A > B __..::--==++**##  +1.0/iter  exact
@@ -117,12 +117,11 @@ def test_the_summary(project: Project) -> None:
     text = steady(part(project.run().text, "= leakcheck =", "= short test summary"))
     lines = [line for line in text.splitlines() if not line.startswith("=")]
     assert lines == [
-        "3 measured · 1 ok · 1 leak · 1 over budget · T of T",
-        "abed1d-fd-test_it-open  fd +1.0/iter × 17 (budget 0) — test_it.py:5 os.open()",
+        "3 measured · 1 ok · 1 leak · 1 over budget · repeating took T",
+        "abed1d  fd +1.0/iter — test_it.py:5 os.open() (17 iterations)",
         "  test_it.py::test_leak",
-        "622234-fd  fd +7 (budget 1) — 7 × test_it.py",
+        "622234  fd +7 — 7 × test_it.py (budget 1)",
         "  test_it.py::test_two_stay",
-        "  every ok test would have caught a leak of fd 1 in 2 iter",
     ]
 
 
@@ -130,7 +129,7 @@ def test_the_short_summary_carries_the_first_line(project: Project) -> None:
     project.write("test_it.py", SUITE)
     for style in ("short", "line", "native", "no"):
         text = project.run(f"--tb={style}").text
-        assert "LEAK test_it.py::test_leak - LeakError: fd +1.0/iter × 17 (budget 0)" in text
+        assert "LEAK test_it.py::test_leak - LeakError: fd +1.0/iter — test_it.py:5 os.open()" in text
     assert "test_it.py L.L" in text
 
 
@@ -138,8 +137,9 @@ def test_verbose_names_what_passed_and_its_floor(project: Project) -> None:
     project.write("test_it.py", SUITE)
     text = project.run("-v").text
     assert "test_it.py::test_leak LEAK" in text
-    assert "ok  test_it.py::test_clean\n  would have caught fd 1 in 2 iter\n" in text
-    assert "ok  test_it.py::test_clean\n" in project.run("--leakcheck-summary=all").text
+    assert "  sensitivity (each ok test would have caught): fd 1 in 2 iter\n" in text
+    told = project.run("--leakcheck-summary=all").text
+    assert "ok  test_it.py::test_clean\n  would have caught fd 1 in 2 iter\n" in told
 
 
 def test_quiet_and_no_summary(project: Project) -> None:
@@ -147,13 +147,13 @@ def test_quiet_and_no_summary(project: Project) -> None:
     quiet = project.run("-q").text
     assert "= leakcheck =" not in quiet
     assert "3 measured · 1 ok · 1 leak · 1 over budget" in quiet
-    assert "abed1d-fd-test_it-open  fd +1.0/iter" in quiet
+    assert "abed1d  fd +1.0/iter" in quiet
     bare = project.run("--no-summary").text
     assert "leakcheck: 3 measured · 1 ok · 1 leak · 1 over budget" in bare
-    assert "abed1d-fd-test_it-open" not in bare
+    assert "abed1d  fd" not in bare
     none = project.run("--leakcheck-summary=none").text
     assert "3 measured" in none
-    assert "abed1d-fd-test_it-open  fd" not in none
+    assert "abed1d  fd" not in none
 
 
 def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> None:
@@ -162,13 +162,49 @@ def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> No
     assert "= leakcheck =" not in text
 
 
-@pytest.mark.parametrize("colour", ["yes", "no"])
-def test_colour_is_pytests_business(project: Project, colour: str) -> None:
+@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["here", "in a worker"])
+def test_in_colour_what_matters_stands_out(project: Project, arguments: tuple[str, ...]) -> None:
     project.write("test_it.py", SUITE)
-    outcome = project.run(f"--color={colour}")
-    assert ("\x1b[31mabed1d-fd-test_it-open" in outcome.text) == (colour == "yes")
-    # The block travels to other readers, so there is never a colour in it.
-    assert "  finding      abed1d-fd-test_it-open\n" in outcome.text.replace("\x1b[0m", "")
+    red, dim, plain = "\x1b[31m\x1b[1m", "\x1b[2m", "\x1b[0m"
+    text = project.run("--color=yes", *arguments).text
+    assert f"{red}fd +1.0/iter — test_it.py:5 os.open() (17 iterations){plain}" in text
+    assert f"  {red}leak         +1.0/iter sustained over 17 iterations{plain}" in text
+    assert f"  {dim}held by      {plain}test_it.KEPT" in text
+    assert f"{red}   <- grows by 1.0/iter{plain}" in text
+    assert "\x1b[31mabed1d  fd +1.0/iter" in text
+    # Without its colours it is the same text.
+    assert re.sub(r"\x1b\[[\d;]*m", "", part(text, f"{red}fd +1.0", "_______")).startswith(
+        "fd +1.0/iter — test_it.py:5"
+    )
+    assert "\x1b" not in project.run("--color=no", *arguments).text
+
+
+def test_other_readers_get_no_colour(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    project.run("--color=yes", "--junit-xml=junit.xml")
+    junit = (project.folder / "junit.xml").read_text(encoding="utf-8")
+    assert "<- grows by 1.0/iter".replace("<", "&lt;") in junit
+    assert "[31m" not in junit
+
+
+def test_a_wide_terminal_has_room_for_all_words(project: Project) -> None:
+    """And a narrow one for the place, whatever must go."""
+    long = "opens_a_file_whose_name_is_long_and_keeps_it_open_for_ever"
+    project.write(
+        "test_it.py",
+        f"""
+        import os
+        import pytest
+        KEPT = []
+        def {long}(): KEPT.append(os.open(__file__, os.O_RDONLY))
+
+        @pytest.mark.fd_budget(per_iteration=0.25, reason="as others do")
+        def test_leak(): {long}()
+        """,
+    )
+    whole = "fd +1.0/iter — test_it.py:4 os.open() (17 iterations, budget +0.25/iter)"
+    assert whole in project.run(COLUMNS="100").text
+    assert f"LeakError: {whole}" in project.run("-rf", "--tb=no", COLUMNS="160").text
 
 
 def test_other_readers(project: Project) -> None:
@@ -176,7 +212,7 @@ def test_other_readers(project: Project) -> None:
     project.write("test_it.py", SUITE)
     project.run("--junit-xml=junit.xml")
     junit = (project.folder / "junit.xml").read_text(encoding="utf-8")
-    assert 'message="LeakError: fd +1.0/iter × 17 (budget 0)' in junit
+    assert 'message="LeakError: fd +1.0/iter — test_it.py:5 os.open() (17 iterations)' in junit
     assert '<property name="leakcheck.fd" value="leak 1/iter"' in junit
     assert '<property name="leakcheck.fd" value="ok 0/iter"' in junit
 

@@ -36,9 +36,8 @@ from pytest_leakcheck.plugin.isolation.messages import (
 )
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
-from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
+from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.probes.cgroups import MemoryGroup
-from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 
@@ -97,7 +96,7 @@ def _run(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: 
 
 
 def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence[str]) -> None:
-    text = block(finding, glyphs_of(item.config))
+    text = report_text(finding, item.config)
 
     def fail() -> None:
         if finding.recording.stopped == "lost":

@@ -48,9 +48,8 @@ from pytest_leakcheck.plugin.isolation.messages import (
 )
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import SWEEP
-from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
+from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.xdist import is_worker
-from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
@@ -345,7 +344,7 @@ def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[s
 
     def outcome() -> None:
         if finding.colour == "red":
-            raise LeakError(block(finding, glyphs_of(item.config)))
+            raise LeakError(report_text(finding, item.config))
         if finding.missing:
             pytest.skip(finding.missing)
 

@@ -55,7 +55,16 @@ held by  loader._loader.cache
              └ ['clip.mp4'] → av.container.InputContainer
 hint     close() it"""
     )
-    assert headline(CULPRIT) == "loader.py:41 open()"
+    assert headline(CULPRIT) == ("loader.py:41", "open()")
+
+
+def test_a_package_is_named_with_its_file() -> None:
+    site = Site("/project/toxpkg/__init__.py", 3, "load")
+    assert headline(Culprit("fd", Where((site,), site))) == ("toxpkg/__init__.py:3", "load()")
+
+
+def test_without_a_line_the_owner_is_named() -> None:
+    assert headline(replace(CULPRIT, where=None)) == ("held by loader._loader.cache", "")
 
 
 def test_in_ascii_the_same_rows_have_other_signs() -> None:
@@ -72,7 +81,7 @@ def test_what_is_not_resolved_says_why() -> None:
 allocatednot resolved: allocated here and freed elsewhere
 held by  not resolved: no Python object"""
     )
-    assert headline(unknown) == ""
+    assert headline(unknown) == ("", "")
     assert text(Culprit("fd")) == ""
 
 

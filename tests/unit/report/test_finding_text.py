@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,7 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
 from pytest_leakcheck.judge.result import Result
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Culprit, Held, Site, Where
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Collector, Recording, Series
 from pytest_leakcheck.model.verdict import Verdict
@@ -87,7 +87,7 @@ GOLDEN: list[tuple[Finding, str]] = [
     (
         LEAK,
         """
-fd +1.0/iter × 17 (budget 0) — 16 × video_0001.mp4 + 1 more
+fd +1.0/iter — 16 × video_0001.mp4 + 1 more (17 iterations)
 
   leak         +1.0/iter sustained over 17 iterations
   fd           11 → 28             ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
@@ -104,7 +104,7 @@ fd +1.0/iter × 17 (budget 0) — 16 × video_0001.mp4 + 1 more
     (
         OVER_BUDGET,
         """
-fd +1 (budget 0) — 1 × null
+fd +1 — 1 × null
 
   over budget  one-off +1 at iteration 7, 0 allowed
   fd           11 → 12             ▁▁▁█████████████  +1  exact
@@ -119,7 +119,7 @@ fd +1 (budget 0) — 1 × null
     (
         UNCLOSED,
         """
-fd +2.0/iter unclosed × 17 (budget 0) — 2 × a.mp4
+fd +2.0/iter unclosed — 2 × a.mp4 (17 iterations)
 
   unclosed     2 descriptors per iteration released by the garbage collector
                only
@@ -149,7 +149,7 @@ fd inconclusive: 8 iterations, 13 needed
     (
         UNAVAILABLE,
         """
-heap unavailable: the C library has no mallinfo2 (glibc 2.3…
+heap unavailable: the C library has no mallinfo2 (glibc 2.33 or newer has it); …
 
   unavailable  the C library has no mallinfo2 (glibc 2.33 or newer has it);
                rss_budget needs none
@@ -163,7 +163,7 @@ heap unavailable: the C library has no mallinfo2 (glibc 2.3…
     (
         OK,
         """
-fd ok × 59 (budget no growth)
+fd ok (59 iterations)
 
   ok           one-off +1 at iteration 7
   fd           11 → 12             within budget; would have caught 1 in 5 iter
@@ -192,7 +192,7 @@ def test_the_whole_block(one: Finding, text: str) -> None:
 def test_lines_are_no_wider_than_a_terminal(one: Finding, glyphs: Glyphs) -> None:
     first, empty, *lines, following = block(one, glyphs).splitlines()
     assert first == headline(one, glyphs)
-    assert len(first) <= 60
+    assert len(first) <= 80
     assert empty == ""
     assert all(0 < len(line) <= 80 and line == line.rstrip() for line in lines)
     # The command is there to be copied, and is whole whatever its width.
@@ -215,7 +215,7 @@ def test_nothing_that_is_held_makes_a_line_wider(held: list[Held], first: int, s
     one = finding("test_wide", (series,), (Budget(resource, 0, reason="said at length " * 9),), {resource: tuple(held)})
     for glyphs in (UNICODE, ASCII):
         first_line, *lines, _next = block(one, glyphs).splitlines()
-        assert len(first_line) <= 60
+        assert len(first_line) <= 80
         assert max(map(len, lines)) <= 80
 
 
@@ -248,6 +248,21 @@ def test_a_long_number_of_names_leaves_the_first_and_the_count() -> None:
     kinds = (Held("/data/" + "a" * 90 + ".mp4", 17), Held("socket", 1), Held("pipe", 1))
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
     line = headline(one, UNICODE)
-    assert line.startswith("fd +1.0/iter × 17 (budget 0) — 17 × aaa")
+    assert line.startswith("fd +1.0/iter — 17 × aaa")
     assert line.endswith("a… + 2 more")
-    assert len(line) == 60
+    assert len(line) == 80
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (120, "fd +1.0/iter — loader.py:41 av.container.open() (17 iterations, budget 3)"),
+        (60, "fd +1.0/iter — loader.py:41 av.container.open()"),
+        (45, "fd +1.0/iter — loader.py:41"),
+        (20, "fd +1.0/iter — loader.py:41"),
+    ],
+)
+def test_the_first_line_gives_up_words_before_it_gives_up_the_place(width: int, line: str) -> None:
+    one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 3),))
+    site = Site("/project/src/loader.py", 41, "load", "av.container.open()")
+    assert headline(replace(one, culprit=Culprit("fd", Where((site,), site, "call"))), UNICODE, width) == line

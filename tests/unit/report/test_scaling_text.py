@@ -129,7 +129,7 @@ def test_a_world_shows_what_each_rank_had() -> None:
     found = finding(world, {"gauge:in_flight": "<= max(64, world_size)", "rss": "<= 1 GiB"})
     assert block(found, UNICODE) == expect(
         """
-        in_flight at world_size 2: 128, at most 64 allowed (max(64,…
+        in_flight at world_size 2: 128, at most 64 allowed (max(64, world_size))
 
           over budget  at world_size 2: 128, at most 64 allowed (max(64, world_size))
           in_flight    1   64  ██████
@@ -159,8 +159,8 @@ def test_fixed_it_says_what_would_have_shown() -> None:
     found = finding(STILL, {"rss": "O(1)"})
     assert (found.colour, found.verdict.outcome) == ("green", "ok")
     assert headline(found, UNICODE) == "rss ok over shards 8…256 (budget O(1))"
-    assert list(summary_lines([found], "failed", UNICODE)) == [
-        ("dim", "  every ok test would have caught a leak of rss 1.0 KiB/shard")
+    assert list(summary_lines([found], "sensitivity", UNICODE)) == [
+        ("dim", "  sensitivity (each ok test would have caught): rss 1.0 KiB/shard")
     ]
 
 

@@ -41,31 +41,45 @@ def shown(*findings: Finding, wanted: str = "failed") -> list[tuple[str, str]]:
 
 def test_the_first_line_counts_verdicts_and_says_what_it_cost() -> None:
     findings = [leak(), WAITING, CLEAN, WEAKER]
-    assert first_line(findings, 12.5, UNICODE) == "4 measured · 2 ok · 1 leak · 1 inconclusive · 5.0 s of 12.5 s"
-    assert first_line(findings, 12.5, ASCII) == "4 measured | 2 ok | 1 leak | 1 inconclusive | 5.0 s of 12.5 s"
-    assert first_line([], 0.04, UNICODE) == "0 measured · 0.0 s of 0.0 s"
+    assert first_line(findings, 12.5, UNICODE) == "4 measured · 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
+    assert first_line(findings, 12.5, ASCII) == "4 measured | 2 ok | 1 leak | 1 inconclusive | repeating took 5.0 s"
+    assert first_line([], 0.04, UNICODE) == "0 measured · repeating took 0.0 s"
 
 
-def test_by_default_what_is_not_green_has_its_lines_and_what_is_shares_one() -> None:
+def test_by_default_only_what_is_not_green_has_lines() -> None:
     assert shown(leak(), CLEAN, WAITING, WEAKER) == [
-        ("red", f"{leak().fingerprint}  fd +1.0/iter × 17 (budget 0) — 17 × video_0001.mp4"),
+        ("red", f"{leak().fingerprint[:6]}  fd +1.0/iter — 17 × video_0001.mp4 (17 iterations)"),
         ("dim", "  tests/test_loader.py::test_switch"),
-        ("yellow", f"{WAITING.fingerprint}  fd inconclusive: 8 iterations, 13 needed"),
+        ("yellow", f"{WAITING.fingerprint[:6]}  fd inconclusive: 8 iterations, 13 needed"),
         ("dim", "  tests/test_loader.py::test_short"),
-        # A red test has its block above; nothing else says this.
-        ("dim", "  8 iterations, 13 needed"),
-        # Of each resource the weakest floor, from whichever test.
-        ("dim", "  every ok test would have caught a leak of fd 1 in 2 iter, heap 17 B/iter"),
     ]
+
+
+def test_a_reason_that_does_not_fit_is_written_out_below() -> None:
+    long = finding(
+        "test_long", Verdict("fd", "inconclusive", iterations=8, reason="rises and falls " * 6, advice="wait")
+    )
+    _headline, _test, *below = shown(long)
+    assert " ".join(line.strip() for _colour, line in below) == "rises and falls " * 6 + "; wait"
+
+
+def test_the_sensitivity_is_one_line_if_it_is_wanted() -> None:
+    """Of each resource the weakest floor, from whichever test."""
+    assert shown(CLEAN, WEAKER) == []
+    assert shown(CLEAN, WEAKER, wanted="sensitivity") == [
+        ("dim", "  sensitivity (each ok test would have caught): fd 1 in 2 iter; heap 17 B/iter"),
+    ]
+    same = finding("test_same", Verdict("fd", "ok", floor=0.5), Verdict("thread", "ok", floor=0.5))
+    assert shown(same, wanted="sensitivity")[0][1].endswith(": fd, thread 1 in 2 iter")
 
 
 def test_all_shows_each_green_test_with_what_it_would_have_seen() -> None:
     assert shown(CLEAN, WEAKER, wanted="all") == [
         ("green", "ok  tests/test_loader.py::test_clean"),
-        ("dim", "  would have caught fd 1 in 8 iter, heap 17 B/iter"),
+        ("dim", "  would have caught fd 1 in 8 iter; heap 17 B/iter"),
         ("dim", "  fd: one-off +1 at iteration 7"),
         ("green", "ok  tests/test_loader.py::test_weaker"),
-        ("dim", "  would have caught fd 1 in 2 iter, heap 4 B/iter"),
+        ("dim", "  would have caught fd 1 in 2 iter; heap 4 B/iter"),
     ]
 
 
@@ -76,7 +90,7 @@ def test_none_shows_nothing() -> None:
 
 def test_one_fingerprint_has_one_line() -> None:
     assert shown(leak(), leak()) == [
-        ("red", f"{leak().fingerprint}  fd +1.0/iter × 17 (budget 0) — 17 × video_0001.mp4"),
+        ("red", f"{leak().fingerprint[:6]}  fd +1.0/iter — 17 × video_0001.mp4 (17 iterations)"),
         ("dim", "  tests/test_loader.py::test_switch (2 times)"),
     ]
     assert len(shown(leak(), leak("test_other"))) == 4

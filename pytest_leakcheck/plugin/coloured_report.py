@@ -1,0 +1,51 @@
+"""Show the report of a red finding in colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+from _pytest._code.code import TerminalRepr
+
+from pytest_leakcheck.report.colour import Style, coloured
+
+_MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
+    "verdict": {"red": True, "bold": True},
+    "label": {"light": True},
+    "command": {"bold": True},
+    "plain": {},
+}
+
+
+def has_colours(config: pytest.Config) -> bool:
+    """Return whether this process writes to a terminal in colour."""
+    return config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
+
+
+class ColouredReport(TerminalRepr):
+    """Shows the report of a red finding in colour; for any other reader it is the report that it replaces."""
+
+    def __init__(self, plain: Any) -> None:
+        """Create the report.
+
+        Args:
+            plain: The report as pytest made it.
+        """
+        self._plain = plain
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def __str__(self) -> str:
+        return str(self._plain)
+
+    def toterminal(self, tw: Any) -> None:
+        """Write the report."""
+        if not tw.hasmarkup:
+            self._plain.toterminal(tw)
+            return
+        for parts in coloured(str(self._plain)):
+            for text, style in parts:
+                tw.write(tw._highlight(text) if style == "source" else tw.markup(text, **_MARKUP[style]))
+            tw.line()
