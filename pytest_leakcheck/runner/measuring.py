@@ -76,8 +76,7 @@ class Measuring:
             if reported:
                 sampler.subtract_own_work()
             return self
-        seconds = inf if self._judge.retains_much() else run.clock.seconds
-        if self._judge_all(final=out_of_time or run.plan.effort.is_enough(sampler.samples.n, seconds)):
+        if self._judge_all(final=out_of_time or self._is_enough()):
             sampler.subtract_own_work()
             return self
         return self._diagnose()
@@ -99,6 +98,12 @@ class Measuring:
 
     def end(self) -> None:
         """Do nothing."""
+
+    def _is_enough(self) -> bool:
+        # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
+        run = self._run
+        seconds = inf if self._judge.retains_much() else run.clock.seconds
+        return run.plan.effort.is_enough(self._sampler.samples.n, seconds)
 
     def _judge_all(self, *, final: bool) -> bool:
         """Judge the resources whose readings suffice already.
