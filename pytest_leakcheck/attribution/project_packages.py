@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+
 # The folder of the project and the packages that the user has named; set by `set_project`.
 _project: list[tuple[Path, tuple[str, ...]]] = []
 
@@ -43,8 +45,10 @@ def _files() -> frozenset[str]:
     """List the Python files that the project's distribution has installed."""
     for root, _packages in _project:
         try:
-            installed = distribution(_read_name(root)).files or ()
-        except (PackageNotFoundError, ValueError):
+            # The leak that is being explained may have used up all descriptors.
+            with room_for_descriptors():
+                installed = distribution(_read_name(root)).files or ()
+        except (PackageNotFoundError, ValueError, OSError):
             continue
         return frozenset(os.path.normpath(str(file.locate())) for file in installed if file.suffix == ".py")
     return frozenset()
