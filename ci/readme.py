@@ -1,16 +1,19 @@
-"""Write the generated parts of README.md: the first report, the option table and the budgets. A test checks them.
+"""Write the generated parts of the documentation: the first reports in README.md, and the tables in docs/reference.md.
 
-Usage: python ci/readme.py        (rewrites README.md)
+Usage: python ci/readme.py        (rewrites both files and docs/report.svg; a test checks them)
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Final
 
@@ -19,31 +22,110 @@ from pytest_leakcheck.config.settings import OPTIONS
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.units import format_amount
 
-README: Final = Path(__file__).parents[1] / "README.md"
+ROOT: Final = Path(__file__).parents[1]
+PICTURE: Final = ROOT / "docs" / "report.svg"
+PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "reference.md")
 PART: Final = re.compile(r"(?s)(<!-- generated: (\w+) -->\n).*?(<!-- end -->)")
+# Width of a column in a picture that rich draws.
+_COLUMN: Final = 12.2
+# The test of the first report. The list keeps the file open.
+_TEST: Final = """
+    import pytest
+
+    HISTORY = []
 
 
-def report() -> str:
-    """Return the report on the leaky arm of the PyAV incident in a training run with the garbage collector off."""
+    class Config:
+        def __init__(self, path):
+            self.file = path.open()
+            self.text = self.file.read()
+            {end}HISTORY.append(self)
+
+
+    @pytest.mark.leakcheck
+    def test_read_config(tmp_path):
+        path = tmp_path / "config"
+        path.write_text("answer = 42")
+        assert Config(path).text == "answer = 42"
+"""
+_LEAKY: Final = _TEST.format(end="")
+_FIXED: Final = _TEST.format(end="self.file.close()\n            ").replace(
+    "HISTORY.append(self)", "HISTORY[:] = [self]"
+)
+
+
+def run(test: str, *arguments: str) -> str:
+    """Return what ``pytest --leakcheck`` prints for a test file."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "--leakcheck", "-p", "no:cacheprovider"]
-        command += ["-p", "leakcheck_incidents.material", "--pyargs", "leakcheck_incidents.pyav_loader"]
-        command += ["-k", "TestCollectorOff and leaky"]
+        Path(folder, "test_config.py").write_text(textwrap.dedent(test).lstrip(), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "--leakcheck", "-p", "no:cacheprovider", *arguments]
+        # Plugins of other projects would add their lines.
+        command += [
+            "-p",
+            "no:asyncio",
+            "-p",
+            "no:anyio",
+            "-p",
+            "no:hypothesispytest",
+            "-p",
+            "no:cov",
+            "-p",
+            "no:timeout",
+        ]
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
         limited = ["sh", "-c", 'ulimit -S -n 1024 && exec "$@"', "sh", *command]
-        text = subprocess.run(
-            limited, cwd=folder, capture_output=True, text=True, check=False, env=_clean_environment()
-        ).stdout
-    begin = text.index("_ TestCollectorOff")
-    begin = text.rindex("\n", 0, begin) + 1
-    return f"```text\n{text[begin : text.index('= leakcheck =')].rpartition(chr(10))[0]}\n```\n"
+        done = subprocess.run(
+            limited,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean | {"COLUMNS": "80", "PYTHONIOENCODING": "utf-8"},
+        )
+    return done.stdout
 
 
-def _clean_environment() -> dict[str, str]:
-    import os
+def red() -> str:
+    """Return the report on the leaky test, as a terminal in colour shows it."""
+    text = run(_LEAKY, "--color=yes")
+    begin = text.index("test_config.py", text.index("collected"))
+    return text[begin : text.index("===", text.index("measured"))].rpartition("\n")[0]
 
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    return clean | {"COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
+
+def without_colours(text: str) -> str:
+    """Return a text without the codes that set its colours."""
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
+def picture(text: str) -> str:
+    """Return a picture of a terminal in colour, as SVG."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(record=True, width=80, file=StringIO(), force_terminal=True, color_system="standard")
+    console.print(Text("$ pytest --leakcheck"))
+    console.print(Text.from_ansi(text), end="")
+    drawn = console.export_svg(title="", unique_id="report")
+    # The fonts of the template would be loaded from the network.
+    drawn = re.sub(r"(?s)@font-face \{.*?\}\s*", "", drawn).replace("Fira Code", "ui-monospace, Menlo, Consolas")
+    # Some viewers drop spaces at the start of a text, so it starts further right instead.
+    drawn = re.sub(r'x="([\d.]+)" (y="[\d.]+") textLength="([\d.]+)"( [^>]*>)((?:&#160;)+)', _indented, drawn)
+    # The text itself is for those who cannot see the picture, and for the test that compares it.
+    escaped = without_colours(text).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"(<svg[^>]*>)", lambda match: f"{match[1]}\n<desc>{escaped}</desc>", drawn, count=1)
+
+
+def _indented(match: re.Match[str]) -> str:
+    width = _COLUMN * match[5].count("&#160;")
+    return f'x="{float(match[1]) + width:g}" {match[2]} textLength="{float(match[3]) - width:g}"{match[4]}'
+
+
+def green() -> str:
+    """Return the output for the fixed test."""
+    text = run(_FIXED)
+    begin = text.index("test_config.py", text.index("collected"))
+    return f"```text\n$ pytest --leakcheck\n{text[begin:].rstrip()}\n```\n"
 
 
 def options() -> str:
@@ -69,14 +151,15 @@ def budgets() -> str:
     return "\n".join(rows) + "\n"
 
 
-PARTS: Final[Mapping[str, Callable[[], str]]] = {"report": report, "options": options, "budgets": budgets}
+PARTS: Final[Mapping[str, Callable[[], str]]] = {"green": green, "options": options, "budgets": budgets}
 
 
 def main() -> None:
     """Rewrite every generated part."""
-    text = README.read_text(encoding="utf-8")
-    written = PART.sub(lambda match: match[1] + PARTS[match[2]]() + match[3], text)
-    README.write_text(written, encoding="utf-8")
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(PART.sub(lambda match: match[1] + PARTS[match[2]]() + match[3], text), encoding="utf-8")
+    PICTURE.write_text(picture(red()), encoding="utf-8")
 
 
 if __name__ == "__main__":
