@@ -1,4 +1,4 @@
 """Find the line that creates a leak.
 
-A few iterations run while calls, lines and allocations are traced.
+Calls, lines and allocations are traced while the test is repeated a few more times.
 """

@@ -1,7 +1,7 @@
 """Find the call that makes a counter grow.
 
-A calling-context tree is updated at each call and return: the growth since the last event is charged to the running
-call.
+The calls form a tree with one node per call path (a calling-context tree). At each call and return, the counter's
+growth since the last event is charged to the node of the running call.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pytest_leakcheck.model.culprit import Site
 # more than the growth, part of that is released elsewhere.
 LEAST: Final = 0.9
 MOST: Final = 1.5
-# Another call of the same function is large if it takes or releases more than this multiple of the growth.
+# Another call that the same function makes is large if it retains or releases more than this multiple of the growth.
 _LARGE_SIBLING_RATIO: Final = 0.5
-# Next to a large call, another one may come close to the growth by chance: it may deviate from it by this share at
-# most.
+# If there is such a large call, another call may match the growth by chance. That call then explains the growth only if
+# the two differ by at most this share of the growth.
 _MAX_DEVIATION_RATIO: Final = 0.03
 _MAX_FLOWS_SHOWN: Final = 4
 
@@ -35,13 +35,14 @@ class Traced:
     """The call that a growth was traced to.
 
     Attributes:
-        path: From the outermost frame to the call that retains the growth; empty if nothing grew.
-        kept: How much that call retains, over all traced iterations.
-        code: The last function of the path, if the path does not name the call in it that retains the growth; None
-            otherwise. The last line of the path is then usually that of the ``def``; `Lines` finds the right one.
-        flows: What each call in the last function took or released, if no single one explains the growth.
-        balanced: Whether one call, or the function's own lines, takes much more than the growth, so that most of it is
-            released elsewhere.
+        path: From the outermost frame to the call that retains the growth; empty if nothing grew or no call was found.
+        kept: How much that call retains, over all traced iterations since `CallTree.forget`.
+        code: The last function of the path, if the path does not name the call in it that retains the growth; else
+            None. If it is set, the path usually ends at the line of its ``def``; `Lines` finds the right line.
+        flows: The largest amounts that calls in the last function retained or released, as text; empty if a single call
+            or the function's own lines explain the growth.
+        balanced: Whether nothing explains the growth, and one call or the function's own lines retain more than `MOST`
+            times as much. Part of that amount is then released elsewhere.
         coarse: Whether tracing was throttled, so that the path may end too early.
     """
 
@@ -54,32 +55,32 @@ class Traced:
 
 
 class _Node:
-    """One call in the context of its callers; its amount is in `CallTree.own`."""
+    """One call on one call path; the amount that it retains is ``CallTree.own[at]``."""
 
     __slots__ = ("at", "calls", "code", "lasti", "name")
 
     def __init__(self, at: int, lasti: int, code: CodeType | None, name: str) -> None:
         self.at = at
-        # Offset of the instruction in the caller's code. Its line is looked up only at the end, since that takes 1 µs.
+        # Offset of the instruction in the caller's code. Its line is read only at the end, because that takes 1 µs.
         self.lasti = lasti
-        # None for a C function.
+        # None for a C function and for the root.
         self.code = code
         self.name = name
         self.calls: dict[tuple[int, int | str], _Node] = {}
 
 
 class CallTree:
-    """A tracer's listener that charges growth between events to the running call.
+    """A tracer's listener that charges a counter's growth between events to the running call.
 
-    Frames are identified by `id` and never referenced. Where an event was missed (frames entered earlier, throttled
-    frames, a recursion at its limit), the tree reads the real stack, and charges the growth since the last event to
-    the innermost frame that the real stack and the recorded one share.
+    Frames are identified by `id` and never referenced. Events are missing for frames that were entered before tracing,
+    for throttled frames, and at the recursion limit. The tree then reads the real stack. It charges the growth since
+    the last event to the innermost frame that the real stack and the recorded one share.
 
     Attributes:
         read: Reads the counter.
-        own: What each node itself retains, without its calls. An array, since Python ints held by the nodes would be
+        own: What each node itself retains, without its calls. An array, because Python ints held by the nodes would be
             memory blocks that the tracer leaks.
-        last: The counter's value at the last charge.
+        last: The last reading of the counter.
         round: The number of the current iteration.
     """
 
@@ -125,7 +126,7 @@ class CallTree:
             self.own[node.at] += grown
 
     def take(self, event: Event, thread: int, returned: str) -> int:
-        """Return the growth since the last event that this thread probably caused."""
+        """Return the growth since the last event, as far as this thread probably caused it."""
         now = self.read()
         grown = now - self.last
         self.last = now
@@ -141,7 +142,7 @@ class CallTree:
         return grown
 
     def traced(self, total: int | None = None) -> Traced:
-        """Follow the growth inwards, as long as a single call explains it.
+        """Follow the growth from callers to called functions, as long as a single call explains it.
 
         Args:
             total: The growth to explain; by default all growth that was traced.
@@ -189,7 +190,7 @@ class CallTree:
 
     def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
         """Return what these nodes and all calls below them retain."""
-        # A loop, since the tree may be deeper than the recursion limit.
+        # A loop instead of recursion, because the tree may be deeper than the recursion limit.
         total = 0
         left = list(nodes)
         while left:
@@ -260,14 +261,14 @@ class _ThreadStack:
             self._resync(event, frame)
             if event == "c_return":
                 return
-        # Before the counter is read: memory of the tracer's own lists is released in the node in which it was
-        # allocated.
+        # Pop before the counter is read: the tracer's own lists then release memory in the node in which they allocated
+        # it.
         node = self._nodes.pop()
         self._marks.pop()
         self._tree.charge(event, self._number, node, node.name if event == "c_return" else "")
 
     def _push(self, lasti: int, mark: int, code: CodeType | None, name: str) -> bool:
-        """Enter a call. Returns whether its node is new, and memory was allocated for it."""
+        """Enter a call, and return whether memory was allocated for a new node."""
         tree = self._tree
         calls = self._nodes[-1].calls
         key = (lasti, name if code is None else id(code))
@@ -286,10 +287,10 @@ class _ThreadStack:
         Frames of this package are left out.
 
         Returns:
-            The frame it ends at; None if there is none.
+            The innermost frame of the rebuilt stack; None if the stack is empty.
         """
         tree = self._tree
-        # The counter is read before and after, since rebuilding allocates memory.
+        # The counter is read before and after, because rebuilding allocates memory.
         grown = tree.take(event, self._number, "")
         running = self._rebuild_stack(frame, grown)
         tree.last = tree.read()
@@ -317,7 +318,8 @@ class _ThreadStack:
     def _drop_ended_calls(self, chain: Sequence[FrameType]) -> int:
         """Drop the nodes of calls that have ended.
 
-        The code object is compared too: the frame of an unreported call may have had the same `id` as a running one.
+        Code objects are compared in addition to the `id` of each frame, because a running frame may have the same `id`
+        as one that has ended.
 
         Args:
             chain: The real stack, outermost frame first.
@@ -348,7 +350,7 @@ def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[tuple[
 
     Args:
         nodes: The callers, all of the same function.
-        code: The Python function whose lines are meant; None at the root.
+        code: The Python function that contains the lines; None at the root.
     """
     found: dict[tuple[int, str], list[_Node]] = {}
     for node in nodes:
@@ -363,9 +365,9 @@ def _make_site(code: CodeType, line: int, name: str) -> Site:
 
 
 def _format_flows(kept: dict[tuple[int, str], int], own: int) -> str:
-    """Format the largest amounts.
+    """Format the largest amounts, the largest first.
 
-    As ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``, the largest first.
+    An example is ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``.
     """
     parts = [(amount, f"line {line} {name}()") for (line, name), amount in kept.items()]
     parts.append((own, "its own lines"))

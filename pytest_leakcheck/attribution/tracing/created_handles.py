@@ -19,24 +19,24 @@ from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handle
 from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)
-# A lock that was held during a fork stays locked in the child process for ever, so waiting for it needs a limit.
+# A lock that was held during a fork stays locked forever in the child process, so waiting for it needs a limit.
 _LOCK_TIMEOUT_SECONDS: Final = 0.1
-# The dispatch mode in this file runs tensor operations on behalf of the program (`probes.torch_storages`).
+# The torch dispatch mode in this file (`probes.torch_storages`) runs tensor operations on behalf of the program.
 _DISPATCH_MODE_FILE: Final = str(Path(__file__).parents[2] / "probes" / "torch_storages.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A handle that was created while it was traced.
+    """A handle that was created in a traced iteration.
 
     Attributes:
         path: The call path at which the handle was first seen, outermost first.
         what: Its description.
-        exact: Whether the last line of the path created it. If not, that function created it before or in that line, or
-            in a call that makes no event; `Lines` finds the line.
+        exact: Whether the last line of the path created it. If not, the function of that line probably created it there
+            or earlier, perhaps in a call that makes no event. `line_tracer.Lines` then finds the line.
         code: The function of the last line; None where it is unknown.
-        lasti: Offset of the call in `code` that created it, or that was running; -1 if it may have been created
-            earlier.
+        lasti: Offset in `code` of the call that created it, or that was running when it was first seen. -1 if that call
+            is unknown, because the handle may have been created earlier.
     """
 
     path: tuple[Site, ...]
@@ -49,7 +49,8 @@ class Arrival:
 class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
-    It reads a cheap count at each event, and lists the handles only when the count has changed.
+    It reads a cheap count at each event. It lists the handles only when the count has changed, when another thread may
+    have created one, and when the iteration ends.
     """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
@@ -57,7 +58,8 @@ class Arrivals(Generic[Key]):
 
         Args:
             count: Returns a number that changes with the number of handles; called at each event.
-            list_now: Lists the live handles, with a description each. A key with another description is another handle.
+            list_now: Lists the live handles, with a description each. A key whose description has changed stands for
+                another handle.
         """
         self._count = count
         self._list_now = list_now
@@ -71,7 +73,7 @@ class Arrivals(Generic[Key]):
         self.coarse = False
 
     def begin(self) -> None:
-        """Begin an iteration; handles created since the last one are not attributed to it."""
+        """Begin an iteration. Handles created between the previous iteration and this one are not recorded."""
         now = dict(self._list_now())
         self._drop_gone(now)
         self._known = now
@@ -91,7 +93,7 @@ class Arrivals(Generic[Key]):
         return on_event
 
     def survivors(self) -> dict[Key, Arrival]:
-        """Return the arrivals of the live handles that iterations created."""
+        """Return the arrival of each live handle that a traced iteration created."""
         self._drop_gone(self._list_now())
         return dict(self._arrived)
 
@@ -102,7 +104,7 @@ class Arrivals(Generic[Key]):
         if changed and self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             try:
                 self._record_new(thread, event, frame, called)
-                # Not earlier: until then the other thread must see the change and wait for the lock.
+                # Update the count only now: until then, the other thread must see the change and wait for the lock.
                 self._last = now
             finally:
                 self._lock.release()
@@ -116,11 +118,11 @@ class Arrivals(Generic[Key]):
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
-        # If another thread is in a C function too, it is not certain that this thread created the handle, only likelier.
+        # If another thread is in a C function too, this thread is only the more likely creator of the handle.
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
         if self._handover.many:
             if self._handover.is_suspect(thread):
-                # Another thread saw first what this thread created.
+                # Another thread was the first to see what this thread created.
                 fresh += [key for key in self._held if key in now]
                 self._held = []
             elif fresh and self._handover.is_anothers(thread, returned):
@@ -128,7 +130,7 @@ class Arrivals(Generic[Key]):
                 self._handover.hold(thread)
                 exact = False
         if not fresh or event == "cut":
-            # After "cut", new handles came from a part of the iteration that was not traced.
+            # At "cut", new handles were created in a part of the iteration that was not traced.
             return
         # A handle that first appears on entry to a function was created before the call, by the caller.
         at: FrameType | None = frame.f_back if event == "call" else frame

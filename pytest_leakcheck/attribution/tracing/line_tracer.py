@@ -1,8 +1,8 @@
 """Find the line of one function in which a counter grows.
 
-This is the second round, for a growth that the first round traced to a function but to no call in it. Operators
-(``a @ b``), attributes and ``with`` make no call events, nor do `ctypes` functions before Python 3.12: the first round
-charges what they retain to the function, and this module charges it to the line.
+This module serves the second round, for a growth that the first round traced to a function but to no call in it.
+Operators (``a @ b``), attributes and ``with`` make no call events, nor do `ctypes` functions before Python 3.12. The
+first round charges what they retain to the function; this module charges it to the line.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
 from pytest_leakcheck.attribution.tracing.trace_events import LineBackend, Step, is_of_the_program
 from pytest_leakcheck.model.culprit import Site
 
-# A line that grows alone explains a growth if it retains at least this share of it.
+# A line that grows alone explains a growth if it retains at least this share of that growth.
 _MIN_LONE_RATIO: Final = 0.25
-# A line grows alone if the amounts of all others add up to at most this share of its own.
+# A line grows alone if the absolute amounts of all other lines add up to at most this share of its own.
 _MAX_OTHERS_RATIO: Final = 0.1
 
 
@@ -37,7 +37,7 @@ class Lines:
 
     Attributes:
         interrupted: Why tracing ended early; empty if it did not.
-        throttle: Limits the cost of tracing; its `coarse` tells whether part of an iteration was left out.
+        throttle: Limits the cost of tracing; its `coarse` shows whether part of an iteration was left out.
     """
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
@@ -75,7 +75,7 @@ class Lines:
         if self.interrupted or self._armed:
             return
         self._armed = True
-        # The current line of each frame of the function in this thread, outermost first.
+        # `lines` of this object: the current line of each frame of the function in this thread, outermost first.
         self._stacks = threading.local()
         running = []
         frame: FrameType | None = sys._getframe(1)
@@ -92,7 +92,7 @@ class Lines:
         if not self._armed:
             return
         self._armed = False
-        # A frame that still runs gets the growth of its current line.
+        # If a frame of the function still runs, charge the growth since the last step to its current line.
         if self._stacks.lines:
             self.step("leave")
         self.throttle.stop()
@@ -120,9 +120,9 @@ class Lines:
         return self._first + at if explains else 0
 
     def _is_alone(self, at: int, total: int) -> bool:
-        """Return whether this line grows, and all other lines next to nothing.
+        """Return whether this line grows, and all other lines hardly do.
 
-        The line may fall short of the growth, since malloc's own cache hides part of what small blocks take.
+        The line may retain less than the growth, because malloc's own cache hides part of what small blocks take.
         """
         kept = self._kept[at]
         others = sum(map(abs, self._kept)) - abs(kept)

@@ -40,7 +40,7 @@ def take_tool_id() -> int:
 def give_tool_id_back(tool: int, callbacks: Iterable[int]) -> None:
     """Unregister the callbacks and release a tool id.
 
-    Does nothing if the program has freed the id since: it may then belong to another tool.
+    Does nothing if the program has freed the id in the meantime, because the id may then belong to another tool.
 
     Args:
         tool: The tool id.
@@ -50,7 +50,7 @@ def give_tool_id_back(tool: int, callbacks: Iterable[int]) -> None:
         for event in callbacks:
             monitoring().register_callback(tool, event, None)
         monitoring().free_tool_id(tool)
-        # Otherwise, what was disabled for this id would also be disabled for the next tool that acquires it.
+        # Without this, events that were disabled for this id would stay disabled for the next tool that acquires it.
         monitoring().restart_events()
 
 
@@ -63,7 +63,7 @@ class _ThreadState:
     """The state of one traced thread.
 
     Attributes:
-        depth: Depth of the running frame below the first frame that was seen of the thread.
+        depth: Depth of the running frame; the first frame that the thread enters while it is traced has depth 1.
         skipped: Events left out since the backend last checked whether the iteration is late.
         handler: Receives the thread's events.
     """
@@ -100,7 +100,7 @@ class Monitored:
         if not holds_tool_id(self._tool):
             return
         if self._tracer.throttle.coarse:
-            # Enables again the events that were disabled when the last iteration was stopped.
+            # Enable the events again that were disabled because an iteration was stopped or a C call was too deep.
             monitoring().restart_events()
         monitoring().set_events(self._tool, self._events)
 
@@ -133,7 +133,7 @@ class Monitored:
             return self._disable
         state = self._thread_state()
         depth = state.depth = state.depth + 1
-        # Checked first, since most calls are too deep for a throttled tracer.
+        # Check the depth before reading the frame, because most calls are too deep for a throttled tracer.
         limit = self._throttle.limit
         if depth > limit + 1:
             state.skipped += 1
@@ -166,7 +166,7 @@ class Monitored:
         return None
 
     def _report_as_c(self, state: _ThreadState, event: Event, frame: FrameType) -> None:
-        """Report a frame just below the depth limit as a C call of its caller."""
+        """Report a frame just below the depth limit as if its caller called a C function."""
         caller = frame.f_back
         if caller is not None and not QUIET[caller.f_code.co_filename]:
             self._tracer.report(state.handler, state.depth, event, caller, frame.f_code)
@@ -174,14 +174,14 @@ class Monitored:
     def _on_c_call(self, code: CodeType, _offset: int, called: object, _argument: object) -> object:
         kind = type(called)
         if kind is FunctionType or kind is MethodType:
-            # Reported when it is entered.
+            # A Python function is reported when it is entered.
             return None
         if QUIET[code.co_filename]:
             return self._disable
         state = self._thread_state()
         if state.depth > self._throttle.limit:
-            # This disables the instruction at any depth: at a smaller one, the growth in this call is then charged to
-            # the calling function itself.
+            # This disables the call instruction at any depth. If it then runs at a smaller depth, the growth in its
+            # call is charged to the calling function itself.
             return self._disable
         self._tracer.report(state.handler, state.depth, "c_call", _getframe(1), called)
         return None
@@ -194,7 +194,7 @@ class Monitored:
         if state.depth <= self._throttle.limit:
             self._tracer.report(state.handler, state.depth, "c_return", _getframe(1), called)
 
-    # These two events cannot be disabled: the callbacks must not return DISABLE.
+    # PY_THROW and PY_UNWIND cannot be disabled, so the callbacks must not return DISABLE.
     def _on_throw(self, code: CodeType, _offset: int, _error: object) -> None:
         self._on_enter(code, 0, None, 2)
 
@@ -247,7 +247,7 @@ class MonitoredLines:
 
         def at_line(_code: CodeType, line: int) -> object:
             lines.step("line", line)
-            # Once tracing is stopped, the event is disabled: a long loop would otherwise make one in every round.
+            # Disable the event once tracing is stopped. Otherwise, a long loop would cause an event in every pass.
             return disable if throttle.limit == STOPPED else None
 
         def entered(code: CodeType, *_: object) -> None:

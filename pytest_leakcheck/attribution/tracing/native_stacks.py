@@ -1,8 +1,8 @@
 """Find the C functions that allocated retained memory, with memray.
 
-Used where no call in Python explains the growth. If one call allocates and another frees, both show a change. memray
-pairs allocation and release block by block, so it knows which blocks remain. It is used if it is installed and no
-profiler is active.
+This search runs if no call in Python explains the growth, such as when one call allocates and another frees: then the
+memory changes in both. memray pairs allocation and release block by block, so it knows which blocks remain. The search
+is left out if memray is not installed or a profiler is active.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_leakcheck.attribution.call_paths import read_path
 from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
 from pytest_leakcheck.model.culprit import Site
 
-# Iterations that are traced. Few, since the stack of each allocation in them is unwound.
+# Number of traced iterations. It is small because the stack of each allocation in them is unwound.
 _TRACED_ITERATIONS: Final = 4
 # All iterations that are needed, the one for warming up included.
 FOR_NATIVE: Final = _TRACED_ITERATIONS + 1
@@ -30,8 +30,8 @@ FOR_NATIVE: Final = _TRACED_ITERATIONS + 1
 _MIN_EXPLAINED_RATIO: Final = 0.5
 _MAX_FUNCTIONS_SHOWN: Final = 4
 _TRACE_FILE: Final = "allocations.bin"
-# Function names of the interpreter begin with these. The native stack is read from its innermost function outwards, and
-# ends before the first function of the interpreter: the Python call path describes the rest better.
+# Function names of the interpreter begin with these. The native stack is read from its innermost function outwards, up
+# to the first function of the interpreter, because the Python call path describes the rest better.
 _INTERPRETER_PREFIXES: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
 
 # A stack frame as memray gives it: function, file, line.
@@ -139,9 +139,9 @@ def path_of(frames: Sequence[_Frame]) -> tuple[Site, ...]:
 
 
 def functions_of(frames: Sequence[_Frame]) -> tuple[str, ...]:
-    """Return the names of the innermost C functions, up to the interpreter's.
+    """Return the names of the innermost C functions, up to the first function of the interpreter.
 
-    Innermost first, each once, four at most. Frames without a name are left out.
+    The innermost name is first, each appears once, and there are at most four. Frames without a name are left out.
     """
     inner = takewhile(
         lambda name: not name.startswith(_INTERPRETER_PREFIXES), (function for function, _file, _line in frames)

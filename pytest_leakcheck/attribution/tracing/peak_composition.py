@@ -1,10 +1,10 @@
-"""Find the line and the owner of a memory peak.
+"""Find the line and the owner (a variable or an attribute) of the memory that is held at a peak.
 
 Memory is inspected once or twice, when it is near the height of a peak that was measured before.
 
-`tracemalloc` gives the lines that allocated the live memory. The owner is searched among the local variables of the
-running functions and the attributes of the objects that these variables refer to, since that is where a test keeps
-its working data.
+`tracemalloc` gives the lines that allocated the live memory. The search for the owner covers the local variables of the
+running functions and the attributes of the objects that these variables refer to, because a test keeps its working data
+there.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step
 _MIN_EXPLAINED_RATIO: Final = 0.5
 # Stack frames that `tracemalloc` records per allocation.
 _TRACED_FRAMES: Final = 24
-# Each look covers the variables of all threads. The second is for data that is stored in its variable a little later.
+# The maximum number of inspections ("looks"). Each covers the variables of all threads. The second is for data that the
+# program stores in its variable only after the first.
 _MAX_LOOKS: Final = 2
 # Objects of these types are shared by many others, and are no part of a peak.
 _SHARED_TYPES: Final = (ModuleType, FunctionType, type)
-# Entries of a container that are measured; the size of the others is extrapolated.
+# The maximum number of entries of a container that are measured; the size of the others is extrapolated.
 _MAX_ENTRIES_MEASURED: Final = 32
 _NOT_ALLOCATED_BY_PYTHON: Final = "not allocated by Python: allocations in C are not traced to a line"
 IN_CHILDREN: Final = "most of it is in child processes, which are not searched"
@@ -48,7 +49,7 @@ _NO_OWNER: Final = "no variable of a running function, and no attribute of one, 
 
 
 class Composition:
-    """The composition of one memory peak.
+    """The composition of one memory peak: the line and the owner of at least half of the memory.
 
     Create it before the test runs, call `look` when `wants` is true, and `culprit` at the end.
     """
@@ -58,7 +59,7 @@ class Composition:
 
         Args:
             resource: The resource whose peak is examined.
-            wanted: Bytes above the start level at which to look.
+            wanted: Look once memory is this many bytes above its level at the start of the test.
         """
         self._resource = resource
         self._wanted = wanted
@@ -98,7 +99,7 @@ class Composition:
     def culprit(self) -> Culprit:
         """Stop `tracemalloc` and return the culprit.
 
-        For the end only, since reading source files retains memory.
+        Call this only at the end, because reading source files retains memory.
         """
         tracemalloc.stop()
         where = read_path(with_functions(self._path)) if self._path else None
@@ -146,7 +147,7 @@ def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
 def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
     """Search the variables of one stack, from the innermost function outwards."""
     at: FrameType | None = frame
-    # The frames outside of the first frame of the test runner are not part of the test.
+    # The innermost frame of the test runner, and all frames outside of it, are not part of the test.
     while at is not None and not is_harness(at.f_code.co_filename):
         if is_own(at.f_code.co_filename):
             function = f"{name_of(at.f_code)}()"
@@ -163,7 +164,7 @@ def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
 def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield the attributes of the object that a variable refers to, then the object.
 
-    The attributes come first since they are more specific.
+    The attributes come first because they are more specific.
 
     Yields:
         The names, which are the variable and perhaps an attribute with a leading dot, and the object they refer to.

@@ -34,8 +34,8 @@ class Profiled:
     """A backend with one profile function per thread.
 
     A profile function that was set before is replaced while an iteration runs, and restored after it. Threads that
-    started earlier are not traced: only a thread itself can set its profile function. Python 3.10 copies a function's
-    local variables at each event, so an object that the function deletes may live until its next event.
+    started before tracing are not traced, because only a thread itself can set its profile function. Python 3.10 copies
+    a function's local variables at each event, so an object that the function deletes may live until the next event.
     """
 
     def __init__(self, tracer: EventSink) -> None:
@@ -88,7 +88,7 @@ class Profiled:
 
         def hook(frame: FrameType, kind: str, called: Any) -> None:
             nonlocal depth, skipped
-            # Checked first, since most calls are too deep for a throttled tracer.
+            # Check the depth first, because most calls are too deep for a throttled tracer.
             if kind == "call":
                 depth += 1
                 if depth <= throttle.limit + 1:
@@ -173,7 +173,7 @@ class TracedLines:
     def install(self, running: list[FrameType]) -> None:
         self._before = sys.gettrace()
         self._before_in_threads = threading.gettrace()
-        # A frame that was entered earlier gets no "call" event.
+        # A frame that was entered earlier gets no "call" event, so its trace function is set here.
         self._running = [(frame, frame.f_trace) for frame in running]
         for frame, _before in self._running:
             frame.f_trace = self._line_function
@@ -203,7 +203,7 @@ class TracedLines:
         return why
 
     def close(self) -> None:
-        """Nothing is held between iterations."""
+        """Do nothing, because the backend holds no hook between iterations."""
 
     def _on_call(self, frame: FrameType, _kind: str, _argument: Any) -> Any:
         if not self._active:
@@ -225,7 +225,7 @@ class TracedLines:
 
 
 def _count_frames_below(frame: FrameType | None, outer: FrameType) -> int:
-    """Count the frames from this one outwards, up to but without the outer one."""
+    """Count the frames from this one outwards, up to but without the outer frame."""
     count = 0
     while frame is not None and frame is not outer:
         count += 1

@@ -1,4 +1,4 @@
-"""Read the source of a site: the text of its line and the function around it."""
+"""Read the source of a site (one line of a call path): the text of the line and the function around it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def text_of(site: Site) -> str:
 
 
 def call_at(code: CodeType, lasti: int) -> str:
-    """Return the call that an instruction makes, as it is written: ``av.open()``.
+    """Return the call that an instruction makes, as written in the source but without arguments: ``av.open()``.
 
-    Empty if the instruction makes no call on a single line, or before Python 3.11.
+    Empty before Python 3.11. Also empty unless the instruction calls a plain or dotted name, all on one line.
 
     Args:
         code: The function.
@@ -48,7 +48,7 @@ def call_at(code: CodeType, lasti: int) -> str:
 def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
     """Add missing function names and the calls to the sites of a path.
 
-    Each frame calls the function of the next inner one. The innermost site keeps its `call`.
+    The `call` of each site becomes the function of the next inner site. The innermost site keeps its `call`.
     """
     if not path:
         return ()
@@ -60,7 +60,7 @@ def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
 def _find_function(site: Site) -> str:
     """Return the name of the function that contains a site.
 
-    ``?`` for most files of the harness, whose functions do not matter.
+    ``?`` for most files of the harness (pytest, its plugins and this package), because their functions do not matter.
     """
     if not is_harness(site.file):
         return function_at(site.file, site.line)

@@ -1,4 +1,4 @@
-"""Attribute a change that one thread sees to the thread that caused it.
+"""Attribute a change of a counter that one thread sees to the thread that caused it.
 
 A C function that releases the GIL (``os.open``) has done its work some time before its own thread runs again. Until
 then another thread may see the change first.
@@ -30,8 +30,8 @@ _HARMLESS_FUNCTIONS: Final = frozenset(
         "sleep",
     }
 )
-# C functions that create a thread and nothing else. The new thread is the first to see itself, so any other change
-# that is seen when one returns may have been caused by another thread.
+# C functions that create a thread and nothing else. The new thread is the first to see that it was added. Any other
+# change that is seen when one of these functions returns may have been caused by another thread.
 _THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"})
 
 
@@ -70,9 +70,9 @@ class Handover:
             self._inside.discard(thread)
 
     def hold(self, thread: int) -> None:
-        """Record that a thread saw a change that it did not cause.
+        """Record that a thread saw a change that it probably did not cause.
 
-        The change belongs to the first of the other threads that returns from its C function.
+        The change is attributed to the first of the other threads that returns from its C function.
         """
         self._suspects |= self._inside - {thread}
 
@@ -81,11 +81,11 @@ class Handover:
         return thread in self._suspects
 
     def is_anothers(self, thread: int, returned: str) -> bool:
-        """Return whether another thread more likely caused a change than this one.
+        """Return whether a change was more likely caused by another thread than by this one.
 
         Args:
             thread: The thread that has just seen the change.
-            returned: The C function that has just returned in it, the most likely cause; empty if none has.
+            returned: The C function that has just returned in that thread, the most likely cause; empty if none has.
         """
         if returned and returned not in _HARMLESS_FUNCTIONS and returned not in _THREAD_STARTERS:
             return False

@@ -11,41 +11,43 @@ from threading import get_native_id
 from time import perf_counter
 from typing import Final
 
-# Values of `Throttle.limit`. Every frame is less deep than this one: all events are reported.
+# Values of `Throttle.limit`. With this limit, no frame is too deep: all events are reported.
 UNLIMITED: Final = 1 << 30
-# Every frame is deeper than this: no event is reported.
+# With this limit, every frame is too deep: no event is reported.
 STOPPED: Final = -UNLIMITED
-# Seconds. A shorter iteration gets the budget of one that takes this long. Tracing may then slow it a thousandfold,
-# which does no harm.
+# Seconds. A shorter iteration gets the budget of one that takes this long. Tracing may then make it a thousand times
+# slower, which does no harm.
 _MIN_PLAIN_SECONDS: Final = 0.001
-# Budgets, in durations of a plain iteration. What events may cost before a depth limit is first chosen:
+# Budgets, as multiples of the duration of a plain (untraced) iteration. What events may cost before a depth limit is
+# first chosen:
 _FIRST_BUDGET: Final = 4.0
 # What they may then cost before the limit is lowered again:
 _NEXT_BUDGET: Final = 1.0
-# How long an iteration may take in all; after that no more events are reported in it. Callbacks that report nothing
-# take time too.
+# How long an iteration may take in all; after that, no more of its events are reported. This limit also covers the time
+# of callbacks that report nothing:
 _MAX_DURATION: Final = 6.0
 # What the events of a whole iteration may cost at a chosen depth limit:
 _BUDGET_AT_DEPTH: Final = 2.5
-# At most this share of the cost so far may remain when the depth limit is lowered.
+# When the depth limit is lowered, events within the new limit may account for at most this share of the cost since the
+# limit was last chosen.
 _MAX_REMAINING_RATIO: Final = 0.7
 # Seconds. At most this much time in which other processes had the processor is added to the allowed duration of an
 # iteration.
 _MAX_HELD_UP_SECONDS: Final = 0.5
 # Seconds. What an event costs outside of the measured time, on a machine of 2020.
 _UNTIMED_SECONDS: Final = 0.5e-6
-# Depths whose costs are summed separately; deeper frames count under the last one.
+# Number of depths whose costs are summed separately; deeper frames count at the last of them.
 _TRACKED_DEPTHS: Final = 128
-# After this many events that it left out, a backend checks whether the iteration is late.
+# When a backend has left out more than this many events, it checks whether the iteration is late.
 SKIPPED: Final = 1000
 
 
 class Throttle:
     """Budget of traced iterations.
 
-    Sums the cost of events, and lowers the depth limit when they cost too much. The budget is proportional to the
-    duration of a plain iteration; below a millisecond, to a millisecond. Time in which the thread was ready to run
-    but had no processor is not charged.
+    It sums the cost of events, and lowers the depth limit when they cost too much. The budget is proportional to the
+    duration of a plain iteration, or to a millisecond if that is longer. Time in which the thread was ready to run but
+    had no processor is not charged.
 
     Attributes:
         limit: Events of frames deeper than this, counted from the iteration's outer frame, are not reported.
@@ -88,7 +90,7 @@ class Throttle:
 
         Args:
             depth: Depth of its frame.
-            began: When handling began, by `perf_counter`; None if its duration is unknown, so that it costs nothing.
+            began: When handling began, by `perf_counter`. None if its duration is unknown; the event then costs 0.
 
         Returns:
             Whether fewer events are reported from now on.
@@ -118,14 +120,14 @@ class Throttle:
         if late <= 0 or late <= min(seconds_held_up(self._thread) - self._held_up, _MAX_HELD_UP_SECONDS):
             return False
         if self.limit > self._smallest_depth() and self._spent > _NEXT_BUDGET * self._plain:
-            # So that the next iteration is traced further before its time is up.
+            # With a lower limit, the next iteration is traced further before its time is up.
             self._lower_depth()
         self.stop()
         self.coarse = self.cut = True
         return True
 
     def _deduct_time_held_up(self, depth: int) -> bool:
-        """Deduct the time without a processor from the cost at a depth.
+        """Deduct the time in which the thread had no processor from the cost at a depth.
 
         Returns:
             Whether the cost is within the budget without that time.
@@ -156,7 +158,7 @@ class Throttle:
             if below > wanted:
                 break
             depth += 1
-        # Lower by one, since a frame just below the limit is still reported, as a C call.
+        # Lower by one, because a frame just below the limit is still reported, as a C call.
         self._depth = max(depth - 1, self._smallest_depth())
         self._clear_costs()
 

@@ -1,6 +1,7 @@
 """Define trace events and the interfaces of backends, tracers and listeners.
 
-Backends import this module, not the tracers that use them.
+A backend gets events from the interpreter, a tracer passes them on within limits, and a listener evaluates them.
+Backends import this module and not the tracers, because the tracers import the backends.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any, Final, Literal, Protocol
 from pytest_leakcheck.attribution.call_paths import is_harness
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
 
-# "begin" and "end" come once per iteration, before and after all others, with the iteration's outer frame. "cut"
-# comes in place of "end" if the last part of the iteration was not traced.
+# "begin" and "end" come once per iteration, before and after all other events. Their frame is the iteration's outer
+# frame: the innermost frame outside of this package when the iteration begins. "cut" comes in place of "end" if the
+# last part of the iteration was not traced.
 Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
-# Arguments: the event; the frame that is entered, left, or calls; for the events of a C function, that function.
+# Arguments: the event; the frame that is entered or left, or that calls a C function; the C function, or the code
+# object that is reported in its place. The third argument has no meaning at other events.
 Handler = Callable[[Event, FrameType, Any], None]
 # Ends with a separator, so that a folder whose name only begins like this one does not match.
 _PACKAGE_FOLDER: Final = str(Path(__file__).parents[2]) + "/"
@@ -33,7 +36,7 @@ class Listener(Protocol):
     """Receiver of a tracer's events."""
 
     def begin(self) -> None:
-        """Begin an iteration; nothing that happened since the last one was traced."""
+        """Begin an iteration. What happened between the previous iteration and this one was not traced."""
 
     def handler(self) -> Handler:
         """Return the function to call at each event of one thread. The tracer calls this method once per thread."""
@@ -46,7 +49,7 @@ class Backend(Protocol):
     """Source of call events."""
 
     def prepare(self, handler: Handler, outer: FrameType) -> None:
-        """Do all that allocates memory, before the counter is first read.
+        """Allocate the memory that the backend needs, before the listener first reads its counter.
 
         Args:
             handler: Receives the events of the current thread.
@@ -55,7 +58,7 @@ class Backend(Protocol):
 
     def install(self) -> None: ...
     def remove(self) -> str:
-        """Stop reporting. Returns why some events may have been missed; empty if none was."""
+        """Stop reporting, and return why some events may have been missed; empty if none were."""
 
     def close(self) -> None: ...
 
@@ -72,9 +75,9 @@ OWN: Final = _OwnFiles()
 
 
 class _QuietFiles(dict[str, bool]):
-    """Cache by file name: whether the frames of a file are not reported.
+    """Cache by file name: whether events in the frames of a file are not reported.
 
-    Those are the files of this package and of the test runner.
+    This holds for the files of this package, of pytest and of its plugins.
     """
 
     def __missing__(self, file: str) -> bool:
@@ -86,10 +89,10 @@ QUIET: Final = _QuietFiles()
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Return whether an exception is meant for the program.
+    """Return whether an exception is meant for the program, and not an error of a listener.
 
-    That is KeyboardInterrupt, and any exception that a signal handler raised. A signal handler may run in the middle
-    of a listener.
+    True for KeyboardInterrupt, and for any exception that a signal handler raised. A signal handler may run in the
+    middle of a listener.
     """
     if isinstance(error, KeyboardInterrupt):
         return True
@@ -123,7 +126,7 @@ class LineBackend(Protocol):
         """
 
     def remove(self) -> str:
-        """Stop reporting. Returns why some events may have been missed; empty if none was."""
+        """Stop reporting, and return why some events may have been missed; empty if none were."""
 
     def close(self) -> None: ...
 

@@ -1,9 +1,9 @@
 """Call a listener at each call and return of Python and C functions.
 
 The backend is ``sys.setprofile`` on Python 3.10 and 3.11, and ``sys.monitoring`` on later versions. In both cases the
-listener gets the events of ``sys.setprofile``, each with its frame. If that is too slow, events of deep frames are
-left out, and a function just below the depth limit is reported as if it were a C function: call paths become shorter
-and stay correct. Threads that were running before are traced only with ``sys.monitoring``.
+listener gets the same events (`trace_events.Event`), each with its frame. If tracing is too slow, the tracer leaves out
+the events of deep frames, and reports a function just below the depth limit as if it were a C function. Call paths then
+become shorter and stay correct. Threads that started before tracing are traced only with ``sys.monitoring``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Tracer:
         Args:
             listener: Receives the events.
             plain_seconds: Duration of an untraced iteration.
-            longest: As for `Throttle`.
+            longest: Seconds after which an iteration is traced no further, as for `Throttle`.
 
         Raises:
             Unavailable: Other tools use all tool ids of ``sys.monitoring``.
@@ -81,7 +81,7 @@ class Tracer:
         return self.throttle.coarse
 
     def arm(self) -> None:
-        """Begin to report events; does nothing if tracing was interrupted."""
+        """Start to report events. Does nothing if tracing was interrupted or has already started."""
         if self.interrupted or self._armed:
             return
         self._armed = True
@@ -116,7 +116,7 @@ class Tracer:
     def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
         """Pass an event to the listener, and charge its cost to the throttle.
 
-        Left out are functions of the standard library that the test runner uses.
+        Events of standard library functions that the test runner uses are left out.
         """
         if _STANDARD[frame.f_code.co_filename] and _is_called_by_runner(frame):
             return
@@ -129,11 +129,11 @@ class Tracer:
             self._listener.became_coarse()
 
     def _call_handler(self, handler: Handler, event: Event, frame: FrameType, called: Any) -> None:
-        """Call a handler; an error in the listener ends tracing, and is not raised."""
+        """Call a handler. An error of the listener itself ends tracing, and is not raised."""
         try:
             handler(event, frame, called)
         except RecursionError:
-            # The program is near the recursion limit. Skip this event; the next one includes its changes.
+            # The program is near the recursion limit. Skip this event; the listener sees its changes at the next event.
             pass
         except BaseException as error:
             if is_of_the_program(error):
@@ -154,9 +154,9 @@ class Tracer:
 
 
 def _is_called_by_runner(frame: FrameType) -> bool:
-    """Return whether the test runner called the standard library here.
+    """Return whether the test runner called the standard library function of this frame.
 
-    False if code of the test is in between.
+    False if code of the test is on the call path between the two.
     """
     caller: FrameType | None = frame
     while caller is not None and _STANDARD[caller.f_code.co_filename]:
@@ -165,7 +165,7 @@ def _is_called_by_runner(frame: FrameType) -> bool:
 
 
 def outer_frame(frame: FrameType) -> FrameType:
-    """Return the innermost frame outside of this package, starting at this one."""
+    """Return the innermost frame outside of this package, searching from this frame outwards."""
     while OWN[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
     return frame

@@ -27,24 +27,24 @@ from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
-# All iterations that may be run to name a culprit.
+# The maximum number of iterations of all rounds together.
 MOST: Final = 25
 # Iterations of a round, in addition to the one for warming up, for a resource that grows in each of them.
 _DEFAULT_ITERATIONS: Final = 6
-# The same for an exact counter.
+# The same for an exact counter, such as the length of a container.
 OF_EXACT: Final = 3
-# The same for a counter of malloc or of Python's free lists. malloc takes small blocks 8 at a time from its free
-# lists: one for the program, and 7 for its cache, where they count as in use already.
+# The same for a counter of malloc's memory or of Python's free lists. malloc takes small blocks from its free lists 8
+# at a time: one for the program, and 7 for its cache. These 7 count as in use already, before the program takes them.
 _CACHE_ITERATIONS: Final = 8
-# Bytes. The largest size of blocks in malloc's cache, which may hide a growth below this.
+# Bytes. The largest size of blocks in malloc's cache; the cache may hide a growth below this size.
 _MAX_CACHED_BYTES: Final = 1040
-# Growths that a round should see. A resource that grows rarely takes more iterations.
+# How often the resource should grow during a round. A round for a resource that grows rarely has more iterations.
 _MIN_GROWTHS_SEEN: Final = 3
 # An iteration begins only if this multiple of the previous one's duration is left, so that time remains for the search
 # after it.
 _TIME_RESERVE: Final = 1.25
-# Share of the growth that a call or line must account for to be named. A resource that grows in at least this share
-# of the iterations gets no additional ones.
+# The smallest share of the growth that a call or line must account for to be named. A resource that grows in at least
+# this share of the iterations gets no additional iterations.
 _MIN_RATIO: Final = 0.5
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
@@ -54,15 +54,15 @@ _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 class Made:
     """The result of a round: the call path that creates what is retained.
 
-    The source is read only by `resolve`, at the end, since that retains memory too.
+    Only `resolve` reads source files, at the end, because reading them retains memory too.
 
     Attributes:
-        path: The whole call path, frames of the harness included; empty if it was not found.
+        path: The whole call path, frames of pytest and of this package included; empty if it was not found.
         why: Why the path was not found.
         code: The function of the last line; None if unknown.
         lasti: Offset of the instruction in `code` that is responsible; -1 if unknown.
         in_line: Whether the last line is exact; if not, it is some line of the last function.
-        size: Bytes per iteration that Python allocates there; None if unknown.
+        size: Bytes per iteration that Python allocates there and that are retained; None if unknown.
         identities: The handles that were created on this line and are still alive.
         native: The C functions that allocated the memory, innermost first; empty if unknown.
     """
@@ -83,7 +83,7 @@ class Made:
         return (where.site.file, where.site.line) if where else ("", 0)
 
     def resolve(self) -> Where | None:
-        """Add function names and the call as it is written; None if there is no path."""
+        """Return the path with function names and the last call as written; None if there is no path."""
         if not self.path:
             return None
         *outer, last = with_functions(self.path)
@@ -116,18 +116,19 @@ class Schedule:
     def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
         """Yield the numbers of a round's iterations while the budget lasts.
 
-        They count from 0, which is for warming up.
+        The first number is 0, for the warm-up.
 
         Args:
-            rate: Share of the iterations in which the resource grows, or the growth per iteration of a countable one.
-            few: Number of iterations after the warm-up; a rare growth gets more.
+            rate: Share of the iterations in which the resource grows. For a resource that is counted in units, the
+                growth per iteration.
+            few: Number of iterations after the warm-up; a resource that grows rarely gets more.
         """
         wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
         last = min(self.used + wanted, MOST)
         first, took = self.used, self.plain_seconds
         began = time.perf_counter()
-        # The previous iteration of the round is the estimate, since a traced one may take ten times as long as a
-        # plain one.
+        # The previous iteration of the round is the estimate, because a traced iteration may take ten times as long as
+        # an untraced one.
         while self.used < last and began + _TIME_RESERVE * took < self._deadline:
             self.used += 1
             yield self.used - first - 1
@@ -136,14 +137,14 @@ class Schedule:
 
 
 def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:
-    """Find the call that creates most of the retained handles.
+    """Find the call that creates most of the retained handles (file descriptors, threads and the like).
 
     Args:
         things: The kind of handle.
-        slope: Growth per iteration.
+        slope: Growth per iteration, in handles, or in bytes for handles with a size.
         schedule: The budget of iterations.
-        unclosed: Whether the handles are released only by the garbage collector; then those that it releases are
-            counted.
+        unclosed: Whether only the garbage collector releases the handles. If so, the handles that it releases are
+            counted instead of those that remain.
     """
     arrivals = Arrivals(things.count, things.list_now)
     # For handles with a size, the slope is in bytes and is not the number of handles per iteration.
@@ -220,8 +221,8 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         rate: Share of the iterations in which the counter grows.
         schedule: The budget of iterations.
         of_heap: Whether the counter counts the bytes that malloc handed out.
-        few: Number of iterations if the counter grows in each. Python's caches of freed objects need as many as
-            malloc's.
+        few: Number of iterations after the warm-up, if the counter grows in each. Python's caches of freed objects need
+            as many as malloc's cache.
     """
     counted = 0
     tree = CallTree(read)
@@ -282,8 +283,8 @@ def find_line(
     wanted = round(slope * counted)
     line = lines.line(wanted)
     if line == made.path[-1].line or (made.lasti >= 0 and not line):
-        # Both rounds agree, or this one found no line and the first saw the handle appear during a call: its line is
-        # kept.
+        # Keep the line of the earlier round: this round found the same line, or it found none and the earlier round saw
+        # the handle appear during a call.
         return made
     if line:
         return replace(made, path=lines.refine(made.path, wanted), lasti=-1)
@@ -297,13 +298,13 @@ def find_line(
 
 
 def _has_own_line(path: Sequence[Site]) -> bool:
-    """Return whether a path has a line outside of installed packages and the stdlib."""
+    """Return whether a path has a line of the program under test, as `is_own` defines it."""
     where = read_path(path)
     return where is not None and is_own(where.site.file)
 
 
 class Freed:
-    """Record of the arrivals of all handles that garbage collections release.
+    """Record of the handles that garbage collections release, each as the `Arrival` that records where it was created.
 
     It covers the program's own collections and those that end an iteration.
     """
@@ -314,7 +315,7 @@ class Freed:
         self._before: dict[Hashable, Arrival] = {}
         self._freed: list[Arrival] = []
         self._callback = self._on_collection
-        # Inserted first: the harness recognizes its own callback by its being the last.
+        # Insert this callback at the front: `garbage_collector` recognizes its own callback by its position at the end.
         gc.callbacks.insert(0, self._callback)
 
     def take(self) -> list[Arrival]:
@@ -335,10 +336,10 @@ class Freed:
 
 
 def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arrival, int] | None:
-    """Find the line with the largest total weight of arrivals.
+    """Find the line that created the most handles, or the most bytes of handles with a size.
 
     Returns:
-        One of its arrivals and the total weight; None if no arrival has a line in the test.
+        The first arrival of that line, and the number of handles or bytes; None if no arrival has a line in the test.
     """
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
@@ -354,9 +355,9 @@ def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arri
 
 
 def _emptied_cache(*, of_heap: bool) -> AbstractContextManager[None]:
-    """Return a context in which allocations show in the counter.
+    """Return a context in which allocations raise the counter.
 
-    For the malloc counter it empties malloc's cache, which holds blocks that the previous round freed.
+    For the counter of malloc's memory, it empties malloc's cache, which holds blocks that the previous round freed.
     """
     return drained_thread_cache() if of_heap else nullcontext()
 
