@@ -1,4 +1,7 @@
-"""Read the test's own part, the test phase and the line to change from a call path."""
+"""Read the test's own part, the test phase and the line to change from a call path.
+
+The harness consists of the code that runs the test: pytest, its plugins, and this package.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _PLUGIN_HOOKS: Final = frozenset(
         "pytest_runtest_setup",
     }
 )
-# Folders that contain installed packages, apart from the standard library.
+# Names of folders that contain installed packages, but not the standard library.
 _INSTALL_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 _STDLIB_PREFIXES: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
 
@@ -51,13 +54,13 @@ _HARNESS_PREFIXES: Final = tuple(map(_package_folder, ("pytest_leakcheck", "_pyt
 
 
 def read_path(path: Sequence[Site]) -> Where | None:
-    """Cut the harness frames around the test off a call path.
+    """Return the part of a call path after its innermost harness frame; read phase and fixture from the frames before.
 
     Args:
         path: The whole call path, outermost frame first.
 
     Returns:
-        The test's own part of the path, with the line to change, the test phase and the fixture. None where no frame is
+        The test's own part of the path, with the line to change, the test phase and the fixture. None if no frame is
         left, or only frames of the standard library.
     """
     phase: TestPhase = ""
@@ -73,7 +76,7 @@ def read_path(path: Sequence[Site]) -> Where | None:
         elif name == "fixtures.py" and function in _FIXTURE_FUNCTIONS and begins < len(path):
             fixture = path[begins].function.rpartition(".")[2]
     own = tuple(path[begins:])
-    # Standard library frames without a caller outside the harness: the harness called them, or the caller is unknown.
+    # If only standard library frames are left, either the harness called them, or their caller is unknown.
     if all(is_standard(site.file) for site in own):
         return None
     candidates = [site for site in reversed(own) if not is_standard(site.file)]
@@ -82,7 +85,7 @@ def read_path(path: Sequence[Site]) -> Where | None:
 
 @cache
 def is_harness(file: str) -> bool:
-    """Return whether a file belongs to pytest, a pytest plugin, or this package."""
+    """Return whether a file belongs to pytest (including pluggy), a pytest plugin, or this package."""
     if file.startswith(_HARNESS_PREFIXES):
         return True
     parts = PurePath(file).parts
@@ -98,8 +101,8 @@ def tells_phase(file: str) -> bool:
 
 
 def _file_name(file: str) -> str:
-    # Without `Path`, which would take seconds for all frames of thousands of call paths. The functions of this module
-    # are cached for the same reason.
+    # `Path` is not used, because it would take seconds for all frames of thousands of call paths. Other functions of
+    # this module are cached for the same reason.
     return file.rpartition(os.sep)[2]
 
 
@@ -126,8 +129,8 @@ def is_standard(file: str) -> bool:
 def is_own(file: str) -> bool:
     """Return whether a file is part of the program under test.
 
-    Such a file is not part of the standard library, and either not installed or installed by the project under test. A
-    name such as ``<string>``, which stands for code without a file, is not.
+    Such a file is not part of the standard library. It is either not installed, or it belongs to the project under test
+    (`belongs_to_project`). A name such as ``<string>`` stands for code without a file, so the result is False.
     """
     if file.startswith("<"):
         return False

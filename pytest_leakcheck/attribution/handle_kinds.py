@@ -1,6 +1,7 @@
 """Count, list and recognize the handles that have an identity.
 
-These are file descriptors, threads, child processes, tasks, entries of a folder, and allocations on a device.
+A handle is a unit of a resource that can be identified, unlike a byte: a file descriptor, a thread, a child process, an
+asyncio task, an entry of a folder, or an allocation on a device.
 """
 
 from __future__ import annotations
@@ -22,27 +23,28 @@ from pytest_leakcheck.attribution.object_inspection import module_of, mro_of, na
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.device import Vram
 
-# An object is followed no further once this many of its parts were seen.
+# References of an object are not followed further once this many of its parts have been seen.
 _MAX_PARTS: Final = 200
-# Deepest level at which a part written in C counts as a handle: the entry itself (1), or an attribute of it (2, or 3
-# where the attributes are in a dict).
+# Deepest level at which a part of a type written in C counts as a handle: the entry itself (1), or an attribute of it
+# (2, or 3 if the attributes are in a dict).
 _MAX_OPAQUE_DEPTH: Final = 3
-# Least share of the expected handles that the sampled entries must stand for.
+# Minimum share of the expected handles that the sampled entries must stand for.
 _MIN_HANDLE_SHARE: Final = 0.8
 # Number of entries to sample; up to twice as many are inspected.
 _SAMPLE_SIZE: Final = 24
 # Types whose objects are never followed as parts of an entry.
 _NOT_FOLLOWED: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
-# Modules whose objects hold memory and no other handle.
+# Modules whose objects may hold memory but no handles.
 _MEMORY_ONLY_MODULES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
-# Standard library modules whose types written in C keep file descriptors that they do not expose.
+# Standard library modules with types written in C whose objects keep file descriptors that they do not expose.
 _STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
-# A `class` statement leaves at least one of these names in the namespace of the class.
+# A `class` statement leaves at least one of these names in the namespace of the class, unless a base class already
+# provides the attribute dict and the class declares no slots.
 _CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
 _type_flags_of = type.__dict__["__flags__"].__get__
 # Py_TPFLAGS_HEAPTYPE (Include/object.h).
 _HEAP_TYPE_FLAG: Final = 1 << 9
-# Standard library modules whose types written in C keep memory outside Python objects.
+# Standard library modules with types written in C whose objects keep memory outside Python objects.
 _STDLIB_WITH_C_MEMORY: Final = frozenset(
     {"_bz2", "_ctypes", "_hashlib", "_lzma", "_ssl", "_zstd", "mmap", "pyexpat", "sqlite3", "zlib"}
 )
@@ -55,9 +57,9 @@ class Things:
 
     Attributes:
         count: Returns a number that changes when a handle appears or disappears; cheap to call.
-        list_now: Returns all current handles: a description by identity. Another description under the same identity
-            means another handle.
-        sized: The description is the size of the handle, and the sum of the sizes is what grows.
+        list_now: Returns a description of each current handle, by identity. A different description under the same
+            identity means a different handle.
+        sized: The description is the size of the handle, and the growth is that of the sum of the sizes.
     """
 
     count: Callable[[], int]
@@ -65,20 +67,17 @@ class Things:
     sized: bool = False
 
     def weight(self, what: str) -> int:
-        """Return how much a handle with this description adds to the growth.
-
-        That is its size where `sized`, else 1.
-        """
+        """Return how much a handle with this description adds to the growth: its size if `sized`, else 1."""
         return int(what) if self.sized else 1
 
 
 def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Things | None:
-    """Return the kind of handle that a resource counts; None if it counts no handles.
+    """Return the kind of handle that a resource counts; None if it counts none that can be listed here.
 
     Args:
         resource: The name of the resource.
         count: The counter of the resource.
-        folder: The path of the folder, where the resource counts the entries of one.
+        folder: The path of the folder, if the resource counts the entries of one.
     """
     kind = find_resource(resource).handles
     if kind == "fds":
@@ -97,7 +96,7 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
 def pieces_of(device: Vram) -> Things | None:
     """Return the allocations on the devices as a kind of handle.
 
-    None where a device does not list its allocations one by one.
+    None if a device does not list its allocations one by one.
     """
     if device.pieces() is None:
         return None
@@ -116,9 +115,9 @@ def _hash_children_of_thread() -> int:
 def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hashable]) -> bool:
     """Return whether entries of a container stand for most of the given handles.
 
-    An entry stands for a handle if it contains the handle's number or name, an open file or socket, or an object of a
-    type written in C, which cannot be inspected. A list of results that grows as fast as the descriptors therefore does
-    not count as their owner.
+    An entry stands for a handle if it contains its number or name, or the object itself, such as a file, socket or
+    task. An object of a type written in C cannot be inspected, so one such object suffices for all entries. A list of
+    results that grows as fast as the descriptors therefore does not count as their owner.
 
     Args:
         entries: All entries that were added while the handles were watched, and possibly some more; each is one object,
@@ -141,7 +140,7 @@ def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hash
 def _find_identities(one: object, numbers: frozenset[int], names: frozenset[str]) -> set[Hashable] | None:
     """Return which of these numbers and names an object contains.
 
-    None where a part of the object cannot be inspected.
+    None if a part of the object cannot be inspected.
     """
     found: set[Hashable] = set()
     seen, level, depth = {id(one)}, [one], 0
@@ -167,7 +166,7 @@ def _find_identities(one: object, numbers: frozenset[int], names: frozenset[str]
 
 
 def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool = False) -> set[Hashable]:
-    """Return which of the given handles one object is itself.
+    """Return the given handles that an object itself is, such as the descriptor of a file object.
 
     Args:
         one: The object.
@@ -183,7 +182,7 @@ def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool 
 
 
 def _is_name_of(text: Any, name: str) -> bool:
-    """Return whether a text is the name of an entry, its path, or a path below it."""
+    """Return whether a text is the name of a folder entry, its path, or a path below it."""
     return bool(text == name or text.endswith(f"/{name}") or f"/{name}/" in text)
 
 
@@ -215,26 +214,29 @@ def _descriptor_of(one: Any) -> int:
 
 
 def is_opaque_handle(kind: type) -> bool:
-    """Return whether a type is written in C and may keep a handle out of sight."""
-    # `module_of` reads past the metaclass, which may override attribute access.
+    """Return whether a type is written in C and its objects may keep handles that cannot be inspected."""
+    # `module_of` bypasses the metaclass, which may override attribute access.
     top = str(module_of(kind)).partition(".")[0]
     if (top in sys.stdlib_module_names and top not in _STDLIB_WITH_DESCRIPTORS) or top in _MEMORY_ONLY_MODULES:
         return False
-    # If a `class` statement made the type, the parts of its objects can be inspected: no handle is out of sight.
+    # If a `class` statement made the type, the parts of its objects can be inspected, so no handle is hidden.
     return is_c(kind)
 
 
 def is_of_extension(kind: type) -> bool:
     """Return whether a type may keep memory outside Python objects.
 
-    That is the case if it or a base of it is written in C in an extension module, or in a standard library module such
-    as `zlib`.
+    That is the case if the type or one of its bases is written in C, in an extension module or in a standard library
+    module such as `zlib`.
     """
     tops = {str(module_of(base)).partition(".")[0] for base in mro_of(kind) if is_c(base)}
     return not tops <= _OBJECTS_ONLY_MODULES
 
 
 def is_c(kind: type) -> bool:
-    """Return whether a type is written in C."""
+    """Return whether a type is written in C.
+
+    It also returns True for a class made by a `class` statement without any of the `_CLASS_STATEMENT_NAMES`.
+    """
     # C can create heap types too, so the flag alone does not show that a `class` statement made the type.
     return not _type_flags_of(kind) & _HEAP_TYPE_FLAG or _CLASS_STATEMENT_NAMES.isdisjoint(namespace_of(kind))

@@ -1,6 +1,7 @@
 """Give one line of advice for each known shape of leak.
 
-To add a shape, add a row to `SHAPES` and a test.
+A shape is a recognizable pattern in the cause of a leak (a `Culprit`), or in its survivors: the objects or handles that
+still exist after the iterations that created them (`Held`). To add a shape, add an entry to `SHAPES`, and a test.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Shape:
 
     Attributes:
         fits: Returns whether a cause and its survivors have this shape.
-        advice: What to change.
+        advice: The advice to the user: what to change.
     """
 
     fits: Callable[[Culprit, Sequence[Held]], bool]
@@ -28,12 +29,12 @@ class Shape:
 
 
 def _survivor_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Match the description of any survivor."""
+    """Return a condition that is met if the pattern matches the description of any survivor."""
     return lambda _culprit, held: any(re.search(pattern, one.what) for one in held)
 
 
 def _call_path_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Match any frame of the call path, as ``file:function:call``."""
+    """Return a condition that is met if the pattern matches any frame of the call path, as ``file:function:call``."""
 
     def fits(culprit: Culprit, _held: Sequence[Held]) -> bool:
         frames = culprit.where.path if culprit.where else ()
@@ -43,12 +44,12 @@ def _call_path_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool
 
 
 def _owner_holds(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Match the description of what the owner holds."""
+    """Return a condition that is met if the pattern matches the description of what the owner holds."""
     return lambda culprit, _held: culprit.owner is not None and re.search(pattern, culprit.owner.holds) is not None
 
 
 def _owner_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Match the name of the owner, or any step of the path to it."""
+    """Return a condition that is met if the pattern matches the owner's name, or any step of the path to the owner."""
 
     def fits(culprit: Culprit, _held: Sequence[Held]) -> bool:
         steps = culprit.owner.steps if culprit.owner else ()
@@ -59,20 +60,20 @@ def _owner_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
 
 
 def _any_of(*fits: Callable[[Culprit, Sequence[Held]], bool]) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Match where any of these matches."""
+    """Return a condition that is met if any of these conditions is met."""
     return lambda culprit, held: any(one(culprit, held) for one in fits)
 
 
 def _for_handles(
     handles: str, fits: Callable[[Culprit, Sequence[Held]], bool]
 ) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Match where `fits` matches and the resource has one of these kinds of handles."""
+    """Return a condition that is met if `fits` is met and the resource has one of these kinds of handles."""
     kinds = handles.split()
     return lambda culprit, held: find_resource(culprit.resource).handles in kinds and fits(culprit, held)
 
 
 def _cycle_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Match the type names of the cycle, separated by spaces."""
+    """Return a condition that is met if the pattern matches the type names of the cycle, separated by spaces."""
     return lambda culprit, _held: re.search(pattern, " ".join(culprit.cycle)) is not None
 
 

@@ -1,7 +1,8 @@
 """List the handles that exist, and describe the new ones.
 
-The handles are descriptors, threads, child processes, tasks and mappings. Listing and describing are separate: a
-listing is taken at each change, so it is cheap; only survivors are described.
+The handles are descriptors, threads, child processes, tasks and memory mappings. The plugin lists handles at each
+change of their number, so a listing must be cheap. Expensive details, such as the peer of a socket or the age of a
+process, are read only for survivors, which are the new handles that still exist at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
 _NUMBERED_TARGET: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
 _ANONYMOUS_INODE: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
 _DIGITS: Final = re.compile(r"\d+")
-# Least share of the newly mapped bytes for a file to be reported.
+# Minimum share of the newly mapped bytes that a file must have to be reported.
 _MIN_MAPPING_SHARE: Final = 0.1
 
 
@@ -40,7 +41,7 @@ class Identities:
         children: Command lines of live descendant processes, and names of zombies, by pid.
         of_children: Targets of the open descriptors of these processes, by pid and descriptor number.
         tasks: Descriptions of asyncio tasks, by ``id()``.
-        mappings: Memory mappings, by start address: the file or "", and the number of bytes.
+        mappings: The file (or "") and the number of bytes of each memory mapping, by start address.
     """
 
     fds: Mapping[int, str]
@@ -65,8 +66,8 @@ def take_identities() -> Identities:
 def open_files() -> dict[int, str]:
     """List the open descriptors of this process, each with the identity of its file.
 
-    The identity stays the same when the file is renamed or removed. Teardown removes ``tmp_path``, and a file that is
-    written under a temporary name is moved: it is the same file before and after.
+    The identity stays the same when the file is renamed or removed. Teardown removes ``tmp_path``, and a program may
+    write a file under a temporary name and then move it. In both cases, the descriptor still refers to the same file.
     """
     return {fd: _file_identity(fd, target) for fd, target in open_targets().items()}
 
@@ -85,7 +86,7 @@ def _file_identity(fd: int, target: str) -> str:
 def running_threads() -> dict[int, str]:
     """Describe the threads of this process, by native thread id.
 
-    Python's threads are described by their name and function. On Linux, threads that Python did not start are included.
+    Threads that Python started are described by their name and function. On Linux, other threads are included.
     """
     named = {thread.native_id or 0: _describe_thread(thread) for thread in threading.enumerate()}
     if not sys.platform.startswith("linux"):
@@ -115,7 +116,7 @@ def _list_tasks() -> Iterator[Any]:
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
     """Return the numbers (the keys in `Identities`) of the handles that are new.
 
-    A number counts as new if its description has changed, since it was then reused.
+    A number also counts as new if its description has changed, because it was then reused.
     """
     kind = find_resource(resource).handles
     then: Mapping[int, str] = getattr(before, kind)
@@ -124,13 +125,13 @@ def new_handles(before: Identities, after: Identities, resource: str) -> frozens
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
-    """Describe the new handles, by resource.
+    """Describe the new handles, by name of the resource.
 
-    A descriptor that was reused for another target counts as new.
+    A descriptor number that was reused for another target counts as a new handle.
     """
     fds = group(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
     for pid in before.children.keys() & after.children.keys():
-        # Only in children that existed before: descriptors that a new child has are part of the leak of that child.
+        # Look only at children that existed before. The descriptors of a new child are part of the leak of that child.
         new_there = (
             target
             for (whose, fd), target in after.of_children.items()
@@ -156,7 +157,7 @@ def group(kinds: Iterable[str]) -> tuple[Held, ...]:
 
 
 def describe_target(target: str) -> str:
-    """Describe what a descriptor points to, without the numbers that vary."""
+    """Describe what a descriptor points to, without the inode number of a socket or pipe."""
     if match := _NUMBERED_TARGET.match(target):
         return match[1]
     if match := _ANONYMOUS_INODE.match(target):
@@ -175,7 +176,7 @@ def _describe_socket(fd: int) -> str:
     import socket
 
     try:
-        # A duplicate descriptor, since closing the socket object must not close the original.
+        # Use a duplicate descriptor, because closing the socket object must not close the original.
         with socket.socket(fileno=os.dup(fd)) as copy:
             if copy.family not in (socket.AF_INET, socket.AF_INET6):
                 return "socket"
@@ -201,7 +202,7 @@ def _describe_thread(thread: threading.Thread) -> str:
 def _describe_native_thread(number: int) -> str:
     """Describe a thread that Python did not start.
 
-    Its kernel name is the name of the program, unless the library that started it has set another.
+    The kernel's name of such a thread is the name of the program, unless the library that started it has set another.
     """
     name, program = _read_process_name(f"self/task/{number}"), _read_process_name("self")
     return "thread of a C library" if name in ("", program) else f"{name} (thread of a C library)"
@@ -221,7 +222,7 @@ def _describe_process(pid: int) -> str:
     except OSError:
         return "gone"
     if words == _read_command_line("self"):
-        # A forked process; its process name may differ, as that of a torch DataLoader worker does.
+        # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
         return f"{_read_process_name(str(pid))} (forked)"
     return " ".join(words) or "just started"
 
@@ -250,7 +251,7 @@ def _describe_task(task: Any) -> str:
 def _read_mappings() -> dict[int, tuple[str, int]]:
     """List the memory mappings of this process by start address.
 
-    The kernel merges adjacent mappings without a file.
+    The kernel merges adjacent mappings without a file, so new memory may only make an earlier mapping larger.
     """
     found: dict[int, tuple[str, int]] = {}
     with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
@@ -286,7 +287,7 @@ def _new_mappings_by_file(
 
 
 def _read_start_time(pid: int) -> float:
-    """Return when a process started; the current time where that cannot be read."""
+    """Return when a process started; the current time if the start time cannot be read."""
     import psutil
 
     try:

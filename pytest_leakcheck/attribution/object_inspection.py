@@ -1,7 +1,7 @@
 """Inspect types, sizes, entries and attributes of objects without running their code.
 
-Reading ``__class__`` of a lazy proxy imports a library, and arrays compare element by element. So the type is read with
-``type()``, values are compared by identity, and class attributes are read past the metaclass.
+Reading ``__class__`` of a lazy proxy imports a library, and arrays compare element by element. So this module reads
+types with ``type()``, compares values by identity, and reads class attributes without the metaclass.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _MODULE_TYPE_IDS: Final = frozenset((id(ModuleType),))
 _POINTER_BYTES: Final = 8
 # Longest key that is shown in full, in characters.
 _MAX_KEY_LENGTH: Final = 40
-# An entry is followed no further once it has this many parts.
+# References of an entry are not followed further once this many of its parts have been found.
 _MAX_PARTS: Final = 200
 
-# These read past a metaclass, which may override attribute access.
+# These bypass the metaclass, which may override attribute access.
 mro_of = type.__dict__["__mro__"].__get__
 namespace_of = type.__dict__["__dict__"].__get__
 basic_size: Final[Callable[[type], int]] = type.__dict__["__basicsize__"].__get__
@@ -49,9 +49,9 @@ _C_METHOD_TYPES: Final = (type(str.join), type(object.__init__), type("".__str__
 def all_objects() -> list[object]:
     """List the objects that the garbage collector lists, without modules.
 
-    The names of a module are in a dict, which is listed by itself. The other referents of a module are private to its C
-    code and may be dead: in Python 3.12, ``gc.get_referents`` of ``_asyncio`` revives objects from a free list and
-    turns that list into a ring.
+    The names of a module are in a dict, which the collector lists as well. The other referents of a module are private
+    to its C code and may be dead. For example, in Python 3.12, ``gc.get_referents`` of ``_asyncio`` revives objects
+    from a free list and turns that list into a ring.
     """
     objects = gc.get_objects()
     modules = map(_MODULE_TYPE_IDS.__contains__, map(id, map(type, objects)))
@@ -108,9 +108,9 @@ def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
 
 
 def array_types() -> dict[int, str]:
-    """Return the names of types whose data are outside the object, by their ``id()``.
+    """Return the names of the types whose objects keep their data elsewhere, by the ``id()`` of the type.
 
-    These are the arrays of loaded libraries, and in-memory files.
+    These are the array types of the libraries that are loaded, and the types of in-memory files.
     """
     wanted = (("numpy", "ndarray"), ("torch", "Tensor"), ("io", "StringIO"), ("io", "BytesIO"))
     found = ((getattr(sys.modules.get(module), name, None), f"{module}.{name}") for module, name in wanted)
@@ -140,7 +140,7 @@ def amount(one: object, arrays: dict[int, str]) -> int:
 def _array_size(value: Any) -> int:
     """Return the size of an array in bytes; 0 if it has no storage, such as a sparse tensor of torch.
 
-    A view counts only its own elements: its base is counted where the base is held.
+    A view counts only its own elements. The base of the view counts for the object that holds the base.
     """
     try:
         return int(value.nbytes)
@@ -196,12 +196,12 @@ def _size(one: object, arrays: dict[int, str]) -> int:
 
 
 def is_opaque(one: object) -> bool:
-    """Return whether an object is or contains an instance of a non-builtin C type."""
+    """Return whether an object is or contains an instance of a type that is written in C and not builtin."""
     return any(_is_foreign_c_type(type(part)) for part in _parts(one).values())
 
 
 def _is_foreign_c_type(kind: type) -> bool:
-    # A class made by a `class` statement has one of these names in its namespace; a derived class has it in a base.
+    # A `class` statement leaves one of these names in the namespace of the class or of one of its bases.
     made_by_class_statement = any(
         "__dict__" in namespace_of(base) or "__slots__" in namespace_of(base) for base in mro_of(kind)
     )
@@ -215,7 +215,7 @@ def _is_foreign_c_type(kind: type) -> bool:
 def instance_dict(one: object) -> dict[str, object] | None:
     """Return the attribute dict of an instance; None where it has none.
 
-    An instance has two where a base written in C has one as well; the one in use is returned.
+    An instance has two if a base written in C has one as well. Then the one that is not empty is returned.
     """
     empty = None
     for base in mro_of(type(one)):
@@ -232,7 +232,7 @@ def instance_dict(one: object) -> dict[str, object] | None:
 
 
 def slots(one: object) -> Iterator[tuple[str, object]]:
-    """Yield the attributes of an instance in slots and in members that C types declare."""
+    """Yield the names and values of an instance's slots, and of the members that C types declare."""
     for base in mro_of(type(one)):
         for name, descriptor in list(namespace_of(base).items()):
             if type(descriptor) is MemberDescriptorType and type(name) is str:
@@ -248,7 +248,10 @@ def class_attributes(kind: type) -> list[tuple[str, object]]:
 
 
 def show_key(key: object) -> str:
-    """Return the text of a key; only its type where ``repr`` could run user code."""
+    """Return the ``repr`` of a str, bytes or number, shortened if it is long; the type of any other key.
+
+    The ``repr`` of a key of another type could run user code.
+    """
     if type(key) in (str, bytes, int, bool, float):
         text = repr(key)
         return text if len(text) <= _MAX_KEY_LENGTH else f"{text[: _MAX_KEY_LENGTH - 1]}…"
@@ -271,23 +274,24 @@ def describe_many(entries: Collection[object], count: int, arrays: dict[int, str
     Args:
         entries: The entries, or a sample of them.
         count: The number of entries to report.
-        arrays: `array_types()`.
+        arrays: The result of `array_types()`.
     """
     by_type: dict[int, list[object]] = {}
     for one in entries:
         by_type.setdefault(id(type(one)), []).append(one)
     most = max(by_type.values(), key=len)
     name = arrays.get(id(type(most[0])), type_name(most[0]))
-    # In a chain, one entry contains the other, which then has no bytes of its own: the larger value is the right one.
+    # In a chain, one entry contains the other, so the bytes of the contained entry are all shared. The larger result is
+    # the right one.
     beside = most[1] if len(most) > 1 else None
     each = max(own_size(most[0], beside, arrays), own_size(beside, most[0], arrays) if beside is not None else 0)
     return f"{count} × {name}, {each:,} B each"
 
 
 def name_of_called(called: Any) -> str:
-    """Return the qualified name of a function, class or code object.
+    """Return the name of a function or method written in C, a class, or a code object.
 
-    For any other callable, return the name of its type.
+    The name is qualified where possible. For any other callable, return the name of its type.
     """
     kind = type(called)
     if kind is BuiltinFunctionType:

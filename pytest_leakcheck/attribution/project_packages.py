@@ -1,6 +1,6 @@
 """Find the installed files that belong to the project under test.
 
-Under tox or nox, the project is installed like any other package. Its lines are still the ones to change.
+Under tox or nox, the project is installed like any other package. The line to change may still be in the project.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
-# The folder of the project and the packages that the user has named; set by `set_project`.
+# At most one pair: the folder of the project, and the packages that the user has named. `set_project` sets it.
 _project: list[tuple[Path, tuple[str, ...]]] = []
 
 
 def set_project(root: Path, packages: Sequence[str]) -> None:
-    """Set what is under test, for the whole process.
+    """Set the project under test, for the whole process.
 
     Args:
-        root: The folder with the project's ``pyproject.toml`` or ``setup.cfg``; it may have neither.
-        packages: Top-level packages that count as well.
+        root: The folder of the project, in which ``pyproject.toml`` or ``setup.cfg`` may name its distribution.
+        packages: Top-level packages that the user has named (``--leakcheck-blame``); they count as well.
     """
     _project[:] = [(root, tuple(packages))]
     _files.cache_clear()
@@ -36,7 +36,7 @@ def set_project(root: Path, packages: Sequence[str]) -> None:
 
 
 def belongs_to_project(file: str) -> bool:
-    """Return whether an installed file belongs to the project under test."""
+    """Return whether an installed file belongs to the project under test or to a package that the user has named."""
     return file in _files() or file.startswith(_folders())
 
 
@@ -69,7 +69,7 @@ def _folders() -> tuple[str, ...]:
 
 
 def _read_name(root: Path) -> str:
-    """Return the name of the project's distribution; empty if it is not stated."""
+    """Return the name of the project's distribution; empty if no configuration file states it."""
     data = _read_toml(root / "pyproject.toml")
     tool = data.get("tool", {}).get("poetry", {})
     name = data.get("project", {}).get("name") or tool.get("name")
@@ -84,7 +84,7 @@ def _read_name(root: Path) -> str:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    # pytest requires tomli on Python 3.10.
+    # On Python 3.10, which has no tomllib, pytest requires tomli.
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         data: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType
 from typing import Any, Final
 
-# Types that objects of any kind are made of: a cycle is named by its other types.
+# Objects of any kind are made of objects of these types. So the name of a cycle leaves these types out.
 _GENERIC_TYPES: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)
-# Most garbage objects that are searched: out of a hundred thousand, the first few thousand show the shape of the
-# cycles.
+# Maximum number of garbage objects to search. Even if there are a hundred thousand, the first few thousand show which
+# cycles occur.
 _MAX_CYCLE_OBJECTS: Final = 5_000
 
 
 def save_garbage(collect: Callable[[], object]) -> list[Any]:
     """Run a collection and return the garbage instead of freeing it.
 
-    The caller drops the objects and collects again. ``gc.DEBUG_SAVEALL`` keeps unreachable objects in ``gc.garbage``;
-    the debug flags and that list are restored.
+    To free the objects, the caller must drop them and collect again. While ``gc.DEBUG_SAVEALL`` is set, the collector
+    puts unreachable objects into ``gc.garbage``. This function restores the debug flags and that list.
 
     Args:
         collect: Runs the collection.
@@ -35,14 +35,16 @@ def save_garbage(collect: Callable[[], object]) -> list[Any]:
 
 
 def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
-    """Return the types of the cycle that occurs about as often as expected.
+    """Return the types of the cycle whose number of occurrences is closest to the expected one.
 
     Args:
-        garbage: The objects that were left to the collector.
-        count: The expected number of cycles, roughly: each may hold one descriptor.
+        garbage: The objects that only the collector frees.
+        count: The expected number of cycles. It is approximate, such as the number of leaked descriptors, because each
+            cycle may hold one.
 
     Returns:
-        Type names in the order of the cycle, beginning with the alphabetically first; empty where there is no cycle.
+        Type names in the order of the cycle, beginning with the alphabetically first. Empty if there is no cycle, or
+        only cycles of generic types.
     """
     shapes: Counter[tuple[str, ...]] = Counter()
     for cycle in _find_cycles(garbage):
@@ -56,7 +58,10 @@ def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
 
 
 def _find_cycles(garbage: Sequence[Any]) -> list[list[Any]]:
-    """Return one shortest cycle for each strongly connected component."""
+    """Return one cycle for each strongly connected component that contains a cycle.
+
+    It is the shortest cycle through the first object of the component.
+    """
     known = {id(one): one for one in garbage[:_MAX_CYCLE_OBJECTS]}
     edges = {
         number: [id(other) for other in gc.get_referents(one) if id(other) in known] for number, one in known.items()
@@ -73,7 +78,7 @@ def _find_cycles(garbage: Sequence[Any]) -> list[list[Any]]:
         cycle = _find_shortest_cycle(start, edges)
         if cycle is None:
             continue
-        # One cycle represents its component: all objects that can be reached from here and lead back here.
+        # One cycle represents its whole component: all objects that `start` leads to and that lead back to `start`.
         done |= _reachable(start, edges) & _reachable(start, back)
         found.append([known[number] for number in cycle])
     return found

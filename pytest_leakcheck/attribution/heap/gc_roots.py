@@ -18,13 +18,13 @@ from typing import Final
 from pytest_leakcheck.attribution.heap.reference_text import is_class, is_fixture, module_name, running_frames
 from pytest_leakcheck.attribution.object_inspection import module_of_type
 
-# Most levels of referrers that are searched, and most objects whose referrers are searched at each level.
+# Maximum number of levels of referrers to search, and of objects per level whose referrers are searched.
 _MAX_LEVELS: Final = 14
 _MAX_OBJECTS_PER_LEVEL: Final = 16
-# Most referrers that are inspected at each level: some objects have more than can be inspected.
+# Maximum number of referrers to inspect at each level, because some objects have too many to inspect them all.
 _MAX_REFERRERS: Final = 20_000
-# Ranks of roots, best first. A module or a class is the most useful answer; a running frame, or a root of the test
-# runner, is a last resort.
+# Ranks of roots, best first. A module or a class (a lasting root) is the most useful answer, followed by a fixture or a
+# thread. A running frame or a root of the test runner is a last resort.
 _RANK_LASTING, _RANK_THREAD, _RANK_FRAME, _RANK_TEST_RUNNER = range(4)
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _MISSING: Final = object()
@@ -41,7 +41,7 @@ class _Search:
         next_of: The next object on the path to the target, by ``id()`` of the object that refers to it.
         frontier: The objects whose referrers are searched next.
         found: The best root found so far.
-        rank: The rank of `found`; worse than any rank while there is none.
+        rank: The rank of `found`; a number worse than all ranks until a root is found.
     """
 
     target: object
@@ -58,9 +58,11 @@ class _Search:
         return tuple(path)
 
     def meet(self, one: object, rank: int | None) -> None:
-        """Record an object that leads to the target.
+        """Record an object that refers, directly or indirectly, to the target.
 
-        It is a root of this rank; without a rank it is a step on the way to a root.
+        Args:
+            one: The object.
+            rank: Its rank as a root; None if it is not a root. Then the search continues with its referrers.
         """
         if rank is None:
             self.frontier.append(one)
@@ -69,10 +71,11 @@ class _Search:
 
 
 def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple[tuple[object, ...], ...]:
-    """Return the shortest path from a root to each object; empty where none exists.
+    """Return a path from a root to each object; empty where none is found.
 
-    A lasting root is preferred to a running frame. All searches run level by level together, since each level costs one
-    scan of the objects that the collector lists. Nothing may be frozen.
+    Any other root is preferred to a running frame or a root of the test runner. All searches run level by level
+    together, because each level costs one scan of the objects that the collector lists. The collector does not list
+    frozen objects, so nothing may be frozen.
 
     Args:
         targets: The objects that the paths lead to.
@@ -105,13 +108,14 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
     asked = [{id(one) for one in frontier} for frontier in frontiers]
     for search in searches:
         search.frontier = []
-    # These structures of the search refer to the objects as well.
+    # These structures of the search refer to the objects as well, and must not count as referrers.
     own = {id(wanted), *map(id, frontiers), *(id(search.next_of) for search in searches)}
     for referrer in gc.get_referrers(*wanted.values())[:_MAX_REFERRERS]:
         if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
             continue
         if type(referrer) is ModuleType:
-            # Its dict is a root already, and reading its other referents is dangerous: see `all_objects`.
+            # The dict of a module is a root already, and reading its other referents is dangerous: see
+            # `object_inspection.all_objects`.
             continue
         rank = _root_rank(referrer, running)
         held = wanted.keys() & map(id, gc.get_referents(referrer))
@@ -123,10 +127,10 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
 
 
 def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
-    """Yield the objects so that kinds alternate.
+    """Yield the objects in an order in which their kinds alternate.
 
-    Where hundreds of objects of one kind refer to an object, the path to a root leads through an object of another
-    kind.
+    The search uses only the first objects of each level. If hundreds of objects of one kind refer to an object, the
+    path to a root leads through an object of another kind. So that one must be among the first.
     """
     by_kind: dict[object, list[object]] = defaultdict(list)
     for one in some:
@@ -136,9 +140,9 @@ def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
 
 
 def _kind_of(one: object) -> object:
-    """Return the type of an object, or the first key of a dict of attributes.
+    """Return the type of an object; for a dict, its first key.
 
-    A dict whose first key is not a str counts by its type, since hashing another key would run user code.
+    If the first key is not a str, the result is the type ``dict``, because hashing such a key could run user code.
     """
     if type(one) is not dict:
         return type(one)
@@ -163,7 +167,7 @@ def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
 def is_runners(path: Sequence[object]) -> bool:
     """Return whether a path leads through the test runner.
 
-    Such a path does not show the cause, since the test affects only indirectly what the test runner holds.
+    Such a path does not show the cause, because the test has only an indirect effect on what the test runner holds.
     """
     root = path[0]
     if _root_rank(root, {}) == _RANK_TEST_RUNNER or (type(root) is FrameType and _package_of(root) in RUNNERS):
@@ -172,7 +176,7 @@ def is_runners(path: Sequence[object]) -> bool:
 
 
 def is_ours(one: object) -> bool:
-    """Return whether an object is a frame or an instance of a class of this package."""
+    """Return whether an object is a frame that runs code of this package, or an instance of one of its classes."""
     if type(one) is FrameType:
         return _package_of(one) == _OWN_PACKAGE
     return module_of_type(type(one)).partition(".")[0] == _OWN_PACKAGE
@@ -181,7 +185,7 @@ def is_ours(one: object) -> bool:
 def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[int]) -> None:
     """Search the local variables of running frames.
 
-    From Python 3.11 on, the collector does not list them.
+    The collector does not report these references, except for the frames of generators in Python 3.10.
     """
     held = [pair for pair in _list_locals(frames) if pair[1] is search.target or id(pair[1]) in search.next_of]
     # A frame that holds the target itself comes before one that holds it through another object.

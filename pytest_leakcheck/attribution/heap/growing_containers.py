@@ -1,9 +1,10 @@
 """Find the containers and single values that grow between two moments.
 
-The garbage collector does not track bytes, strings, numbers and arrays, nor a dict that holds nothing else. It can only
-be seen that a container has more entries than before. So this module counts the entries of all lists, dicts, sets,
-deques and objects of derived types; an untracked dict is reached through its holder. For a string or an array that is
-replaced by a longer one, it records the sizes of the large values of each holder.
+The garbage collector does not track bytes, strings, numbers and NumPy arrays, nor a dict that holds nothing else. So it
+does not list such objects when they are new; only the number of entries of their container shows them. This module
+therefore counts the entries of all lists, dicts, sets, deques and objects of derived types. It reaches an untracked
+dict through its holder. A string or an array may also be replaced by a longer one, so this module records the sizes of
+the large values of each holder.
 """
 
 from __future__ import annotations
@@ -36,30 +37,32 @@ from pytest_leakcheck.attribution.object_inspection import (
     own_size,
 )
 
-# Objects whose referents are read in one call into C; few enough that the list of them stays in the CPU cache.
+# Number of objects whose referents are read in one call into C. The list of their referents is short enough to stay in
+# the CPU cache.
 _CHUNK_SIZE: Final = 1024
-# Objects in a smaller chunk: where one of its referents is a large value, each object is searched by itself.
+# Number of objects in a smaller chunk. If one of its referents is a large value, each of its objects is searched by
+# itself.
 _SMALL_CHUNK_SIZE: Final = 16
-# Values up to this size (characters of a str, else bytes) are not followed: most strings are names, and one that has
-# grown for a while is longer.
+# Size of the largest value (characters of a str, else bytes) that is not recorded: most strings are names, and a string
+# that has grown for a while is longer.
 _MAX_SMALL_VALUE: Final = 160
-# Least and most entries that a container may gain, as a multiple of the expected number: an entry may hold several of
-# the retained objects, or half of one.
+# Minimum and maximum number of entries that a container may gain, as multiples of the expected number. An entry may
+# hold several of the retained objects, or half of one.
 _MIN_GAIN_RATIO: Final = 0.5
 _MAX_GAIN_RATIO: Final = 2.0
 # If some containers have gained the expected number of entries, give or take this share of it, all other containers
 # are dropped.
 _NEAR_SHARE: Final = 0.25
-# Least entries that a container must gain, where as many are expected.
+# Minimum number of entries that a container must gain, if at least this many are expected.
 _MIN_ENTRIES: Final = 2
-# Sizes that differ by more than this factor belong to different objects; an allocator rounds, and counts its own
-# overhead.
+# Sizes that differ by more than this factor belong to different objects. A smaller difference is possible, because an
+# allocator rounds sizes and counts its own overhead.
 _MAX_SIZE_RATIO: Final = 4.0
 _CONTAINER_TYPE_IDS: Final = frozenset(map(id, CONTAINERS))
-# Types whose referents are not read. Functions are a quarter of all objects and hold two fifths of all references.
-# Their parts that can grow are listed by themselves: the cells of a closure, a default that is a container, a dict of
-# attributes that contains a container. The other types refer to names and classes. The dict of a module is listed by
-# itself, too, and its other referents are private to its C code.
+# Types whose referents are not read. Functions are a quarter of all objects and hold two fifths of all references. The
+# collector itself lists those parts of a function that can grow: the cells of its closure, a default that is a
+# container, and a dict of attributes that contains a container. It also lists the dict of a module; the other referents
+# of a module are private to its C code. The remaining types refer to names and classes.
 _SKIPPED_TYPE_IDS: Final = frozenset(
     (
         id(FunctionType),
@@ -96,7 +99,7 @@ class Growing:
 class Census:
     """The size of each container at one moment.
 
-    It stores only numbers, so it keeps no object alive. It must be taken while nothing is frozen, since the collector
+    It stores only numbers, so it keeps no object alive. It must be taken while nothing is frozen, because the collector
     does not list frozen objects.
     """
 
@@ -112,7 +115,8 @@ class Census:
         self._values = values
         found = _walk(values=values)
         self._ids, self._sizes = found.ids, found.sizes
-        # An ``id()`` may be reused: an untracked dict that begins with another key is another dict.
+        # Record the first key of each untracked dict, because an ``id()`` may be reused: a dict that begins with
+        # another key is another dict.
         self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
         arrays = array_types()
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
@@ -122,7 +126,8 @@ class Census:
         """Return the containers and values that are larger now, by any amount.
 
         Args:
-            new: The result of `newcomers`, taken before the objects were unfrozen: these were not counted before.
+            new: The result of `newcomers`, taken before the objects were unfrozen. These objects did not exist at the
+                census, except for dicts that were untracked then.
             ignore: The ``id()`` of each object to leave out.
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
@@ -158,7 +163,7 @@ class Census:
         arrays = array_types()
         for holder, values in holders:
             before = then.get(id(holder), ())
-            # Only large values are listed, and they are matched by position. That is impossible if a value of the
+            # Only large values are listed, and they are matched by position. Matching is impossible if a value of the
             # holder has become large or is gone.
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
@@ -176,8 +181,8 @@ def _is_same_container(holder: object, first: int | None, new: Collection[int]) 
     Args:
         holder: The container as it is now.
         first: The ``id()`` of the first key of a dict that was untracked then; None for any other container.
-        new: The ``id()`` of each object that the collector lists as new. It also lists an older dict there once it
-            begins to track it.
+        new: The ``id()`` of each object that the collector lists as new. The collector also lists an older dict as new
+            once it begins to track that dict.
     """
     if first is None or type(holder) is not dict:
         return id(holder) not in new and gc.is_tracked(holder)
@@ -185,7 +190,7 @@ def _is_same_container(holder: object, first: int | None, new: Collection[int]) 
 
 
 def newcomers() -> frozenset[int]:
-    """Return the ``id()`` of each object created since the freeze; call before unfreezing."""
+    """Return the ``id()`` of each tracked object created since `gc.freeze`; call it before `gc.unfreeze`."""
     return frozenset(map(id, gc.get_objects()))
 
 
@@ -201,8 +206,8 @@ def fitting(
         growing: The containers and values that have grown.
         iterations: The number of iterations in which they have grown.
         rate: Objects retained per iteration, where they are countable.
-        size: Bytes retained per iteration, where known. A single value is accepted only if it grows by these
-            bytes: a value that is replaced by one of another length would otherwise look like growth.
+        size: Bytes retained per iteration, where known. A single value is accepted only if it grows by about this
+            number of bytes. Otherwise a value that is replaced by one of another length would look like growth.
     """
     low, high = _gain_bounds(iterations, rate)
     kept = [one for one in growing if not one.is_value and low <= one.gained <= high]
@@ -216,8 +221,8 @@ def fitting(
     bytes_of = {id(one): bytes_gained(one) for one in kept}
     possible = [one for one in kept if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO]
     good = [one for one in possible if wanted / 2 <= bytes_of[id(one)] <= wanted * 2]
-    # The size of what a library keeps in its own memory cannot be read: its objects are accepted where nothing else
-    # fits.
+    # The size of memory that a library allocates itself cannot be read. So a container of the library's objects is
+    # accepted, but only if nothing else fits.
     chosen = good or possible or ([] if values else [one for one in kept if _has_opaque_entry(one)])
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
 
@@ -231,7 +236,7 @@ def _gain_bounds(iterations: int, rate: float | None) -> tuple[float, float]:
     """Return the least and the most entries that a container may have gained."""
     if rate is None:
         return _MIN_GAIN_RATIO * iterations, sys.maxsize
-    # A single entry is no growth where two are expected.
+    # A single entry is not enough if two are expected.
     least = max(_MIN_GAIN_RATIO * min(rate, 1.0) * iterations, min(_MIN_ENTRIES, rate * iterations))
     return least, _MAX_GAIN_RATIO * rate * iterations + 1
 
@@ -242,7 +247,7 @@ def _is_near(one: Growing, wanted: float, share: float) -> bool:
 
 
 def bytes_gained(one: Growing) -> float:
-    """Estimate the bytes of the gained entries from the two newest ones."""
+    """Estimate the bytes of the gained entries from the two newest ones; for a value, return its growth."""
     if one.is_value:
         return one.gained
     arrays = array_types()
@@ -284,16 +289,17 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
         known: The ``id()`` of each object that held large values before. None to search all objects, which takes twice
             as long as the rest of the walk.
     """
-    # First, so that no list made here is among them: lists that hold each other would become garbage.
+    # This call comes first, so that `objects` contains no list made here. Lists that hold each other would become
+    # garbage that only the collector frees.
     objects = gc.get_objects()
     found = _Found()
     derived = set(map(id, _list_subclasses(CONTAINERS)))
     arrays = array_types()
     untracked: dict[int, dict[Any, Any]] = {}
     crowded: list[tuple[Sequence[object], list[object]]] = []
-    # Everything is read from an object in one pass, since fetching the object from memory takes longer than reading it.
+    # Read everything about an object in one pass, because fetching an object from memory takes longer than reading it.
     for some in _chunks(objects):
-        # By ``id()``, since hashing a class runs code of its metaclass.
+        # Look types up by ``id()``, because hashing a class may run code of its metaclass.
         kinds = list(map(id, map(type, some)))
         plain: list[Any] = list(compress(some, map(_CONTAINER_TYPE_IDS.__contains__, kinds)))
         found.add(plain, map(len, plain))
@@ -311,7 +317,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
                 referents = gc.get_referents(*holders)
             if large := _find_large_values(referents, arrays):
                 crowded.append((holders, large))
-    # In Python 3.10 the objects include a frame, which would outlive its function and hold these lists.
+    # In Python 3.10, `objects` may include a frame, which would outlive its function and hold these lists.
     del objects, some, holders, referents, dicts
     rest = list(untracked.values())
     found.untracked = len(rest)
@@ -342,7 +348,7 @@ def _chunks(objects: Sequence[object], size: int = _CHUNK_SIZE) -> Iterator[list
 def _find_large_values(referents: list[Any], arrays: dict[int, str]) -> list[object]:
     """Return the large values among these referents."""
     kinds = list(map(id, map(type, referents)))
-    # Most referents are strings, and few of them are long.
+    # Strings get a faster check of their own, because most referents are strings and few strings are long.
     texts = list(compress(referents, map(_STR_TYPE_IDS.__contains__, kinds)))
     large: list[object] = []
     if max(map(len, texts), default=0) > _MAX_SMALL_VALUE:
@@ -350,7 +356,7 @@ def _find_large_values(referents: list[Any], arrays: dict[int, str]) -> list[obj
     wanted = _VALUE_TYPE_IDS | arrays.keys()
     values = list(compress(referents, map(wanted.__contains__, kinds)))
     large += compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values)))
-    # `sys.getsizeof` need not include the data of these.
+    # Add all other arrays and in-memory files, because `sys.getsizeof` may not include their data.
     large += [one for one in values if id(type(one)) in arrays and sys.getsizeof(one) <= _MAX_SMALL_VALUE]
     return large
 

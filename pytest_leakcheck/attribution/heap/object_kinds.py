@@ -13,26 +13,27 @@ from pytest_leakcheck.attribution.object_inspection import array_types, module_o
 from pytest_leakcheck.model.culprit import Held
 
 _MAX_KINDS: Final = 5
-# Types of objects that accompany others and say little by themselves.
+# Types of objects that only accompany other objects. They show little about the cause.
 _AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType)
 
 
 def kinds_of(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
     """Return the most frequent kinds of new objects.
 
-    Builtin types are reported only where no type of the program itself is frequent.
+    Builtin types are reported only if no other type is frequent.
 
     Args:
         objects: The tracked objects that were created in these iterations.
         iterations: The number of iterations.
-        least: The least number per iteration for a kind to be reported.
+        least: The minimum number per iteration for a kind to be reported. A kind with only one object is never
+            reported.
     """
     found: dict[str, list[Any]] = defaultdict(list)
     for one in objects:
         if type(one) not in _AUXILIARY_TYPES and not is_ours(one):
             found[kind_of(one)].append(one)
     often = [(name, some) for name, some in found.items() if len(some) >= max(2.0, least * iterations)]
-    # Builtin objects that accompany the program's own add nothing, and the search creates some itself.
+    # Builtin objects that accompany objects of other types add no information, and the search itself creates some.
     own = [pair for pair in often if module_of_type(type(pair[1][0])) != "builtins"]
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
     arrays = array_types()

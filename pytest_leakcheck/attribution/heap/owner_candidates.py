@@ -1,4 +1,7 @@
-"""Select new objects and growing containers as candidates and find their owners."""
+"""Select new objects and growing containers as candidates and find their owners.
+
+An owner is the container or attribute that keeps an object alive.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +21,26 @@ from pytest_leakcheck.attribution.heap.object_kinds import kind_of
 from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
 from pytest_leakcheck.attribution.object_inspection import array_types, last_entries, module_of_type, own_size
 
-# Least number (or bytes) and most number of candidate objects, as a multiple of what is expected.
+# Candidates fit if their number or their bytes are at least `_MIN_RATIO` times the expected amount, and their number is
+# at most `_MAX_RATIO` times the expected one.
 _MIN_RATIO: Final = 0.5
 _MAX_RATIO: Final = 2.0
-# Newest entries of a container that are inspected.
+# Number of newest entries to inspect in a container.
 _NEWEST_ENTRIES: Final = 2
-# Types of objects that accompany others and are not what is retained.
+# Types of objects that only accompany other objects; the leak itself consists of other types.
 _AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FunctionType, MethodType, weakref.ReferenceType)
 
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What is retained, as far as it is known.
+    """The known properties of what is retained and whose owner is sought.
 
     Attributes:
         iterations: The number of iterations in which it was created.
         rate: The number retained per iteration, where it is countable.
         size: Bytes retained per iteration, where known.
-        identities: Identities of the handles that were created and still exist; None where what is retained is no
-            handle.
+        identities: Identities of the handles (such as descriptors) that were created and still exist; None if no
+            handles are retained.
         in_python: Whether Python's own allocators may have allocated it.
     """
 
@@ -54,22 +58,24 @@ def search(
     new: Collection[int],
     ignore: Collection[int] = (),
 ) -> Holders:
-    """Find the owners of what is retained. Call it while nothing is frozen.
+    """Find the owners of what is retained.
+
+    Call it while nothing is frozen, because the collector does not list frozen objects.
 
     Args:
         sought: What is retained.
         came: The tracked objects that were created in these iterations and still exist.
         growing: The containers and values that grew in these iterations.
         new: The ``id()`` of each object created since the measurement of the test began.
-        ignore: The ``id()`` of each object of the harness.
+        ignore: The ``id()`` of each object that cannot be an owner, such as the plugin's own objects.
     """
     own, builtin = _group_by_type(sought, came)
     candidates = [one for one in growing if _gain_may_fit(sought, one)]
-    # The lists of this search refer to the candidates, too.
+    # The lists that this function makes also refer to the candidates, so they must not count as owners.
     ours = {*ignore, id(came), id(own), id(builtin), id(candidates), *map(id, own), *map(id, builtin)}
     iterations, rate = sought.iterations, sought.rate
-    # The program's own types come first, then the containers, and last builtin types, which objects of any kind are
-    # made of.
+    # Types that are not builtin come first, then the containers. Builtin types come last, because objects of any kind
+    # are made of them.
     searches: list[Callable[[], Holders]] = [
         *(partial(find_owners, candidates, iterations, kind, new, rate=rate, ignore=ours) for kind in own),
         partial(find_owners, candidates, iterations, (), new, rate=rate, size=sought.size, ignore=ours),
@@ -85,9 +91,11 @@ def search(
 
 
 def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
-    """Group the new objects by type, keeping types that are frequent enough.
+    """Group the new objects by type, and keep the groups that are frequent enough and may be what is retained.
 
-    Returns the types of the program itself, and the builtin ones.
+    Returns:
+        The groups of types that are not builtin, and those of builtin types. If the rate is unknown, the latter are
+        left out.
     """
     by_kind: dict[str, list[object]] = defaultdict(list)
     for one in came:
@@ -96,18 +104,19 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
     wanted = sought.iterations * (sought.rate or 1.0)
     often = [kind for kind in by_kind.values() if max(2.0, _MIN_RATIO * wanted) <= len(kind)]
     often = [kind for kind in often if _kind_may_fit(sought, kind, wanted)]
-    # First the types that can contain the bytes, smallest first; others that are as frequent may be kept only for a
-    # while.
+    # Types whose objects are large enough to contain the retained bytes come first, the smallest ones before the
+    # others. Objects of another type may be as frequent, but kept only for a while.
     often.sort(key=lambda kind: (_bytes_of_kind(sought, kind), abs(len(kind) - wanted)))
     own = [kind for kind in often if not _is_builtin_kind(kind)]
-    # Without a rate, what is retained may be untracked, and new tuples and lists are the harness's own as well.
+    # If the rate is unknown, builtin types are no evidence: the retained objects may be untracked, and the plugin
+    # itself creates tuples and lists.
     return own, [kind for kind in often if _is_builtin_kind(kind)] if sought.rate else []
 
 
 def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
     """Return the bytes of one object of this kind.
 
-    Infinite where the objects together are too small to contain the bytes sought.
+    Infinite if the retained bytes are unknown, or if the objects together are too small to contain them.
     """
     size = own_size(kind[-1], kind[-2], array_types()) if sought.size else 0
     return size if sought.size and len(kind) * size >= _MIN_RATIO * sought.size * sought.iterations else inf
@@ -130,8 +139,8 @@ def _gain_may_fit(sought: Sought, one: Growing) -> bool:
         return not one.is_value and stand_for(last_entries(one.holder, one.gained), sought.identities)
     if sought.in_python or sought.size is None:
         return True
-    # Memory that C allocated can only be in the entries if they are as large, or if they include an object of an
-    # extension type, which can keep memory that Python does not see.
+    # Memory that C code allocated can belong to the entries in two cases only. They are large enough, or they include
+    # an object of an extension type, which can keep memory outside Python objects.
     if bytes_gained(one) >= _MIN_RATIO * sought.size * sought.iterations:
         return True
     return not one.is_value and any(

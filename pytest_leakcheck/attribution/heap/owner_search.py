@@ -1,10 +1,11 @@
 """Find the owner of what is retained, and the path to it from a root.
 
-An owner is a container or an attribute that keeps what is retained.
-There are two kinds of evidence. A container that gains entries at the rate of the leak owns them, whatever they are.
-For objects that the collector tracks, it is known which are new: an older object that refers to them keeps them. This
-also finds the owner of a chain in which each object holds the one before. Where neither fits, a reason is given
-instead.
+An owner is a container or an attribute that keeps what is retained. A root is an object at which a path can begin, such
+as a module or a running frame.
+There are two kinds of evidence. First, a container that gains entries at the rate of the leak owns them, whatever their
+type is. Second, the garbage collector shows which of the objects that it tracks are new: an older object that refers to
+new ones keeps them. This also finds the owner of a chain in which each object holds the one before. If neither kind
+shows an owner, the result is a reason.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ from pytest_leakcheck.attribution.object_inspection import (
 from pytest_leakcheck.model.culprit import Owner
 
 _CYCLE_REASON: Final = "held only by each other: a cycle that the garbage collector would free"
-# Most owners that are searched for and named.
+# Maximum number of owners to search for and to name.
 _MAX_OWNERS: Final = 8
-# Least share of the survivors that all owners together must hold, and that each must hold in addition to the others.
+# Minimum shares of the survivors (the new objects that still exist): the share that all owners together must hold, and
+# the share that each owner must hold in addition to the larger ones.
 _MIN_HELD_SHARE: Final = 0.8
 _MIN_ADDED_SHARE: Final = 0.1
-# Most objects that are sampled from a longer list.
+# Maximum number of objects to sample from a longer list.
 _MAX_SAMPLED: Final = 24
 _CHUNK_SIZE: Final = 1024
-# Maximum number of new objects that are followed from one older object.
+# Maximum number of new objects to follow in one search. A search always completes its current level of references.
 _MAX_REACHED: Final = 200_000
-# Most levels of new referrers that are followed.
+# Maximum number of levels of new referrers to follow.
 _MAX_LEVELS: Final = 10
-# The type in which a bounded `lru_cache` keeps its results, out of sight.
+# The C type of the objects in which a bounded `lru_cache` keeps its results. It does not expose the results.
 _LRU_ENTRY_TYPE: Final = "_lru_list_elem"
 # Types whose objects retain nothing.
 _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
@@ -53,12 +55,12 @@ _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The owners that were found, or the reason why there is none.
+    """The owners that were found, or the reason why none was found.
 
     Attributes:
         owners: The owners, best first.
-        reason: Why there is no owner; empty where there are owners.
-        objects: The objects that are the owners, in the same order. Empty where only a path to the survivors was found.
+        reason: Why no owner was found; empty if there are owners.
+        objects: The objects that are the owners, in the same order. Empty if only a path to the survivors was found.
     """
 
     owners: tuple[Owner, ...]
@@ -95,18 +97,20 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     size: float | None = None,
     ignore: Collection[int] = (),
 ) -> Holders:
-    """Find the owners of what each iteration retains. Call while nothing is frozen.
+    """Find the owners of what each iteration retains.
+
+    Call it while nothing is frozen, because the collector does not list frozen objects.
 
     Args:
         growing: The result of `Census.grown`.
         iterations: The number of iterations in which the containers have grown.
         survivors: All new objects of the kind that is retained, and no others; empty if the collector does not track
-            them.
+            that kind.
         new: The ``id()`` of each new object of any kind (`newcomers` from the start and the end of the search). A new
-            object is not an owner: the search continues through it to an older one.
+            object is not an owner, so the search continues with the older objects that lead to it.
         rate: Objects retained per iteration, where they are countable.
         size: Bytes retained per iteration, where known.
-        ignore: The ``id()`` of each object of the caller.
+        ignore: The ``id()`` of each object that cannot be an owner, such as those of the caller.
     """
     skipped = {*ignore, id(growing), id(survivors)}
     candidates = [one for one in growing if id(one.holder) not in skipped and not _holds_weakly(one)]
@@ -164,16 +168,13 @@ def _find_owners_of_survivors(
 
 
 def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
-    """Select the largest holds that together hold enough of the survivors.
-
-    Returns none if all together do not hold enough.
-    """
+    """Select the largest holds that together hold enough of the survivors; none if that is not enough."""
     chosen: list[_Hold] = []
     reached: set[int] = set()
     for hold in sorted(holds, key=lambda one: -len(one.reached)):
         if len(reached) >= _MIN_HELD_SHARE * count:
             break
-        # Survivors that another object holds as well are no further evidence.
+        # Survivors that a larger hold holds as well are no further evidence.
         if len(hold.reached - reached) >= _MIN_ADDED_SHARE * count:
             chosen.append(hold)
             reached |= hold.reached
@@ -186,7 +187,7 @@ def _find_older_holders(new: frozenset[int], counted: frozenset[int], skipped: s
     older = [one for one in objects if id(one) not in new and id(one) not in skipped]
     for at in range(0, len(older), _CHUNK_SIZE):
         some = older[at : at + _CHUNK_SIZE]
-        # One call into C for many objects, since few of them refer to a new object.
+        # Read many objects in one call into C, because few of them refer to a new object.
         if new.isdisjoint(map(id, gc.get_referents(*some))):
             continue
         for one in some:
@@ -195,7 +196,7 @@ def _find_older_holders(new: frozenset[int], counted: frozenset[int], skipped: s
 
 
 def _find_hold(holder: object, new: frozenset[int], counted: frozenset[int]) -> Iterator[_Hold]:
-    """Yield the survivors that an object holds, directly or through new objects."""
+    """Yield one `_Hold` if an object holds survivors, directly or through new objects."""
     entries = {id(one): one for one in gc.get_referents(holder) if id(one) in new and one is not holder}
     if found := counted & {*entries, *_reachable_new(list(entries.values()), new)}:
         last = [one for one in entries.values() if id(one) in counted] or list(entries.values())
@@ -205,7 +206,7 @@ def _find_hold(holder: object, new: frozenset[int], counted: frozenset[int]) -> 
 def _reachable_new(start: Sequence[object], new: frozenset[int]) -> set[int]:
     """Return the ``id()`` of each new object that can be reached from these objects.
 
-    The objects themselves are included only where another one leads back to them.
+    These objects themselves are included only if references lead back to them.
     """
     reached: set[int] = set()
     level = start
@@ -223,8 +224,9 @@ def _reachable_new(start: Sequence[object], new: frozenset[int]) -> set[int]:
 def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
     """Return the end of the path to a survivor.
 
-    It is the entry of the hold, or the dict of an instance and one new object in it. The dict of an older instance
-    counts as new if the collector has begun to track it since: it does so once the dict holds a tracked object.
+    It is the entry of the hold. If the entry is the dict of an older instance, one new object in that dict follows.
+    Such a dict counts as new if the collector has begun to track it since, which happens once it holds a tracked
+    object.
     """
     if instance_dict(hold.holder) is not hold.entry:
         return (hold.entry,)
@@ -234,8 +236,8 @@ def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
 def _report_unheld(survivors: Sequence[object], new: frozenset[int], skipped: set[int]) -> Holders:
     """Report what holds survivors that no older object holds.
 
-    That is the path from a root such as a running frame; without one, the reason: C holds them, or only they hold each
-    other.
+    The result names the path from a root such as a running frame. If there is no path, it gives the reason: C code
+    holds the survivors, or they hold only each other.
     """
     inner = _reachable_new(survivors, new)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
@@ -243,7 +245,7 @@ def _report_unheld(survivors: Sequence[object], new: frozenset[int], skipped: se
     if len(path) > 1:
         steps, name = steps_of(path, path[-2])
         return Holders((Owner(name, describe_holder(path[0]), steps, type_name(heads[-1]), 0.0),))
-    # C may hold a new object that refers to the survivors, such as the function whose closure contains them.
+    # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
     if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], new - skipped)):
         plural = "reference is" if lost == 1 else "references are"
         return Holders((), f"not resolved: {lost} {plural} held outside Python objects (C)")
@@ -257,7 +259,8 @@ def _with_new_referrers(start: list[object], new: frozenset[int]) -> list[object
     found = {id(one): one for one in start}
     level = start
     for _ in range(_MAX_LEVELS):
-        # In Python 3.10 the referrers may include running frames, which the interpreter holds.
+        # In Python 3.10 the referrers may include running frames. They are left out, because the interpreter holds
+        # them.
         referrers = [one for one in gc.get_referrers(*level) if id(one) in new and type(one) is not FrameType]
         own = {id(found), id(level)}
         level = [one for one in referrers if id(one) not in found and id(one) not in own][:_MAX_SAMPLED]
@@ -300,15 +303,15 @@ def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Ow
 def _payload(key: object, value: object) -> object:
     """Return the part of an entry that retains something.
 
-    That is the key where a dict is used as a set, else the value.
+    That is the key if the value retains nothing, as in a dict that is used as a set; else the value.
     """
     return key if any(type(value) is kind for kind in _TRIVIAL_TYPES) else value
 
 
 def _holds_weakly(one: Growing) -> bool:
-    """Return whether a container keeps nothing alive, since its references are weak.
+    """Return whether a container keeps nothing alive, because its references are weak.
 
-    A dead weak reference is different: the reference object itself is what is retained.
+    This does not apply to dead weak references: there, the reference objects themselves are what is retained.
     """
     if one.is_value or container_kind(one.holder) is None:
         return False
@@ -322,7 +325,8 @@ def _is_live_weakref(one: object) -> bool:
 def _without_weak_keys(growing: Sequence[Growing]) -> tuple[Growing, ...]:
     """Drop the containers with weak keys, unless nothing else grows.
 
-    The values of a ``WeakKeyDictionary`` are released with their keys, so another growing container keeps the keys.
+    The values of a ``WeakKeyDictionary`` are released with their keys. If it grows, another growing container keeps the
+    keys.
     """
     strong = tuple(one for one in growing if one.is_value or not _has_weak_key(one.holder))
     return strong or tuple(growing)
@@ -335,14 +339,14 @@ def _has_weak_key(one: object) -> bool:
 def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders:
     """Build the result without the owners that belong to the test runner.
 
-    The test runner holds the test itself and many objects that grow with it, which is no finding.
+    The test runner always holds the test itself and many objects that grow with the test, so they are not findings.
     """
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
         return Holders(
             (), f"not resolved: the only objects that grow at this rate belong to the test runner ({found[0][0].root})"
         )
-    # Running frames come last, since they hold many objects only for a while.
+    # Running frames come last, because they hold many objects only for a while.
     other.sort(key=lambda pair: pair[0].root.startswith("frame "))
     owners, objects = zip(*other, strict=True)
     return Holders(owners, objects=objects)

@@ -39,10 +39,10 @@ _CODE_ATTRIBUTES: Final = ((GeneratorType, "gi_code"), (CoroutineType, "cr_code"
 
 
 def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
-    """Describe a path step by step, and give it a short name to search the source for.
+    """Describe a path step by step, and derive a short name that users can search their source for.
 
     Args:
-        path: The objects from the root on, each referring to the next.
+        path: The objects from the root on. Each refers to the next.
         suspect: The object of the path that retains the resource. Its reference to the next object is marked.
 
     Returns:
@@ -73,14 +73,14 @@ def _format_for_name(via: str, holder: object, *, first: bool) -> str:
 
 
 def _is_namespace(passed: Sequence[object], suspect: object) -> bool:
-    """Return whether the suspect is a dict of attributes, whose keys are names."""
+    """Return whether the suspect is a dict of attributes, so that its keys are names."""
     return passed[0] is not suspect or (type(suspect) is dict and module_name(suspect) != "")
 
 
 def anchor_of(one: object) -> str:
     """Return a name that identifies an object without its path.
 
-    Empty where no name is better than the path.
+    Empty if the object has no such name, so that only its path identifies it.
     """
     kind = type(one)
     if kind is dict or issubclass(kind, ModuleType):
@@ -100,10 +100,7 @@ def anchor_of(one: object) -> str:
 
 
 def module_name(one: object) -> str:
-    """Return the name of a module, or of the module whose globals a dict is.
-
-    Empty for other objects.
-    """
+    """Return the name of a module, given the module or the dict of its globals; empty for other objects."""
     if issubclass(type(one), ModuleType):
         one = instance_dict(one)
     if type(one) is not dict:
@@ -115,7 +112,7 @@ def module_name(one: object) -> str:
 
 
 def describe_holder(one: object) -> str:
-    """Describe an object as it is named in a path."""
+    """Describe an object in the form in which paths name it, such as ``module case``."""
     kind = type(one)
     if module := module_name(one):
         return f"module {module}"
@@ -147,9 +144,10 @@ def _describe_code(one: Any) -> str:
 
 
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
-    """Return how an object refers to the next one, and how many positions that spans.
+    """Return how an object refers to the next one, and how many positions of the path that reference spans.
 
-    The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of their own.
+    It can span several, because the dict of an instance or a class, and the tuple and the cell of a closure, are not
+    steps of their own.
     """
     holder, child = path[at], path[at + 1]
     if type(holder) is dict and module_name(holder):
@@ -160,14 +158,16 @@ def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
 
 
 def _describe_named_reference(path: Sequence[object], at: int) -> tuple[str, int] | None:
-    """Do what `_describe_reference` does for a reference through a namespace.
+    """Return the result of `_describe_reference` for a reference through a namespace.
 
-    None for any other reference.
+    A namespace is a dict of attributes, or the local variables of a suspended generator or coroutine. The value of a
+    fixture counts too. None for any other reference.
     """
     holder, child = path[at], path[at + 1]
     beyond = path[at + 2] if at + 2 < len(path) else None
     if is_fixture(holder):
-        # The attribute dict of the `FixtureDef`, and the tuple of value, cache key and exception.
+        # The path leads through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and
+        # exception.
         return "value", 3 if type(beyond) is tuple else 2
     if beyond is None:
         return None
@@ -185,7 +185,7 @@ def _describe_named_reference(path: Sequence[object], at: int) -> tuple[str, int
 def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
     if type(holder) is LRU or is_class(holder) or instance_dict(holder) is namespace:
         return True
-    # An extension type may have attributes without a `__dict__` to read them from.
+    # An instance of an extension type may keep its attributes in a dict that it does not expose as `__dict__`.
     unnamed = container_kind(holder) is None and _describe_attribute(holder, namespace) == UNNAMED
     return unnamed and _name_in_namespace(namespace, beyond) != UNNAMED
 
@@ -197,7 +197,7 @@ def _name_in_namespace(namespace: object, child: object) -> str:
 
 
 def _describe_function_reference(function: FunctionType, path: Sequence[object]) -> tuple[str, int]:
-    """Do what `_describe_reference` does for a function; `path` follows it."""
+    """Return the result of `_describe_reference` for a function; `path` contains the objects after it."""
     code = function.__code__
     first = path[0]
     second, third = (*path[1:], None, None)[:2]
@@ -262,7 +262,7 @@ def _describe_attribute(holder: object, child: object) -> str:
 def is_fixture(one: object) -> bool:
     """Return whether an object is a `FixtureDef` of pytest.
 
-    It keeps the value of a fixture for as long as the scope of the fixture lasts.
+    A `FixtureDef` keeps the value of its fixture for as long as the scope of the fixture lasts.
     """
     return type(one).__name__ == "FixtureDef" and module_of_type(type(one)) == "_pytest.fixtures"
 
@@ -270,7 +270,7 @@ def is_fixture(one: object) -> bool:
 def is_class(one: object) -> TypeGuard[type]:
     """Return whether an object is a class.
 
-    `isinstance` is not used, since it would read ``__class__`` of a proxy.
+    This function does not use `isinstance`, because that would read ``__class__`` of a proxy.
     """
     return issubclass(type(one), type)
 
@@ -282,9 +282,9 @@ def _frame_of(one: Any) -> FrameType | None:
 
 
 def running_frames() -> Iterator[FrameType]:
-    """Yield the running frames of all threads, innermost first.
+    """Yield the running frames of all threads, for each thread the innermost first.
 
-    The collector does not list what their local variables hold.
+    They must be searched separately, because the collector does not report the references of their local variables.
     """
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost

@@ -1,6 +1,6 @@
 """Measure how much of a resource a few objects retain.
 
-That much of a growth is attributed to the cache that holds the objects.
+If the objects are entries of a cache, the plugin attributes this part of the growth to that cache.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from pytest_leakcheck.attribution.object_inspection import (
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 
-# Entries are followed no further once they have this many parts.
+# References of the entries are not followed further once this many parts have been found.
 _MAX_PARTS: Final = 50_000
-# Types whose objects the whole program shares. Frozen objects are left out anyway; these are left out where nothing is
-# frozen.
+# Types whose objects the whole program shares. If objects are frozen, all frozen ones are left out anyway. If nothing
+# is frozen, objects of these types are left out instead.
 _SHARED_TYPES: Final = (type, FunctionType, CodeType, FrameType)
 # pymalloc serves requests of up to 512 bytes from its own arenas, which malloc does not count (Objects/obmalloc.c).
 _MAX_PYMALLOC_BYTES: Final = 512
-# Bytes of a lock, which files and threads have; malloc allocates it although it is small.
+# Bytes of a lock, which files and threads contain. Although a lock is small, malloc allocates it.
 _LOCK_BYTES: Final = 64
 # Blocks of a container: the object, its entries, and often a table of them.
 _BLOCKS_PER_CONTAINER: Final = 3
@@ -40,19 +40,20 @@ _BLOCKS_PER_CONTAINER: Final = 3
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
     """Return how much of a resource would be released if these entries were evicted.
 
-    An object counts only if it was created since the freeze. An object that several entries share counts once. A number
-    or a name in plain data, such as a dict of log values, does not count as a handle.
+    A part of an entry that the collector tracks counts only if it was created since `gc.freeze`. An object that several
+    entries share counts once. A number or a name in plain data, such as a dict of log values, does not count as a
+    handle.
 
     Args:
         resource: The name of the resource. If its units can be anything, as with a gauge, each entry that is more than
             plain data counts as one unit.
-        entries: The entries that a cache took in.
+        entries: The entries that a cache has added.
         identities: For handles (descriptors, threads, files), the identities of the new ones, as in
             `handle_kinds.Things`.
 
     Returns:
         An amount in the unit of the resource. For memory, it is infinite if an entry contains an object of an extension
-        type, because such an object may hold any amount.
+        type (other than arrays), because such an object may hold any amount.
     """
     counted = find_resource(resource)
     if counted.made_of == "handles":
@@ -69,7 +70,7 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
 def _parts(entries: Sequence[object]) -> dict[int, object]:
     """Return the entries and what they refer to, directly or indirectly, by ``id()``.
 
-    Of the objects that the collector tracks, only new ones are included.
+    A part that the collector tracks is included only if it is new.
     """
     new = _new_object_ids()
     frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
@@ -88,14 +89,14 @@ def _parts(entries: Sequence[object]) -> dict[int, object]:
 
 
 def _new_object_ids() -> frozenset[int]:
-    """Return the ``id()`` of each object created since the freeze."""
+    """Return the ``id()`` of each tracked object created since `gc.freeze`."""
     return frozenset(map(id, gc.get_objects()))
 
 
 def _list_hidden_parts(objects: Iterable[object]) -> Iterator[object]:
-    """Yield objects released together with these but not among their referents."""
+    """Yield objects that are released together with these objects, but that `gc.get_referents` does not return."""
     for one in objects:
-        # For example, those of a `weakref.WeakSet`.
+        # Weak references to the object, such as those in a `weakref.WeakSet`.
         yield from weakref.getweakrefs(one)
         if type(one) is weakref.finalize:
             yield weakref.finalize._registry.get(one)  # type: ignore[attr-defined]
@@ -104,7 +105,7 @@ def _list_hidden_parts(objects: Iterable[object]) -> Iterator[object]:
 
 
 def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -> set[Hashable]:
-    """Return the handles that the entries stand for.
+    """Return the handles that the entries stand for, such as the descriptors of the files that they contain.
 
     A part that cannot be inspected stands for one handle.
     """
@@ -119,8 +120,8 @@ def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -
         if module_of_type(type(part)) != "builtins":
             by_value += _attributes(part)
     named = {handle for one in by_value for handle in handles_of(one, identities, by_value=True)}
-    # Other numbers, such as those of requests, overlap with descriptors. They do not keep pace with them, so they do
-    # not include the highest new descriptor.
+    # Other numbers, such as those of requests, may equal the numbers of descriptors. But they do not grow at the same
+    # rate as descriptors, so they do not include the highest new descriptor.
     newest = max((one for one in identities if type(one) is int), default=None)
     return found | (named if newest is None or newest in named else set())
 
@@ -144,10 +145,10 @@ def _is_plain_data(entry: object) -> bool:
 def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
     """Sum the bytes of these parts that the resource counts.
 
-    Infinite where a part is of an extension type.
+    Infinite if a part is of an extension type, except for arrays and other types of NumPy.
     """
     arrays = array_types()
-    # Without pymalloc, no block is counted here and malloc serves small requests, too.
+    # Without pymalloc, `sys.getallocatedblocks` returns 0, and malloc serves small requests too.
     least = 0 if resource.counts_small or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
     total = 0
     for part in parts:

@@ -1,4 +1,8 @@
-"""Describe new torch tensors, their device memory, and what their graphs keep."""
+"""Describe new torch tensors, their memory, and what their graphs keep.
+
+The graph of a tensor is its autograd graph: the operations that computed the tensor, with the tensors that they have
+saved for a backward pass.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ from typing import Any, Final
 from pytest_leakcheck.attribution.object_inspection import type_name
 from pytest_leakcheck.model.culprit import Held
 
-# Most operations of a graph that are followed.
+# Maximum number of operations to follow in a graph.
 _MAX_GRAPH_NODES: Final = 10_000
 _MAX_KINDS: Final = 5
-# Newest tensors of a kind whose graphs are inspected.
+# Number of newest tensors of each kind whose graphs are inspected.
 _NEWEST_TENSORS: Final = 3
 # Prefix of the attributes in which torch keeps what an operation has saved for its backward pass.
 _SAVED_PREFIX: Final = "_saved_"
@@ -22,19 +26,20 @@ _SAVED_PREFIX: Final = "_saved_"
 def is_tensor(one: Any) -> bool:
     """Return whether an object is a tensor or a parameter.
 
-    Only exactly these two types count, since a proxy may run any code.
+    Instances of derived types do not count, because a proxy may run any code.
     """
     torch: Any = sys.modules.get("torch")
     return torch is not None and type(one) in (torch.Tensor, torch.nn.Parameter)
 
 
 def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
-    """Return the kinds of tensors that hold most bytes, with what their graphs keep.
+    """Return the kinds of tensors that hold the most bytes, with a description of what their graphs keep.
 
     Args:
         objects: The objects that were created in these iterations.
         iterations: The number of iterations.
-        least: The least number per iteration for a kind to be reported.
+        least: The minimum number per iteration for a kind to be reported. A kind with only one tensor is never
+            reported.
     """
     found: dict[str, list[Any]] = {}
     for one in objects:
@@ -43,7 +48,7 @@ def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple
             found.setdefault(describe_tensor(one), []).append(one)
     often = [pair for pair in found.items() if len(pair[1]) >= max(2.0, least * iterations)]
     often.sort(key=lambda pair: (-len(pair[1]) * _storage_bytes(pair[1][-1:]), pair[0]))
-    # Only the last tensor of a graph is reported, since it keeps the others.
+    # Report only the last tensor of a graph, because it keeps the others.
     kept = {name for name, some in often for other in often if other[0] != name and _graph_keeps(other[1], some[-1])}
     rest = [pair for pair in often if pair[0] not in kept] or often
     return tuple(Held(name, len(some), describe_graph(some[-1])) for name, some in rest[:_MAX_KINDS])
@@ -78,7 +83,7 @@ def describe_graph(tensor: Any) -> str:
     if tensor.grad_fn is None:
         return f"{_storage_bytes([tensor]):,} B each"
     nodes = list(_list_nodes(tensor.grad_fn))
-    # Parameters are kept by the model in any case; a computed tensor may be kept by the graph alone.
+    # Leave out parameters, because the model keeps them in any case. A computed tensor may be kept by the graph alone.
     kept = {
         one.untyped_storage().data_ptr(): one
         for node in nodes
@@ -122,7 +127,7 @@ def _is_parameter(tensor: Any) -> bool:
 def _storage_bytes(tensors: Iterable[Any]) -> int:
     """Sum the bytes of the tensors' storages, counting each storage once.
 
-    A wrapper of other tensors has no storage.
+    A tensor without a storage, such as a wrapper of other tensors, adds nothing.
     """
     sizes: dict[int, int] = {}
     for one in tensors:
