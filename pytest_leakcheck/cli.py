@@ -52,14 +52,14 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     if to_start and given.command != "watch":
         unknown += ["--", *to_start]
     if unknown:
-        # The parser of the subcommand reports them, because it also prints its usage.
+        # The parser of the subcommand reports unknown arguments, because it also prints the usage of the subcommand.
         commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     status: int = given.run(given)
     return status
 
 
 class _ShowVersion(argparse.Action):
-    """Print the version of the installed package. It is looked up only if it is asked for."""
+    """An action that prints the version of the installed package; looks the version up only when it runs."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_arguments: object) -> None:
         from importlib.metadata import version
@@ -69,7 +69,7 @@ class _ShowVersion(argparse.Action):
 
 
 def _add_completion(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints a completion script, if shtab is installed."""
+    """Add the option that prints a completion script; without shtab, the option reports what to install."""
     try:
         import shtab
     except ImportError:

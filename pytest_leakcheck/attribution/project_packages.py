@@ -19,7 +19,7 @@ from typing import Any
 
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
-# At most one pair: the folder of the project, and the packages that the user has named. `set_project` sets it.
+# The folder of the project and the packages that the user has named; set by `set_project`.
 _project: list[tuple[Path, tuple[str, ...]]] = []
 
 
@@ -69,7 +69,7 @@ def _folders() -> tuple[str, ...]:
 
 
 def _read_name(root: Path) -> str:
-    """Return the name of the project's distribution; empty if no configuration file states it."""
+    """Return the name of the project's distribution; empty if it is not stated."""
     data = _read_toml(root / "pyproject.toml")
     tool = data.get("tool", {}).get("poetry", {})
     name = data.get("project", {}).get("name") or tool.get("name")
@@ -84,7 +84,7 @@ def _read_name(root: Path) -> str:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    # On Python 3.10, which has no tomllib, pytest requires tomli.
+    # pytest requires tomli on Python 3.10.
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         data: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))

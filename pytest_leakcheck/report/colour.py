@@ -1,4 +1,7 @@
-"""Choose the colours of a report block. The block itself stays plain text, because JUnit and CI logs receive it too."""
+"""Choose the colors of a report block, the text under a failed test.
+
+The block itself stays plain text, because JUnit XML and CI logs receive it too.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ Style: TypeAlias = Literal["verdict", "label", "command", "source", "plain"]
 # Labels of the rows that state the verdict.
 _VERDICTS: Final = ("leak", "over budget", "unclosed")
 _SUSPECT: Final = "   <- "
-# The line of source below the place that creates the leak is indented further than other texts.
+# Indent of the source line that creates the leak. Most other texts are indented less.
 _SOURCE: Final = " " * (INDENT + LABEL_WIDTH + 2)
-# Lines of a path of references are indented as far, but begin with one of these.
+# Lines of a reference path may have the same indent, but begin with one of these characters.
 _NOT_SOURCE: Final = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}", "`", "\N{HORIZONTAL ELLIPSIS}", "~", " ")
 
 
 def coloured(text: str) -> Iterator[list[tuple[str, Style]]]:
-    """Yield the lines of a block, each as its parts with their styles.
+    """Yield the lines of a block, each as a list of (text, style) parts.
 
     Args:
         text: A block as `finding_text.block` makes it.

@@ -1,4 +1,7 @@
-"""Render a `Culprit` as report rows: creation site, owner, and what is unresolved."""
+"""Render a `Culprit`, the cause of a leak, as report rows.
+
+The rows show the line that creates the resource, the owner (the object that retains it), and what is unresolved.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ if TYPE_CHECKING:
 _PHASE_NAMES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "during the test", "teardown": "tear-down"}
 # A `Step.via` with one of these prefixes refers to an entry of a container, not to an attribute or a variable.
 _ENTRY_PREFIXES: Final = ("[", "key ", "element", "cache")
-# Longer reference paths lose their middle.
+# A reference path with more steps than this is shown without its middle.
 _MAX_STEPS: Final = 8
 _MAX_CALLERS: Final = 2
 
 
 def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) rows; a text longer than `width` may be wrapped."""
+    """Yield (label, text) rows; the caller wraps a text that is longer than `width`."""
     verb = find_resource(culprit.resource).verb
     if culprit.where is not None:
         yield from _site_rows(culprit.where, culprit.source, verb, width, glyphs)
@@ -46,8 +49,8 @@ def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, st
 def headline(culprit: Culprit) -> tuple[str, str]:
     """Return the line to change as ``file:line``, and what it calls.
 
-    If the line is not resolved: what retains the growth, and an empty text; if that is not resolved either, two empty
-    texts.
+    For a line that calls nothing, the second text is the function that contains the line. If the line is unknown, the
+    first text names the owner, and the second is empty. If the owner is also unknown, both are empty.
     """
     site, owner = culprit.site, culprit.owner
     if site is None:
@@ -90,7 +93,7 @@ def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs)
     if source:
         yield "", "  " + shorten(source, width - 2, glyphs)
     at = where.path.index(where.site)
-    # The innermost line of a library comes first: the standard library is rarely at fault.
+    # The innermost line outside the standard library comes first, because the standard library is rarely at fault.
     library = next((one for one in reversed(where.path) if not is_standard(one.file)), where.site)
     for inner in dict.fromkeys((library, where.made_in)):
         if inner != where.site:
@@ -105,10 +108,10 @@ def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs)
 
 
 def _owner_rows(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Yield the owner and the references from its root to the retained object, with the suspect one marked."""
+    """Yield the owner and the reference path from its root to the retained object; mark the suspect reference."""
     # Never shortened: readers search the source for this name.
     yield "held by", owner.name or owner.root
-    # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the kind is shown.
+    # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the rest is shown.
     _count, times, kind = owner.holds.partition(" \N{MULTIPLICATION SIGN} ")
     targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
     steps = list(zip(owner.steps, targets, strict=False))
@@ -130,7 +133,11 @@ def _owner_rows(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str,
 
 
 def _is_marked(steps: Sequence[Step], at: int) -> bool:
-    """Return whether to mark a reference: the suspect one, or the one to the container if the suspect is an entry."""
+    """Return whether to mark a reference of the path.
+
+    The suspect reference is marked. If it is an entry of a container, the reference before it, which leads to the
+    container, is marked instead. If the path begins with the entry, the entry itself is marked.
+    """
     following = steps[at + 1] if at + 1 < len(steps) else None
     if following is not None and following.suspect and following.via.startswith(_ENTRY_PREFIXES):
         return True

@@ -1,4 +1,7 @@
-"""Render a finding as the text under a failed test, 80 columns wide."""
+"""Render a finding (the verdict on one test) as the text under a failed test.
+
+The text is 80 columns wide. Only its first line and the command in its last line may be longer.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,26 @@ from pytest_leakcheck.report import culprit_text
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline, with_kind
 
 WIDTH: Final = 80
-# Columns before the labels of the rows, and those of the labels.
+# Columns before the label of a row, and columns of the label.
 INDENT: Final = 2
 LABEL_WIDTH: Final = 13
 _TEXT_WIDTH: Final = WIDTH - INDENT - LABEL_WIDTH
 _MAX_HELD_KINDS: Final = 9
-# A limit that is reached after more iterations is not mentioned: no run lasts that long.
+# A limit that the process reaches after more iterations than this is not mentioned, because no run lasts that long.
 _MAX_ITERATIONS_TO_LIMIT: Final = 10_000_000
 
 
 def headline(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
-    """Return the line for the short summary, JUnit and annotations.
+    """Return the line for pytest's short summary, JUnit XML and annotations.
 
-    It gives the resource, the growth, the line to change with what it calls, the number of iterations, and the budget.
+    The line gives the resource, its growth, the source line to change, what that line calls, the number of iterations,
+    and the budget.
 
     Args:
         finding: The finding.
-        glyphs: The signs that the stream can show.
-        width: The number of columns. If the text is longer, it loses words from its end, but never the line to change.
+        glyphs: The characters that the output stream can show.
+        width: The number of columns. A longer text loses the part in parentheses, the call or both, but never the line
+            to change. A text without a line to change is cut at its end.
     """
     verdict = finding.verdict
     if finding.recording.stopped == "lost":
@@ -69,7 +74,7 @@ def _format_note(finding: Finding, verdict: Verdict) -> str:
 
 
 def _format_held(held: Sequence[Held], width: int, glyphs: Glyphs) -> str:
-    """Name the most frequent kind of what is retained, and the number of other kinds."""
+    """Name the first kind of survivors (objects or handles that are retained), and the number of other kinds."""
     if not held:
         return ""
     more = f" + {len(held) - 1} more" if len(held) > 1 else ""
@@ -93,18 +98,19 @@ def _format_growth(verdict: Verdict) -> str:
 
 
 def block(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
-    """Return the report of one finding as plain text: JUnit and other readers receive it too.
+    """Return the report of one finding as plain text, because JUnit XML and other readers receive it too.
 
     Args:
         finding: The finding.
-        glyphs: The signs that the stream can show.
-        width: The number of columns for the first line; the others have at most 80.
+        glyphs: The characters that the output stream can show.
+        width: The number of columns for the first line. The other lines have at most 80, except for the command.
     """
     lines = [headline(finding, glyphs, width), ""]
     for label, text in _rows(finding, glyphs):
         for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
             lines.append(f"  {first:<{LABEL_WIDTH}}{piece}".rstrip())
-    # Never cut or wrapped, so that it can be copied. A name without "::" is not a node id: a script measured it.
+    # The command is never cut or wrapped, so that users can copy it. A name without "::" is not a node id, but the name
+    # of a measurement in a script.
     isolated = " --leakcheck-isolate" if "isolated" in finding.recording.environment else ""
     command = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
     lines.append(f"  {'next':<{LABEL_WIDTH}}{command}" if command else f"  {'measured':<{LABEL_WIDTH}}{finding.test}")
@@ -190,7 +196,7 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
 
 
 def per(finding: Finding) -> str:
-    """Return the unit that slopes and floors of a finding are per: ``iter``, or one unit of its axis."""
+    """Return what the slopes and floors of a finding are divided by: ``iter``, or one unit of its axis."""
     if finding.scaled is None:
         return "iter"
     from pytest_leakcheck.config.bounds import singular
@@ -199,7 +205,7 @@ def per(finding: Finding) -> str:
 
 
 def _phase_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield what each phase of an iteration adds to the worst verdict's resource."""
+    """Yield the amount that each phase (a part of an iteration) adds to the resource of the worst verdict."""
     if finding.verdict.outcome == "ok":
         return
     resource = finding.verdict.resource
@@ -216,7 +222,7 @@ def _held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         for one in group[:_MAX_HELD_KINDS]:
             count, note = f"{one.count} {glyphs.times} ", f", {one.note}" if one.note else ""
             room = _TEXT_WIDTH - len(count) - len(note)
-            # A long note is wrapped to a line of its own, so it takes no room from the path.
+            # A long note is wrapped to the next line, so the path may fill its own line.
             yield (
                 label,
                 count
@@ -239,7 +245,7 @@ def _shorten_path(what: str, width: int, glyphs: Glyphs) -> str:
 
 
 def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
-    """State after how many iterations the process reaches its limit; empty if no limit applies."""
+    """State after how many iterations the process reaches its limit; empty if no limit applies or it is far away."""
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):

@@ -1,4 +1,4 @@
-"""Define the signs that reports are drawn with, in UTF-8 and in ASCII."""
+"""Define the special characters of reports, in Unicode and in ASCII."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_leakcheck.model.resources import Kind
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """One set of signs; both sets have the same widths, so a report has the same columns in either."""
+    """One set of special characters. Both sets have the same widths, so the columns of a report are always the same."""
 
     times: str
     dash: str
@@ -29,7 +29,7 @@ ASCII: Final = Glyphs("x", "-", ">", "&", "~", "~", "|", "`", "_.:-=+*#")
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
-    """Return the set of signs that a stream of this encoding can show."""
+    """Return the set of characters that a stream of this encoding can show."""
     try:
         "".join(astuple(UNICODE)).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -38,7 +38,7 @@ def glyphs_for(encoding: str | None) -> Glyphs:
 
 
 def sparkline(readings: Sequence[int], glyphs: Glyphs, width: int = 16) -> str:
-    """Draw a series in at most `width` signs, from lowest to highest reading; a constant series is a flat line."""
+    """Draw a series in at most `width` characters, scaled to its lowest and highest reading; flat if it is constant."""
     if len(readings) > width:
         readings = [readings[round(i * (len(readings) - 1) / (width - 1))] for i in range(width)]
     low, high = min(readings), max(readings)
@@ -57,5 +57,5 @@ def shorten(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def with_kind(text: str, kind: Kind) -> str:
-    """Prefix a text with the kind of its readings, unless they were measured."""
+    """Prefix a text with the kind of its readings, such as ``simulated``, unless they were measured."""
     return text if kind == "measured" else f"{kind} {text}"

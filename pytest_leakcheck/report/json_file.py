@@ -24,7 +24,7 @@ _REWRITE_ADVICE: Final = "Write a new one: pytest --leakcheck --leakcheck-json=F
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The peak of a resource above its start level at one size."""
+    """The peak of a resource above its start level, at one size of the axis (an argument that takes growing sizes)."""
 
     size: int
     peak: int
@@ -34,13 +34,14 @@ class Peak:
 class Entry:
     """One verdict of a finding.
 
-    Amounts are in the unit of the resource. Slope and floor are per iteration, or per unit of the axis.
+    Amounts are in the unit of the resource. Slope and floor (the smallest growth that the run would have detected) are
+    per iteration, or per unit of the axis. Only the worst verdict of a finding has a cause (`site`, `owner` and
+    `culprit`), `third_party`, a `fingerprint`, and `seen`.
 
     Attributes:
-        site: The line to change; None if it is not resolved. ``culprit.unresolved`` then gives the reason.
-        owner: What retains the growth; None as for `site`.
-        culprit: The whole cause, with call path, phase, fixture, the line that keeps it, cycle and hint; only the worst
-            verdict of a finding has one.
+        site: The line to change; None if it is unknown. ``culprit.unresolved`` may then give the reason.
+        owner: The object that retains the growth; None if it is unknown, as for `site`.
+        culprit: The whole cause, with call path, phase, fixture, the line that stores the resource, cycle and hint.
     """
 
     test: str
@@ -72,7 +73,7 @@ class Document:
     Attributes:
         findings: One per verdict.
         recordings: One per finding.
-        scaled: The points of each test that was run over an axis, by test.
+        scaled: The peaks at each size for each test that was run over an axis, by test.
         resources: The traits of the counters that the project has added, by name.
     """
 
@@ -92,7 +93,7 @@ def parse(data: object) -> Document:
     """Convert the decoded JSON of a file to the document that was written.
 
     Raises:
-        ReportError: The data is not a report of findings, has another version, or is damaged.
+        ReportError: The data is not a report of findings, has another schema version, or is damaged.
     """
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
         raise ReportError("not a report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
@@ -157,6 +158,6 @@ def write(path: Path, findings: Sequence[Finding]) -> None:
     """Write the document to the path (`output_file.write_whole`).
 
     Raises:
-        OSError: The file cannot be written; an earlier file is still there.
+        OSError: The file cannot be written. A file that existed before is still there.
     """
     write_whole(path, json.dumps(encode(document(findings)), indent=1, ensure_ascii=False) + "\n")

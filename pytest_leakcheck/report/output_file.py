@@ -1,4 +1,4 @@
-"""Write a report: replace a regular file in one step, open and write anything else."""
+"""Write a report to a path: replace a regular file in one step, but open and write to anything else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STANDARD_STREAMS: Final = (1, 2)
 
 
 def check_writable(path: Path) -> str:
-    """Return why a report cannot be written there; empty if it can. Leave no trace in the file system."""
+    """Return why a report cannot be written to a path; empty if it can. Leave no trace in the file system."""
     try:
         existing = _stat_existing(path)
         if existing is not None and _find_stream(existing) is not None:
@@ -43,10 +43,10 @@ def write_whole(path: Path, text: str) -> None:
     is written to it. The same holds for a file to which standard output or standard error is redirected.
 
     Raises:
-        OSError: The folder no longer exists, the disk is full, or no process reads the pipe. An earlier file is still
-            there.
+        OSError: The folder no longer exists, the disk is full, or no process reads the pipe. A file that existed before
+            is still there.
     """
-    # File names may hold bytes that are not UTF-8; a backslash turns each into an escape that JSON accepts.
+    # File names may contain bytes that are not UTF-8. The error handler turns each into an escape that JSON accepts.
     content = text.encode("utf-8", errors="backslashreplace")
     existing = _stat_existing(path)
     if existing is None or (stat.S_ISREG(existing.st_mode) and _find_stream(existing) is None):
@@ -68,7 +68,10 @@ def _resolve_link(path: Path) -> Path:
 
 
 def _find_stream(existing: os.stat_result) -> int | None:
-    """Return the descriptor of the standard stream that writes to this file, which must then not be replaced."""
+    """Return the descriptor of the standard stream that writes to this file; None if neither does.
+
+    A file that a standard stream writes to must not be replaced.
+    """
     for number in _STANDARD_STREAMS:
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(number), existing):
@@ -83,7 +86,7 @@ def _reason_not_writable(path: Path, mode: int) -> str:
         return "is a block device"
     if stat.S_ISSOCK(mode):
         return "is a socket"
-    # Checked without opening it: opening a pipe would wait for a reader, and closing it would end that reader.
+    # Check without opening the path. Opening a pipe would wait for a reader, and closing it would end that reader.
     return "" if os.access(path, os.W_OK) else "exists and is not writable"
 
 
@@ -114,7 +117,7 @@ def _replace(target: Path, content: bytes, earlier: os.stat_result | None) -> No
         with os.fdopen(descriptor, "wb") as file:
             if earlier is not None:
                 _keep_owner(descriptor, earlier)
-            # By name: Windows cannot change the mode of a descriptor.
+            # Change the mode by name, because Windows cannot change the mode of a descriptor.
             Path(name).chmod(0o666 & ~_umask() if earlier is None else _mode_to_keep(descriptor, earlier))
             file.write(content)
         Path(name).replace(target)

@@ -1,4 +1,7 @@
-"""Render report rows for a test run over an axis: chart, law, phases and method."""
+"""Render report rows for a test that was run over an axis: chart, law, phases and method.
+
+An axis is an argument of the test that takes growing sizes. The law describes how a peak grows with the size.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import Glyphs, with_kind
 
 _MAX_BAR_WIDTH: Final = 24
-# Columns for the amounts of the ranks next to a bar.
+# Columns next to a bar for the amounts of the ranks (the processes or threads that run the test together).
 _MAX_RANKS_WIDTH: Final = 24
-# Three sizes fit almost any exponent, so it is shown only for more.
+# Almost any exponent fits three sizes, so the exponent of a law is shown only for more sizes than this.
 _TOO_FEW_SIZES: Final = 3
 
 
@@ -53,7 +56,7 @@ def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
 
 
 def _chart_rows(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Yield a bar per size, with the amounts of the ranks or of child processes."""
+    """Yield a row with a bar per size, and the amounts of the ranks or of the child processes."""
     unit = find_resource(verdict.resource).unit
     figure: Figure = "total"
     peaks = scaled.peaks(verdict.resource, figure)
@@ -93,11 +96,11 @@ def _format_law(law: Law, scaled: Scaled, resource: str) -> str:
 
 
 def _phase_rows(scaled: Scaled) -> Iterator[tuple[str, str]]:
-    """Yield the phases of the largest size, from its rank with the highest peak."""
+    """Yield the phases (parts of the test) at the largest size, as read in the rank with the highest peak."""
     point = scaled.points[-1]
     recording = max(point.recordings, key=lambda one: max(one.peaks.values(), default=0))
     label = "phases"
-    # Phases have no amounts for gauges, so a phase may have none at all.
+    # Phases have no amounts for gauges (counters that the test defines), so a phase may have no amounts at all.
     for phase in (one for one in recording.phases if one.amounts):
         amounts = ", ".join(
             with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))

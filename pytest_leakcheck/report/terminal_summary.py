@@ -13,12 +13,12 @@ from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
 from pytest_leakcheck.report.finding_text import WIDTH, floor_text, headline, per
 from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
 
-# The first digits of a fingerprint; the rest of it names the resource and the line.
+# A fingerprint (an identifier of the cause) begins with this many digits. The rest names the resource and the line.
 _FINGERPRINT_DIGITS: Final = 6
 
 
 def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
-    """Return how many tests were measured, with which verdicts, and how long it took."""
+    """Return a line with the number of measured tests, their outcomes and the time that repeating them took."""
     # A test that measures several loops or blocks counts once, by its worst outcome.
     worst: dict[str, str] = {}
     for finding in findings:
@@ -39,9 +39,9 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
 
     Args:
         findings: The findings, in order of arrival; those with equal fingerprints share a line.
-        wanted: ``failed`` leaves out green findings, ``sensitivity`` adds the smallest leak that they exclude, ``all``
-            lists them, ``none`` yields nothing.
-        glyphs: The signs that the stream can show.
+        wanted: ``failed`` leaves out green findings; ``sensitivity`` adds, per resource, the smallest leak that all of
+            the green findings exclude; ``all`` lists each green finding; ``none`` yields nothing.
+        glyphs: The characters that the output stream can show.
     """
     if wanted == "none":
         return
@@ -82,7 +82,10 @@ def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Itera
 
 
 def _format_floors(findings: Sequence[Finding]) -> str:
-    """Format the weakest floor of each resource, per iteration or per unit of an axis."""
+    """Format the weakest detection floor of each resource, per iteration or per unit of an axis.
+
+    A detection floor is the smallest growth that a run would have detected. The weakest is the highest.
+    """
     weakest: dict[tuple[str, str], Verdict] = {}
     for finding in findings:
         for verdict in finding.verdicts:
@@ -90,7 +93,7 @@ def _format_floors(findings: Sequence[Finding]) -> str:
             known = weakest.get(kind)
             if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
                 weakest[kind] = verdict
-    # Resources with the same floor share it: most countable ones have.
+    # Resources with the same floor are listed together, because most exactly counted resources have the same one.
     names: dict[str, list[str]] = {}
     for (resource, one), verdict in weakest.items():
         names.setdefault(floor_text(verdict, one), []).append(

@@ -1,1 +1,1 @@
-"""Render one self-contained HTML page from values; this needs the extra ``report``."""
+"""Render results as one self-contained HTML page; rendering needs the package extra ``report``."""

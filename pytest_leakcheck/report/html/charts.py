@@ -15,7 +15,8 @@ from typing import Final, TypeAlias
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.report.html.view_model import XY, Chart, Curve, Tone
 
-# In units of the view box. On a phone 360 pixels wide, a text of 10 units is about as large as the captions around it.
+# Size of a chart, in units of the view box (the coordinate system of the SVG). On a phone 360 pixels wide, a text of 10
+# units is about as large as the captions around the chart.
 WIDTH: Final = 340
 HEIGHT: Final = 190
 _TOP: Final = 18
@@ -26,14 +27,14 @@ _LETTER_WIDTH: Final = 6.2
 _LINE_HEIGHT: Final = 12
 # Series with at most this many points get a marker on each.
 _MAX_MARKERS: Final = 40
-# The limit is drawn only if the highest point reaches this fraction of it; otherwise the curve would be a flat line at
-# the bottom.
+# The limit of a chart is drawn only if the highest point reaches this fraction of the limit. Otherwise, the curve would
+# be a flat line at the bottom.
 _NEAR_LIMIT: Final = 0.2
 _MAX_INTERVALS: Final = 5
 _X_MARGIN: Final = 0.03
-# Leaves space above the highest curve for its name.
+# Margin at both ends of the y axis, as a fraction of the range of y. It leaves space for a name above the top curve.
 _Y_MARGIN: Final = 0.14
-# Counts that vary by less get a wider axis, so that noise does not fill the picture.
+# If counts vary by less than this, the y axis is widened, so that noise does not fill the chart.
 _MIN_COUNT_SPAN: Final = 4
 _BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -96,7 +97,7 @@ class _Scale:
         return round(self._y0 + value * self._per_y, 1)
 
     def path(self, points: Iterable[XY]) -> str:
-        """Return a polyline; the arithmetic is inlined since pages have hundreds of thousands of points."""
+        """Return a polyline. The arithmetic is inlined, because pages have hundreds of thousands of points."""
         x0, per_x, y0, per_y = self._x0, self._per_x, self._y0, self._per_y
         return "M" + "L".join([f"{x0 + x * per_x:.1f} {y0 + y * per_y:.1f}" for x, y in points])
 
@@ -134,7 +135,10 @@ def lay_out(chart: Chart) -> Picture:
 
 
 def fit(text: str, width: float) -> str:
-    """Replace characters that XML cannot hold, and shorten the text to a width in units of the view box."""
+    """Shorten a text to a width in units of the view box, and replace unprintable characters by spaces.
+
+    XML cannot contain some of these characters.
+    """
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     if _text_width(shown) <= width:
         return shown
@@ -156,7 +160,7 @@ def _draw_line(curve: Curve, scale: _Scale) -> Line:
 
 
 def _name_labels(curves: Sequence[Curve], scale: _Scale, others: Sequence[Label]) -> Iterator[Label]:
-    """Yield a label at the end of each curve; a legend would make readers compare colors."""
+    """Yield a label at the end of each curve that has a name. A legend would make readers compare colors."""
     taken = [label.y for label in others]
     for curve in curves:
         if not curve.name:
@@ -164,7 +168,7 @@ def _name_labels(curves: Sequence[Curve], scale: _Scale, others: Sequence[Label]
         name = fit(curve.name, _RIGHT - scale.left)
         x, y = curve.points[-1]
         x, y = max(scale.x(x), scale.left + _text_width(name)), scale.y(y)
-        # Above the end of the curve, or below it if another label is there.
+        # Place the name above the end of the curve, or below it if another label is there.
         rows = (y - 6, *(y + _LINE_HEIGHT * (row + 0.1) for row in range(1, len(curves) + 1)))
         y = next(row for row in rows if all(abs(row - other) >= _LINE_HEIGHT for other in taken) or row == rows[-1])
         taken.append(y)
@@ -172,7 +176,10 @@ def _name_labels(curves: Sequence[Curve], scale: _Scale, others: Sequence[Label]
 
 
 def _thin_points(points: Sequence[XY]) -> Sequence[XY]:
-    """Keep the lowest and the highest of many adjacent points; the picture stays the same."""
+    """Keep the lowest and the highest point of each group of adjacent points, if there are many points.
+
+    The picture stays the same, because it has at least as many groups as units of width.
+    """
     each = len(points) // WIDTH
     if each < 4:
         return points
@@ -208,7 +215,10 @@ def _ticks(of: Range, *, whole: bool) -> Iterator[tuple[float, str]]:
 
 
 def _byte_ticks(of: Range) -> Iterator[tuple[float, str]]:
-    """Yield ticks in bytes: multiples of a number that is round in the largest unit that needs at most two decimals."""
+    """Yield the ticks of an axis in bytes, at multiples of a number that is round in the unit of the labels.
+
+    The unit is the largest one in which the labels need at most two decimals.
+    """
     widest, power = max(map(abs, of)), len(_BYTE_UNITS) - 1
     while power and 1024**power > widest:
         power -= 1

@@ -1,4 +1,4 @@
-"""Convert the file of ``pytest --leakcheck-json=FILE`` to a `Page` with an arm per test."""
+"""Convert the file of ``pytest --leakcheck-json=FILE`` to a `Page` with one `Arm` (section) per test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _WORST_FIRST: Final = ("red", "yellow", "green")
 _LABEL_WIDTH: Final = 13
 _TEXT_WIDTH: Final = 80 - _LABEL_WIDTH
 BY_COLLECTOR: Final = ", released by the garbage collector only"
-# A test under `leakcheck` is judged on a dozen resources; at most this many of its green ones get a chart.
+# A test with the mark `leakcheck` is judged on about a dozen resources, so only this many green verdicts per test get a
+# chart.
 _MAX_GREEN_CHARTS: Final = 2
 
 
@@ -33,7 +34,7 @@ def page_of_findings(data: object, title: str) -> Page:
         title: The title of the page.
 
     Raises:
-        ReportError: The data is not a report of findings, has another version, or is damaged.
+        ReportError: The data is not a report of findings, has another schema version, or is damaged.
     """
     return page_of_document(parse(data), title)
 
@@ -76,7 +77,7 @@ def arm_of_test(test: str, entries: Sequence[Entry], recording: Recording | None
 
 
 def chart_of_verdict(entry: Entry, recording: Recording | None) -> Chart | None:
-    """Return the chart of one verdict (over an axis, of its peaks); None for a series of fewer than two readings."""
+    """Return the chart of one verdict; None if `curve_of` finds too few readings."""
     resource = find_resource(entry.resource)
     released = is_of_collector(entry)
     title = f"{entry.resource}: {resource.plural}{BY_COLLECTOR if released else ''}"
@@ -88,20 +89,26 @@ def chart_of_verdict(entry: Entry, recording: Recording | None) -> Chart | None:
 
 
 def limit_of(entry: Entry, recording: Recording | None) -> int | None:
-    """Return the limit of what is held; None for what the collector released, and over an axis."""
+    """Return the value of the resource at which the process fails; None if the chart shows no such limit.
+
+    The limit bounds what is retained. Charts of peaks over an axis, and of what the garbage collector released, have
+    none.
+    """
     if recording is None or entry.points or is_of_collector(entry):
         return None
     return recording.limits.get(entry.resource)
 
 
 def curve_of(entry: Entry, recording: Recording | None, name: str, *, released: bool = False) -> Curve | None:
-    """Return the series of one verdict (over an axis, its peaks) as a curve; None for fewer than two readings.
+    """Return the readings of one verdict as a curve; None if there are fewer than two.
+
+    If the test ran over an axis (an argument that takes growing sizes), the curve shows the peak at each size instead.
 
     Args:
         entry: The finding.
         recording: Its readings.
         name: The label of the curve, which distinguishes arms that share a chart.
-        released: Draw the total that the collector has released up to each iteration, instead of what is held.
+        released: Draw the total that the garbage collector has released up to each iteration, instead of the readings.
     """
     if entry.points:
         peaks = tuple((float(one.size), float(one.peak)) for one in entry.points)
@@ -115,12 +122,12 @@ def curve_of(entry: Entry, recording: Recording | None, name: str, *, released: 
 
 
 def is_of_collector(entry: Entry) -> bool:
-    """Return whether a verdict is about what the collector released, not about what is held."""
+    """Return whether a verdict is about what the garbage collector released, not about what is retained."""
     return bool(entry.verdict == "unclosed")
 
 
 def verdict_line(entry: Entry) -> str:
-    """Format one verdict as a line; for ``ok`` with the least growth that would have been caught."""
+    """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
     unit = find_resource(entry.resource).unit
     line = f"{entry.resource} {entry.verdict.replace('_', ' ')}"
     if entry.reason:
@@ -134,7 +141,7 @@ def verdict_line(entry: Entry) -> str:
 
 
 def culprit_text(culprit: Culprit) -> str:
-    """Return the rows of the terminal report, label before text."""
+    """Format the cause of a leak as the rows of the terminal report, each with its label before its text."""
     return "\n".join(line for label, text in rows(culprit, _TEXT_WIDTH, UNICODE) for line in _wrap_row(label, text))
 
 
@@ -145,7 +152,10 @@ def _wrap_row(label: str, text: str) -> list[str]:
 
 
 def _fitted_line(points: Sequence[XY], entry: Entry) -> tuple[XY, XY] | None:
-    """Return a line with the judged slope over the judged half of the series, ending at the last reading."""
+    """Return the ends of a line with the slope of the verdict; None if the verdict is not about growth.
+
+    The line covers the later half of the series, which is judged, and ends at the last reading.
+    """
     if not entry.slope or entry.verdict not in ("leak", "over_budget"):
         return None
     (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]

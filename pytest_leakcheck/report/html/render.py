@@ -18,34 +18,34 @@ _TITLE_HEIGHT: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _DiffLine:
-    """A line of a diff, and the CSS class of its kind: ``added``, ``taken``, ``place`` or empty."""
+    """A line of a diff and its CSS class: ``added``, ``taken`` (removed), ``place`` (a header) or empty."""
 
     text: str
     kind: str
 
 
 def render(page: Page) -> str:
-    """Render the HTML of a page. Jinja escapes every text, also in pictures."""
+    """Render the HTML of a page. Jinja escapes every text, including the labels of charts."""
     diff = _diff_lines(page.diff or "")
     return _render("page.html.jinja", page=page, lay_out=lay_out, width=WIDTH, height=HEIGHT, diff=diff)
 
 
 def render_svg(charts: Sequence[Chart]) -> str:
-    """Render charts below each other, with their titles, as one standalone SVG file."""
+    """Render charts and their titles, one chart below the other, as the text of one standalone SVG file."""
     pictures = [(fit(chart.title, WIDTH - 16), lay_out(chart)) for chart in charts]
     height = len(charts) * (HEIGHT + _TITLE_HEIGHT)
     return _render("charts.svg.jinja", pictures=pictures, width=WIDTH, height=height, title_height=_TITLE_HEIGHT)
 
 
 def write_page(page: Page, folder: Path, name: str) -> Path:
-    """Write NAME.html and return its path.
+    """Write the page to ``NAME.html`` in a folder and return the path of the file.
 
     Raises:
         OSError: The folder cannot be created or written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
     html = folder / f"{name}.html"
-    # File names in the page may hold bytes that are not UTF-8.
+    # File names in the page may contain bytes that are not UTF-8. A backslash escape replaces each of them.
     html.write_text(render(page), encoding="utf-8", errors="backslashreplace")
     return html
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from pytest_leakcheck.model.units import Unit
 
-# A result: as it should be, not as it should be, unknown, or neither right nor wrong.
+# A result that selects a color: as it should be, not as it should be, unknown, or neither right nor wrong.
 Tone: TypeAlias = Literal["good", "bad", "unsure", "plain"]
 XY: TypeAlias = tuple[float, float]
 
@@ -18,10 +18,10 @@ class Curve:
     """One series of a chart.
 
     Attributes:
-        name: Label at its end; may be empty if it is the only curve.
-        points: x in the unit of the chart's axis, y in the unit of the chart; in the order of x.
-        tone: Selects its color.
-        line: Both ends of the fitted line; None without one.
+        name: The label at the end of the curve; may be empty if the chart has no other curve.
+        points: (x, y) in ascending order of x; x in the unit of the chart's axis, y in the unit of the chart.
+        tone: Selects the color of the curve.
+        line: Both ends of the fitted line; None if there is none.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Chart:
         unit: The unit of y.
         axis: What x counts, such as ``iteration`` or ``second``.
         curves: At least one, each with at least one point.
-        words: Its message in a sentence, for screen readers and as the caption.
-        limit: The value at which the process dies, in the unit of y; drawn only if a curve comes near it.
+        words: The message of the chart in a sentence, for screen readers and as the caption.
+        limit: The value at which the process fails, in the unit of y; drawn only if a curve comes near it.
         marks: Points of interest, in the order of x.
     """
 
@@ -68,14 +68,14 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One run: an arm of an incident, a test, or a watched process tree.
+    """One section of the page, about one run: a variant of an incident, a test, or a watched process tree.
 
     Attributes:
-        name: Its heading.
-        tone: Its result.
+        name: The heading.
+        tone: The result of the run.
         verdicts: One line per verdict.
-        culprit: The cause as in the terminal report, with its line breaks; empty without one.
-        charts: Its own pictures.
+        culprit: Text with line breaks: the cause as in the terminal report, or the details of a watch; may be empty.
+        charts: The charts of this run alone.
     """
 
     name: str
@@ -92,10 +92,10 @@ class Page:
     Attributes:
         title: Its heading.
         summary: Paragraphs below the heading.
-        arms: The runs, in order.
-        charts: Pictures shared by several arms, shown above them.
-        diff: A unified diff; None without one.
-        partial: The run was interrupted, so data is missing; the page states this at the top.
+        arms: The sections, in order.
+        charts: Charts that show several arms, above all sections.
+        diff: A unified diff; None if there is none.
+        partial: A run was interrupted or has not ended, so data is missing. The page states this at the top.
     """
 
     title: str
