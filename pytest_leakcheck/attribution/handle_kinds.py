@@ -15,7 +15,17 @@ import sys
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import (
+    ClassMethodDescriptorType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.live_handles import alive_tasks, live_children, open_files, running_threads
@@ -41,6 +51,15 @@ _STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
 # A `class` statement leaves at least one of these names in the namespace of the class, unless a base class already
 # provides the attribute dict and the class declares no slots.
 _CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
+_C_DESCRIPTORS: Final = frozenset(
+    {
+        ClassMethodDescriptorType,
+        GetSetDescriptorType,
+        MemberDescriptorType,
+        MethodDescriptorType,
+        WrapperDescriptorType,
+    }
+)
 _type_flags_of = type.__dict__["__flags__"].__get__
 # Py_TPFLAGS_HEAPTYPE (Include/object.h).
 _HEAP_TYPE_FLAG: Final = 1 << 9
@@ -234,9 +253,9 @@ def is_of_extension(kind: type) -> bool:
 
 
 def is_c(kind: type) -> bool:
-    """Return whether a type is written in C.
-
-    It also returns True for a class made by a `class` statement without any of the `_CLASS_STATEMENT_NAMES`.
-    """
-    # C can create heap types too, so the flag alone does not show that a `class` statement made the type.
-    return not _type_flags_of(kind) & _HEAP_TYPE_FLAG or _CLASS_STATEMENT_NAMES.isdisjoint(namespace_of(kind))
+    """Return whether a type is written in C."""
+    if not _type_flags_of(kind) & _HEAP_TYPE_FLAG:
+        return True
+    # C can create heap types too. Their methods and attributes are descriptors written in C.
+    names = namespace_of(kind)
+    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(type(value) in _C_DESCRIPTORS for value in names.values())

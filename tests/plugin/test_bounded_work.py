@@ -77,6 +77,16 @@ LEAKS = """
     def in_deque(name):
         OWNERS.setdefault(name, deque(maxlen=10_000)).append({"request": next(REQUESTS), "path": "/x"})
 
+    class Event:
+        def __init__(self):
+            self.number = next(REQUESTS)
+
+    class Request(Event):
+        pass
+
+    def in_deque_of_instances(name):
+        OWNERS.setdefault((name, Request), deque(maxlen=10_000)).append(Request())
+
     def in_lru_cache(name):
         OWNERS.setdefault((name,), functools.lru_cache(4096)(lambda number: {"number": number}))(next(REQUESTS))
 
@@ -99,7 +109,7 @@ LEAKS = """
     def leak_nothing(kept):
         pass
 
-    @pytest.mark.parametrize("log", [in_deque, in_lru_cache])
+    @pytest.mark.parametrize("log", [in_deque, in_deque_of_instances, in_lru_cache])
     @pytest.mark.parametrize("leak", [leak_fd, leak_4096, leak_100000, leak_task, leak_nothing])
     def test_beside(log, leak):
         log(leak.__name__)
@@ -225,7 +235,7 @@ def test_a_dict_that_evicts_by_hand_is_seen_to_stand_still(bounded: Outcome) -> 
         assert found == {"ok"}
 
 
-@pytest.mark.parametrize("log", ["in_deque", "in_lru_cache"])
+@pytest.mark.parametrize("log", ["in_deque", "in_deque_of_instances", "in_lru_cache"])
 @pytest.mark.parametrize(
     ("leak", "resource", "slope"),
     [("fd", "fd", 1), ("4096", "heap", 4096), ("100000", "heap", 100_000), ("task", "task", 1)],
