@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -299,6 +301,25 @@ def test_clips_are_deterministic(tmp_path: Path) -> None:
         assert one == two
     other = media.Clip(kind="rgb", width=64, height=48, frames=12, gop=4, seed=4)
     assert media.write_clip(other, tmp_path / "three.mp4").read_bytes() != one
+
+
+def test_each_clip_has_a_file_of_its_own() -> None:
+    other = {
+        "kind": "depth",
+        "codec": "mpeg4",
+        "width": 96,
+        "height": 96,
+        "frames": 30,
+        "gop": 5,
+        "rate": 15,
+        "seed": 1,
+    }
+    assert set(other) == {field.name for field in dataclasses.fields(media.Clip)}
+    names = {
+        media.Clip().name,
+        *(dataclasses.replace(media.Clip(), **{name: value}).name for name, value in other.items()),
+    }
+    assert len(names) == 1 + len(other)
 
 
 def test_keyframes_are_where_they_are_said(clip: Path) -> None:
