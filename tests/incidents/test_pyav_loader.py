@@ -304,7 +304,7 @@ def test_clips_are_deterministic(tmp_path: Path) -> None:
 
 
 def test_each_clip_has_a_file_of_its_own() -> None:
-    other = {
+    other: dict[str, Any] = {
         "kind": "depth",
         "codec": "mpeg4",
         "width": 96,

@@ -54,10 +54,11 @@ def test_the_phase_and_the_fixture_are_read_from_pytests_own_frames(
     assert (where.phase, where.fixture) == (phase, fixture)
 
 
-def test_where_all_is_installed_the_innermost_line_is_the_site() -> None:
+def test_where_all_is_installed_the_innermost_line_outside_the_standard_library_is_the_site() -> None:
     where = read_path([CALL, INSTALLED, LIBRARY])
     assert where is not None
-    assert where.site == LIBRARY
+    assert where.site == INSTALLED
+    assert where.made_in == LIBRARY
 
 
 def test_what_the_harness_does_itself_is_nowhere() -> None:
