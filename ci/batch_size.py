@@ -21,7 +21,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "convergence": convergence.table,
 }
 
-# The plot has a panel per kind of plant. Key: a name in `plants.KINDS`; value: the title of the panel.
+# The plot has a panel per kind of plant (simulated configuration). Key: a name in `plants.KINDS`; value: the title of
+# the panel.
 _PANELS: Final = {
     "any, noise 0.5 %": "any plant, noise of 0.5 %",
     "changed to another": "after the plant has changed",
@@ -35,7 +36,10 @@ _WIDTH, _HEIGHT, _LEFT, _TOP = 300, 180, 46, 34
 
 
 def plot() -> str:
-    """Draw the share of plants within 2 % of the target per run, as SVG: a panel per kind, a line per policy."""
+    """Draw the share of plants whose peak is within 2 % of the target, by run, as SVG.
+
+    There is a panel per kind of plant, with a line per policy.
+    """
     total_width, total_height = 2 * (_WIDTH + _LEFT) + 14, _TOP + _HEIGHT + 76
     size = f'width="{total_width}" height="{total_height}"'
     box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total_width} {total_height}"'

@@ -1,14 +1,15 @@
 """Compare the verdicts on every case with those recorded in tests/golden/verdicts.json.
 
-    .venv/bin/python ci/golden.py                                     compare what needs nothing but the checkout
+    .venv/bin/python ci/golden.py                                     compare each section that needs only the checkout
     .venv/bin/python ci/golden.py --section cases --section forms     compare only these sections
     .venv/bin/python ci/golden.py --corpus FOLDER --wild FOLDER       include cases from other folders
-    .venv/bin/python ci/golden.py --section incidents --only pyav     compare one incident
+    .venv/bin/python ci/golden.py --section incidents --only pyav     compare the incidents with "pyav" in their names
     .venv/bin/python ci/golden.py --write --runs 3                    record what three runs report
     .venv/bin/python ci/golden.py --write --add                       add what one more run reports
 
-Exit status: 0 if everything is as recorded, 1 if a row was added, removed or changed, 2 if a job could not be run.
-tests/golden/README.md describes the fields of a row.
+A row is the recorded outcome of one test; tests/golden/README.md describes its fields. A job is one or more pytest
+sessions. Exit status: 0 if everything is as recorded, 1 if a row was added, removed or changed, 2 if a job could not be
+run.
 """
 
 # ruff: noqa: E402 - the helpers of the tests and of the bench are not installed
@@ -47,14 +48,15 @@ from venvs import Missing, environment
 from verdict_rows import FILE, Rows, by_parameter, compare, made_with, merge, read, reduce, varied, write
 
 SECTIONS: Final = ("cases", "forms", "corpus", "wild", "incidents")
-# Soft limit of file descriptors, so that reports that state when they run out are the same on every machine.
+# Soft limit of file descriptors. Some reports state when descriptors run out; with a fixed limit, these reports are the
+# same on every machine.
 _MAX_DESCRIPTORS: Final = 1024
 # Timeout of one pytest session, in seconds. All cases in one session take four minutes, more on a busy machine.
 _SESSION_TIMEOUT_SECONDS: Final = 1800.0
 _SUBJECT_FORM: Final = next(one for one in CHECKERS if one.requires[-1] == PROJECT).settings["default"].form
 # The plugins that fixtures/conftest.py loads.
 _INCIDENT_PLUGINS: Final = ("-p", "leakcheck_incidents.material", "-p", "leakcheck_incidents.simulated")
-# Installed in addition to the release under test: older releases import pkg_resources.
+# Packages that are installed with every release under test; setuptools, because older releases import pkg_resources.
 _COMMON_REQUIREMENTS: Final = ("pytest>=9,<10", "setuptools<81")
 
 
@@ -131,7 +133,7 @@ class Done:
 
 
 def _run_all(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Done | str]:
-    """Yield each job's result in the order of the jobs; a message instead if the job could not be run."""
+    """Yield the result of each job, in the order of the jobs, or a message if a job could not be run."""
     with ThreadPoolExecutor(options.jobs) as pool:
         yield from pool.map(partial(_run_job, options.runs), jobs)
 
@@ -263,12 +265,12 @@ def _run_module(folder: Path, subject: Subject, _number: int) -> tuple[Rows, dic
 def _run_release(
     path: Path, header: Mapping[str, Any], arm: str, environments: Path, _number: int
 ) -> tuple[Rows, dict[str, str]]:
-    """Run a module against a release of a library that is installed for it.
+    """Run a module in a separate environment, against one release of a library.
 
-    The module states what it needs in constants:
+    The module states what it needs in constants. An arm is one of its variants, each with its own release:
 
-        LEAKY, FIXED: requirements of the arm, as one string separated by spaces.
-        CLEAN: requirements of the arm, as a list.
+        LEAKY, FIXED: requirements of this arm, as one string separated by spaces.
+        CLEAN: requirements of this arm, as a list.
         EXTRA: further requirements, as a list.
         PYTHON: version of the interpreter.
         ENV: environment variables.
@@ -282,7 +284,7 @@ def _run_release(
 
 
 def _run_subject(folder: Path, module: str, python: str, variables: Mapping[str, str], *, heavy: bool = False) -> Rows:
-    """Run a module with ``iterate()`` in the form of ci/bench/peers.py: one call of it is one iteration."""
+    """Run a module with ``iterate()`` in the test file that ci/bench/peers.py uses; one call is one iteration."""
     with _temporary_project() as project:
         project.write(f"{FORM}.py", _SUBJECT_FORM)
         run = {"module": module, "arm": "", "heavy": heavy, "calls": str(project.folder / "calls")}

@@ -1,8 +1,8 @@
-"""Write the charts of docs/incidents.md: run both arms of each incident, and plot the measured series.
+"""Write the charts of docs/incidents.md: run the leaky and the fixed arm of each incident, and plot the readings.
 
 Usage: python ci/incident_charts.py [INCIDENT ...]
 
-Writes docs/incidents/INCIDENT.svg. All incidents together take minutes.
+Writes docs/incidents/INCIDENT.svg for each INCIDENT. The default is all incidents, which takes minutes.
 """
 
 from __future__ import annotations

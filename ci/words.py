@@ -1,7 +1,7 @@
 """Find words that readers stumble over, in code and documentation. Exit status 1 if there are any.
 
-Each row of `WORDS` was counted often in an earlier state of this project, and has a plainer word. Code is searched too:
-names, comments, docstrings and messages are all read.
+Each key of `WORDS` occurred often in an earlier state of this project, and has a plainer replacement. The search covers
+names, comments, docstrings and messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SEARCHED: Final = (
     "*.md",
 )
 
-# What is found, as a regular expression for whole words, and what to write.
+# Key: the words to find, as a regular expression for whole words. Value: what to write instead.
 WORDS: Final = {
     r"anew": "again",
     r"dear(er|est)?": "expensive",
@@ -45,7 +45,7 @@ _ADVICE: Final = tuple(WORDS.values())
 
 
 def search(path: Path) -> Iterator[str]:
-    """Yield a line for each word that is found in a file."""
+    """Yield a message for each occurrence of the `WORDS` in a file."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         for match in _FOUND.finditer(line):
             advice = _ADVICE[int(str(match.lastgroup)[1:])]
@@ -53,7 +53,7 @@ def search(path: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Search all files, and print what is found."""
+    """Search all files and print the messages; return 1 if there are any."""
     own = Path(__file__).resolve()
     files = sorted({path for pattern in SEARCHED for path in ROOT.glob(pattern) if path.is_file()} - {own})
     found = [line for path in files for line in search(path)]

@@ -1,6 +1,7 @@
 """Describe the project's own cases as subjects, in JSON. The argument is the folder that contains the package `cases`.
 
-The cases are values and have to be imported to be described, so this runs in a process that has what they import.
+Each arm of a case (its leaky, fixed or clean variant) becomes one subject. The cases can be described only after their
+import, so this script runs under an interpreter that has the packages that they import.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any, Final
 
 from subjects import Subject
 
-# Kinds of resource that a machine cannot provide twenty thousand times, so a leaky arm is called less often. An arm
-# that leaks nothing can be called as often as a checker wants, and must be: with few calls its noise looks like a leak.
+# Kinds of resource that a machine cannot provide 20,000 times, so an arm that leaks one of them is called less often.
+# An arm that leaks nothing is called as often as a checker wants, because with few calls its noise looks like a leak.
 _HEAVY_KINDS: Final = {"process", "thread"}
-# Kinds of resource that outlive the process and have no owner in it.
+# Kinds of resource that outlive the process, so no object of the process keeps them alive.
 _UNOWNED_KINDS: Final = {"shm", "disk"}
 
 
@@ -45,10 +46,10 @@ def _describe(name: str, case: Any, folder: str) -> Subject:
         leaky=leaky,
         resource=" ".join(case.kind),
         file=Path(module.__file__ or "").name,
-        # No line is marked; any line of the arm leads to the leak.
+        # The cases mark no leaking line, so every line of the arm counts as one.
         lines=tuple(sorted({line for code in codes for line in _line_numbers(code)})),
         path=(folder,),
-        # Not the catalog: it imports all that any case imports, which would be most of the time of a run.
+        # Not the catalog, because it imports the modules of all cases, which would take most of the time of a run.
         module=module.__name__,
         arm=name,
         owner=""
@@ -84,7 +85,7 @@ def _list_codes(thing: Any, module: ModuleType) -> Iterator[CodeType]:
         elif isinstance(one, type):
             waiting += [value for value in vars(one).values() if _is_defined_in(value, module)]
         else:
-            # Unwraps a method to its function, and a cache or static method to what it wraps.
+            # Unwrap a method, a static method or a cached function to the plain function.
             inner = inspect.unwrap(one)
             waiting.append(getattr(getattr(inner, "__func__", inner), "__code__", None))
 
@@ -98,10 +99,10 @@ def _line_numbers(code: CodeType) -> set[int]:
 
 
 def _owner_pattern(leaky: list[CodeType], fixed: list[CodeType], module: ModuleType) -> str:
-    """Return a pattern of the module's collections that the leaky arm uses; empty if it uses none.
+    """Return a pattern that matches the module's collections that the leaky arm uses; empty if it uses none.
 
-    Collections that the fixed arm uses too count only if there are no others. Arrays of numbers do not count, because
-    they refer to nothing.
+    Collections that the fixed arm uses too count only if there are no others. Strings and tuples never count; nor do
+    arrays of numbers, because they refer to no objects.
     """
     known = {
         name

@@ -15,7 +15,7 @@ def interval(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, f
     Args:
         hits: From 0 to `trials`.
         trials: Number of independent trials; with 0 trials the interval is [0, 1].
-        confidence: Of both sides together.
+        confidence: Confidence level of the two-sided interval.
 
     Returns:
         The limits, from 0 to 1.
@@ -33,7 +33,7 @@ def interval(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, f
 
 def at_most(hits: int, trials: int, p: float) -> float:
     """Return the probability of at most `hits` hits in `trials` trials, each with probability `p`, 0 < `p` < 1."""
-    # In logarithms, because a binomial coefficient of thousands exceeds the range of a float.
+    # Each term is computed from logarithms, because a binomial coefficient of thousands exceeds the range of a float.
     whole = math.lgamma(trials + 1)
     return math.fsum(
         math.exp(

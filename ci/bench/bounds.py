@@ -1,7 +1,7 @@
-"""Judge caches of every bound from 4 to 2,000 while they fill. Print verdicts by kind of cache; exit 1 on a red one.
+"""Judge caches of every maximum size from 4 to 2,000 while they fill. Print the verdicts; exit 1 if one is red.
 
-Until it is full, a cache grows like a leak. Whether it is distinguished from a leak must not depend on where the looks
-fall.
+Until it is full, a cache grows like a leak. The plugin decides only at certain iterations, the looks. Whether it
+distinguishes a cache from a leak must not depend on where the looks fall.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def open_null(_number: int) -> object:
 
 CACHES: Final[dict[str, Callable[[int], Callable[[], object]]]] = {
     "lru_cache of ints": functools.partial(lru_of, lambda number: number),
-    # CPython keeps one object for each int up to 256, so that later keys are larger than those that they replace.
+    # CPython creates the ints up to 256 in advance, so later keys take memory that the keys they replace did not take.
     "lru_cache of ints from 0": functools.partial(lru_of, lambda number: number, first=0),
     "lru_cache of lists": functools.partial(lru_of, lambda number: [number]),
     "lru_cache of 2,000 bytes": functools.partial(lru_of, lambda _number: bytes(2000)),
@@ -71,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step", type=int, default=1, help="take every n-th bound")
     step = parser.parse_args().step
-    # An evicted file is closed when it is deallocated, which warns.
+    # Python closes an evicted file when it deallocates the file, and then issues a warning.
     warnings.simplefilter("ignore", ResourceWarning)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

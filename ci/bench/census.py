@@ -1,11 +1,11 @@
-"""Count how often clean code is reported as a leak. Print a table of rates; exit 1 for a red verdict or an error.
+"""Count how often the plugin reports clean code as a leak. Print a table; exit 1 for a red verdict or an error.
 
 Each process is fresh, repeats one workload of `workloads` under ``pytest --leakcheck`` with default settings, and has
-its own data and hash seed. All workloads are clean, so each red verdict is a false alarm until `longrun.py` shows that
-the library retains something. The intervals are Clopper and Pearson's exact intervals at 95 %.
+its own data and hash seed. All workloads are clean, so each red (failing) verdict is a false alarm until `longrun.py`
+shows that the library retains something. Each rate has Clopper and Pearson's exact confidence interval at 95 %.
 
-A process takes seconds, so thousands of processes take hours. With ``--json FILE`` each result is appended to a file,
-and a later call continues from there. A file contains the results of one state of the plugin only.
+A process takes seconds, so thousands of processes take hours. With ``--json FILE`` the script appends each result to a
+file, and a later call continues from there. A file contains the results of one state of the plugin only.
 
 Workloads whose packages are not installed are skipped and listed; ``pip install -e '.[census]'`` installs all packages.
 """
@@ -43,7 +43,7 @@ class Rows:
 
         Args:
             path: The file; it need not exist. None: no file.
-            engine: State of the plugin that new results come from; empty if none will be added.
+            engine: State of the plugin's code that new results come from; empty if none will be added.
 
         Raises:
             SystemExit: The file contains results of another state of the plugin.
@@ -56,7 +56,7 @@ class Rows:
             try:
                 data = json.loads(line)
             except json.JSONDecodeError:
-                # The last line of a run that was killed while it wrote.
+                # A run that was killed while it wrote leaves an incomplete last line.
                 continue
             self.engine = self.engine or data["engine"]
             if data["engine"] != self.engine:
@@ -115,7 +115,7 @@ def main() -> int:
 
 
 def choose(names: Sequence[str]) -> list[Workload]:
-    """Return the workloads of these names, or all, without those whose packages are missing."""
+    """Return the workloads with these names (without names: all), except those whose packages are missing."""
     known = find_workloads()
     if unknown := [name for name in names if name not in known]:
         raise SystemExit(f"no workload {unknown[0]!r}: there are {', '.join(known)}")
@@ -154,13 +154,13 @@ def work(chosen: Sequence[Workload], rows: Rows, processes: int, jobs: int, effo
             for worker in workers:
                 worker.result()
         except BaseException:
-            # Running processes end at their own timeout at the latest.
+            # Start no further process. Those that still run end at their own timeout at the latest.
             effort.stopped.set()
             raise
 
 
 def _list_missing(chosen: Sequence[Workload], rows: Sequence[Row], processes: int) -> Iterator[tuple[str, int]]:
-    """Yield workload and seed of each missing result, seed by seed, so that all workloads advance evenly."""
+    """Yield the workload and seed of each missing result, seed by seed, so that all workloads advance evenly."""
     done = {(row.workload, row.seed) for row in rows}
     names = [one.name for one in chosen]
     every = ((names[at % len(names)], at // len(names)) for at in range(processes if names else 0))
@@ -168,7 +168,7 @@ def _list_missing(chosen: Sequence[Workload], rows: Sequence[Row], processes: in
 
 
 def table(rows: Sequence[Row], engine: str) -> str:
-    """Return the results as Markdown: per workload, in total, per resource, and what is tolerated."""
+    """Return the results as Markdown: per workload, in total and per resource, and why growth is tolerated."""
     lines = [
         "| workload | processes | ok | inconclusive | unclosed | red | error | false alarms | iterations | seconds |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",

@@ -1,8 +1,9 @@
-"""List the checkers that are compared: the test that each needs, and how its output shows that it reports a leak.
+"""List the leak checkers to compare: the test that each needs, and how its output shows that it reports a leak.
 
 To add a checker, add an entry to `CHECKERS`. Its form is a test module that imports `hosted` and calls
-`hosted.iterate()` once, or `hosted.loop()` if the checker leaves the repetition to the test. "default" is what the
-documentation of the checker shows first; "best" is the best of its reasonable settings that we know.
+`hosted.iterate()` once, or `hosted.loop()` if the checker leaves the repetition to the test. The mode "default" has the
+settings that the documentation of the checker shows first. The mode "best" has the best reasonable settings that we
+know.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FORM: Final = "test_subject"
 _PYTEST: Final = ("-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider", f"{FORM}.py")
 _NUMPY: Final = "numpy==2.3.5"  # some subjects retain arrays
 _COMMON: Final = (_NUMPY, "pytest>=9,<10")
-# Stands for the checkout in the requirements of a checker.
+# Stands for this project in the requirements of a checker; it is installed from the checkout.
 PROJECT: Final = "."
 
 
@@ -43,8 +44,8 @@ class Checker:
 
     Attributes:
         name: Name in the table.
-        requires: What is installed into its environment, the checker last; checkers with equal requirements share one.
-        leak: A regular expression that matches the output if and only if a leak is reported; empty: it never judges.
+        requires: Packages to install, the checker last; checkers with equal requirements share an environment.
+        leak: A regular expression that matches the output if and only if a leak is reported; empty if it reports none.
         settings: Settings by mode.
         undecided: A regular expression that matches if no leak is reported because the checker could not decide.
         command: Arguments of the interpreter.
@@ -92,7 +93,7 @@ from pytest_leakcheck.runner.measuring import Measuring
 Measuring.diagnoses = False
 {_OURS}"""
 
-# A longer warm-up, and every resource.
+# With a longer warm-up than by default, and with every resource.
 _OURS_BEST: Final = """
 import hosted
 import pytest
@@ -103,7 +104,8 @@ def test_subject():
     hosted.iterate()
 """
 
-# Its own schedule makes 22,663 calls if something leaks: at 1 MiB per call that is 22 GiB.
+# psleak's own schedule makes 22,663 calls if something leaks. At 1 MiB per call that is 22 GiB, so heavy subjects get
+# a shorter schedule.
 _PSLEAK: Final = """
 import hosted
 import psleak
@@ -115,7 +117,7 @@ class TestSubject(psleak.MemoryLeakTestCase):
         self.execute(hosted.iterate, **SCHEDULE)
 """
 
-# The tolerance is compared with the sum over the calls of a round; it covers the variation of the allocator.
+# psleak compares the tolerance with the growth over all calls of a round. It covers the variation of the allocator.
 _PSLEAK_BEST: Final = """
 import hosted
 import psleak
@@ -138,7 +140,7 @@ def test_subject():
     hosted.loop()
 """
 
-# The limit applies per location, so a small leak counts as its size times the number of calls.
+# The limit applies to the sum per location, so a small leak counts as its size times the number of calls.
 _LIMIT_LEAKS_BEST: Final = f"""
 import gc
 import hosted
@@ -204,13 +206,13 @@ _MALLOC: Final = {"PYTHONMALLOC": "malloc", "PYTHONUNBUFFERED": "1"}
 _LEAKS_ALL: Final = ("-p", "distributed.pytest_resourceleaks", "-L", "all")
 
 CHECKERS: Final[tuple[Checker, ...]] = (
-    # The times of the others are divided by those of the first.
+    # The table divides the times of all checkers by those of this one.
     Checker("plain pytest", _COMMON, "", {"default": Setting(_ONCE)}),
     Checker(
         "pytest-leakcheck",
         (*_COMMON, PROJECT),
-        # The block of a failed test, or the line of the summary: what is released only by the garbage collector is
-        # reported there, and fails no test that has no explicit budget.
+        # Matches the block of a failed test, or a line of the summary. Resources that only the garbage collector
+        # releases are reported in the summary, because they fail no test that has no explicit budget.
         r"^  (?:leak|over budget|unclosed) {2,}|^[0-9a-f]{6}-\S+  \S+ \S+ unclosed ",
         {
             "default": Setting(_OURS, ("--leakcheck",)),
@@ -230,7 +232,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
         "memray limit_leaks",
         (*_COMMON, "pytest-memray==1.11.0"),
         r"Test was allowed to leak",
-        # Native frames would fill the five that are shown: without --stacks no Python frame is among them.
+        # By default five frames are shown. Without --stacks, native frames fill these, and no Python frame is shown.
         {"default": Setting(_LIMIT_LEAKS), "best": Setting(_LIMIT_LEAKS_BEST, ("--stacks=60",))},
     ),
     Checker(

@@ -1,7 +1,7 @@
-"""Train on a real accelerator with the adaptive batch size, and print the peak of each training run.
+"""Train on a real accelerator with the adaptive batch size, and print the peak memory of each training run.
 
-Needs an accelerator that torch sees, and `pip install -e '.[batch]' ./fixtures`. The limit is 5 % of the device, so that
-the runs stay short.
+The script needs an accelerator that torch sees, and `pip install -e '.[batch]' ./fixtures`. The limit is 5 % of the
+device's memory, so that the runs stay short.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def batch(lengths: list[int]) -> torch.Tensor:
 
 
 def main() -> int:
-    """Print a row for each training run; return the exit status."""
+    """Print a row for each training run; return 0, or 3 if there is no accelerator."""
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     try:
         gauge = find_gauge()

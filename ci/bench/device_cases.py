@@ -1,6 +1,6 @@
-"""Leaks and clean work on a real accelerator. ``vram.py`` runs this file and compares the verdicts.
+"""Leaks and clean work on a real accelerator. ``vram.py`` runs this file and checks the verdicts.
 
-The class of a case is what must be said of it: `TestLeaky` red, `TestClean` green.
+The class of a case states the expected verdict: red in `TestLeaky`, not red in `TestClean`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def train(batch: int = 64) -> torch.Tensor:
 
 @pytest.fixture(scope="class")
 def kept() -> Iterator[list[Any]]:
-    """A list that outlives the iterations; emptied at the end, so that a case does not weigh on the next."""
+    """Yield a list that outlives the iterations; it is emptied after the last test of the class."""
     held: list[Any] = []
     yield held
     held.clear()
@@ -49,7 +49,7 @@ class Cyclic:
 
 
 class TestLeaky:
-    """Each keeps memory of the device, takes too much of it, or leaves it to the garbage collector."""
+    """Each test retains device memory, allocates too much of it, or leaves its release to the garbage collector."""
 
     def test_keeps_its_loss(self, kept: list[Any]) -> None:
         kept.append(train())
@@ -122,7 +122,7 @@ def mask(length: int) -> torch.Tensor:
 
 
 class TestClean:
-    """Each gives back what it takes, or keeps a bounded amount."""
+    """Each test releases the memory that it allocates, or retains a bounded amount."""
 
     def test_reads_its_loss(self) -> None:
         train().item()
@@ -214,19 +214,19 @@ def keys() -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="class")
 def sizes() -> Iterator[int]:
-    """Return more sizes than any test takes."""
+    """Return batch sizes, more than any test takes."""
     return iter([16, 64, 32, 128, 48, 96, 80, 112] * 1000)
 
 
 @pytest.fixture(scope="class")
 def last() -> deque[Any]:
-    """Return a bounded container."""
+    """Return a deque that keeps its last four entries."""
     return deque(maxlen=4)
 
 
 @pytest.fixture(scope="class")
 def network() -> nn.Module:
-    """Return a convolutional network for which cuDNN tries its algorithms."""
+    """Return a convolutional network for which cuDNN tries out its algorithms (benchmark mode)."""
     torch.backends.cudnn.benchmark = True
     return nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.AdaptiveAvgPool2d(1)).to(DEVICE)
 

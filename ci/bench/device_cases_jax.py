@@ -1,4 +1,4 @@
-"""Leaks and clean work of JAX on a real accelerator. ``vram.py`` runs this file and compares the verdicts."""
+"""Leaks and clean work of JAX on a real accelerator. ``vram.py`` runs this file and checks the verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def loss_of(batch: Any, weights: Any) -> Any:
 
 
 class TestLeaky:
-    """Each keeps memory of the device, or takes too much of it."""
+    """Each test retains device memory, or allocates too much of it."""
 
     def test_keeps_its_loss(self) -> None:
         KEPT.append(loss_of(jnp.ones((64, 256)), WEIGHTS))
@@ -34,7 +34,7 @@ class TestLeaky:
 
 
 class TestClean:
-    """Each gives back what it takes."""
+    """Each test releases the device memory that it allocates."""
 
     def test_reads_its_loss(self) -> None:
         float(loss_of(jnp.ones((64, 256)), WEIGHTS))

@@ -1,8 +1,9 @@
-"""Check the printed floor: plant a leak of that size into the same work, and count how often it is found.
+"""Check the printed floor: plant a leak of that size into the same work, and count how often the plugin finds it.
 
-Each trial judges a clean step, takes the floor that its ``ok`` states, plants a leak of that size in a second run of the
-step with other random data, and judges again. A descriptor or an object is leaked at random, as often as the floor says;
-memory is leaked in blocks of malloc, as soon as the floor adds up to one. Exit 1 if fewer than 99 of 100 are found.
+The floor is the smallest growth per iteration that a clean run would have detected. Each trial judges a clean step and
+takes the floor from the verdict ``ok``. It then plants a leak of that size in a second run of the step with other
+random data, and judges again. Descriptors and objects leak at random, on average as often as the floor states. Memory
+leaks in blocks of malloc, each as soon as the floor adds up to a block. Exit 1 if fewer than 99 of 100 leaks are found.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from workloads import Workload, find_workloads
 # Workloads of the standard library that run in milliseconds, with different noise.
 _WORKLOADS: Final = ("json_round_trip", "logging_handlers", "numbers_and_pickles", "xml_tree")
 _MIN_SHARE: Final = 0.99
-# More than a trial has iterations.
+# Size of the table of leaked blocks. A trial has fewer iterations, and leaks at most one block in each.
 _MAX_BLOCKS: Final = 20_000
 
 
@@ -43,13 +44,13 @@ class Planted:
         Args:
             resource: ``fd``, ``heap`` or ``object``.
             floor: Growth per iteration, in the unit of the resource.
-            chance: Decides when a unit is leaked, if the floor is less than one per iteration.
+            chance: Decides when one more unit is leaked, if the floor is not a whole number.
         """
         self._leak = {"fd": self._open, "heap": self._allocate, "object": self._keep}[resource]
         self._floor, self._chance = floor, chance
         self._descriptors: list[int] = []
         self._kept: list[list[object]] = []
-        # In a table that exists from the start, so that it adds nothing to the heap.
+        # The table of blocks has its full size from the start, so that it adds nothing to the heap.
         self._blocks = array("Q", bytes(8 * _MAX_BLOCKS))
         self._count = 0
         self._due = 0.0
@@ -74,7 +75,7 @@ class Planted:
             self._kept.append([])
 
     def _allocate(self) -> None:
-        # A block of n bytes takes n + 8, rounded up to 16, and at least 32.
+        # A block of n bytes takes n + 8 bytes, rounded up to a multiple of 16, and at least 32.
         self._due += self._floor
         size = max(32, int(self._due) // 16 * 16)
         if self._due >= size:
@@ -83,7 +84,7 @@ class Planted:
             self._due -= size
 
     def release(self) -> None:
-        """Give back everything that was leaked."""
+        """Release everything that was leaked."""
         for descriptor in self._descriptors:
             os.close(descriptor)
         for block in self._blocks[: self._count]:
@@ -92,7 +93,7 @@ class Planted:
 
 
 def judge(step: Callable[[], object], resource: str) -> Verdict:
-    """Judge a step as a test under the default effort, but without its minimum of 3 s."""
+    """Judge a step like a test with the default settings, but without their minimum time of 3 s."""
     repetition = Repetition(Plan("floor", (Budget(resource),), Effort(min_time=0)))
     repetition.begin()
     step()
@@ -105,13 +106,14 @@ def trial(resource: str, workload: Workload, folder: Path, number: int) -> tuple
     """Judge a clean run and a leaky one.
 
     Args:
-        resource: What is judged and leaked.
+        resource: The resource that is judged and leaked.
         workload: The work.
         folder: Where it may write.
         number: The number of the trial; decides all random data.
 
     Returns:
-        The floor that the clean run stated, None if it was not ``ok``; and the verdict on the leaky run.
+        The floor that the clean run stated, and the verdict on the leaky run. If the clean run stated no floor: None,
+            and the verdict on the clean run.
     """
     clean = judge(workload.step(2 * number, folder), resource)
     if clean.floor is None:
@@ -130,7 +132,7 @@ def trial(resource: str, workload: Workload, folder: Path, number: int) -> tuple
 
 
 def main() -> int:
-    """Print a row per resource and workload; return 1 if too few leaks were found."""
+    """Print a row per resource; return 1 if too few leaks were found."""
     parser = argparse.ArgumentParser(description="Leaks of the size of the printed floor.")
     parser.add_argument("--trials", type=int, default=100, metavar="N", help="per resource (default: 100)")
     trials = parser.parse_args().trials

@@ -16,12 +16,12 @@ from typing import Any, Final, TypeAlias
 
 Said: TypeAlias = Mapping[str, Any]
 
-# Worst first. `unclosed` and `inconclusive` are yellow here, because no workload has a budget for a named resource
-# that allows no growth.
+# Worst first. `unclosed` and `inconclusive` are yellow here (reported, but no failure), because no workload has a
+# budget for a named resource that allows no growth.
 VERDICTS: Final = ("error", "red", "unclosed", "inconclusive", "ok")
 _TEST_FILE: Final = Path(__file__).with_name("one_workload.py")
 _TIMEOUT_SECONDS: Final = 180.0
-# Seconds between two polls of the process; short compared with the second that the fastest one takes.
+# Seconds between two polls of the process; short compared with the second that the fastest process takes.
 _POLL_SECONDS: Final = 0.02
 
 
@@ -31,12 +31,13 @@ class Row:
 
     Attributes:
         workload: Name of the workload.
-        seed: Seed of its data and of its hash seed.
+        seed: Seed of its data, and its hash seed.
         verdict: The worst verdict, one of `VERDICTS`; ``error`` if the process hung, failed or gave no report.
         resources: Verdict by resource, of each resource that was judged.
         iterations: The most iterations that a verdict is based on.
         seconds: Wall time of the whole process, imports included.
-        remarks: The report and readings of each resource that was not ``ok``; for an error, the end of the output.
+        remarks: The report and readings of each resource that was neither ``ok`` nor ``unavailable``; for an error, the
+            end of the output.
     """
 
     workload: str
@@ -70,7 +71,7 @@ def run(workload: str, seed: int) -> Row:
         folder = Path(name)
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         (folder / "tmp").mkdir()
-        # Temporary files go to a separate folder, since other programs and the other processes of the census write
+        # Temporary files go to a separate folder, because other programs and the other processes of the census write
         # to /tmp.
         ended = _run_pytest(folder, _create_environment(workload, seed) | {"TMPDIR": str(folder / "tmp")})
         seconds = round(time.perf_counter() - began, 3)
@@ -83,7 +84,7 @@ def run(workload: str, seed: int) -> Row:
 
 
 def _create_environment(workload: str, seed: int) -> dict[str, str]:
-    # CI would turn yellow into red; the other variables are settings of the user.
+    # CI and BUILD_NUMBER would make some yellow verdicts red. The other variables may be settings of the user.
     others = ("PYTEST", "PYTHON", "CENSUS", "CI", "BUILD_NUMBER")
     clean = {key: value for key, value in os.environ.items() if not key.startswith(others)}
     named = {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed)}
@@ -102,7 +103,7 @@ def _run_pytest(folder: Path, environment: Mapping[str, str]) -> int | None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Its workers belong to its process group, so a process that hangs is killed together with them.
+            # The workers of pytest are in its process group, so `killpg` kills them together with a pytest that hangs.
             start_new_session=True,
         )
         try:

@@ -1,9 +1,11 @@
-"""Measure the cost of finding the owner of leaked memory, and check that the right one is named. Exit 1 above a limit.
+"""Measure the cost of finding the owners of leaked memory, and check that the right ones are named.
 
-In a fresh process for each size of the heap, five owners retain objects that the garbage collector does not track: a
+In a fresh process for each row of `LIMITS`, five owners retain objects that the garbage collector does not track: a
 dict of a module, an attribute of an instance, a closure, a default argument, a class. The process also has containers
 that must not be named: one that does not change, one that is emptied in each step, and one that grows at another rate.
-Both counts and the search are measured as CPU time.
+
+The plugin counts the entries of containers before and after the growth, and then searches for the owners. The script
+measures the CPU time of both counts and of the search. Exit 1 above a limit, or if the named owners are not those five.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any, ClassVar, Final
 from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
 from pytest_leakcheck.attribution.heap.owner_search import find_owners
 
-# Objects on the heap, the limit in seconds, and what is counted: containers only, or single values too.
+# Objects on the heap, the limit in CPU seconds, and what is counted: containers only, or single values too.
 LIMITS: Final = (
     (500_000, 1.5, "containers"),
     (500_000, 1.5, "values"),
@@ -40,7 +42,7 @@ BALLAST: list[object] = []
 
 
 class Trainer:
-    """An owner of leaked memory: by an attribute of the instance, and by an attribute of the class."""
+    """Two owners of leaked memory: an attribute of the instance, and an attribute of the class."""
 
     history: ClassVar[deque[bytes]] = deque()
 
@@ -49,7 +51,7 @@ class Trainer:
 
 
 class Record:
-    """An object of the ballast."""
+    """An object of the ballast, which only makes the heap larger."""
 
     def __init__(self, number: int) -> None:
         self.name = f"record {number}"
@@ -98,7 +100,7 @@ def main() -> int:
 
 
 def measure(size: int, limit: float, *, values: bool) -> int:
-    """Measure in this process and print a row; return 1 above the limit, or if other owners are named than the five."""
+    """Measure in this process and print a row; return 1 above the limit, or unless just the five owners are named."""
     array: Callable[[int], Any] = bytearray
     if find_spec("numpy"):
         from numpy import zeros as array

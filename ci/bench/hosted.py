@@ -1,8 +1,8 @@
-"""Run the subject inside the process that a checker watches.
+"""Run the subject (a piece of work that leaks or not) inside the process that a leak checker watches.
 
-The environment variable BENCH_RUN describes the subject in JSON; the number of calls is written to a file at exit. The
-forms of `checkers` import this module and call `iterate`, `loop` and `warm`. It runs under the interpreter of every
-peer, next to the peer's own packages, so it imports only the standard library.
+The environment variable BENCH_RUN describes the subject in JSON. At exit, this module writes the number of calls to a
+file. The test modules of `checkers` import this module, and call `iterate`, `loop`, `warm` or `scaled`. It runs under
+the interpreter of every checker, next to the checker's own packages, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any, Final
 
 _RUN: Final[dict[str, Any]] = json.loads(os.environ["BENCH_RUN"])
 
-# An expensive call (a process, a MiB) is made less often by every checker whose test sets the number of calls.
+# Whether a call is expensive (takes a process or a MiB, say). Every checker whose test sets the number of calls then
+# makes fewer.
 HEAVY: Final[bool] = _RUN["heavy"]
 LOOP: Final = 40 if HEAVY else 100
 WARM: Final = 5 if HEAVY else 300
@@ -41,7 +42,7 @@ def loop(times: int = LOOP) -> None:
 
 
 def warm() -> None:
-    """Warm up before the measured calls of the best settings, so that caches are full and the test sees only growth."""
+    """Warm up before the measured calls of mode "best", so that caches are full and the test sees only growth."""
     loop(WARM)
     gc.collect()
 
@@ -70,5 +71,6 @@ def _write_calls() -> None:
 
 _setup, _iterate, _teardown, scaled = _load_subject()
 _setup()
-# atexit is too late: the interpreter joins threads before it, and a subject that leaks threads ends them in teardown.
+# atexit is too late, because the interpreter joins threads first, and a subject that leaks threads ends them in
+# teardown.
 threading._register_atexit(_write_calls)  # type: ignore[attr-defined]

@@ -1,9 +1,10 @@
-"""Check how reliably scaling laws are identified. Print a Markdown table; exit 1 if fewer than 99 % are right.
+"""Check how reliably the plugin identifies scaling laws. Print a Markdown table; exit 1 if fewer than 99 % are right.
 
-A trial runs one workload at six sizes, each in a fresh child process, and fits a law to the six peaks. The child
-process measures with the meter that tests use: it collects garbage, trims the heap, reads the resident size at each
-call and return, and reads the kernel's high-water mark. The retained memory is one large block, many small objects, or
-both, in addition to a constant of up to 64 MiB; the choice is random for each trial.
+A scaling law states how peak memory grows with the size of the work. A trial runs one workload at six sizes, each in a
+fresh child process, and fits a law to the six peaks. The child process measures with the meter that tests use: it
+collects garbage, trims the heap, reads the resident size at each call and return, and reads the kernel's high-water
+mark. Each trial chooses at random whether it retains one large block, many small objects, or both, and adds a constant
+of up to 64 MiB. The 99 % apply to the laws, and to the verdicts on budgets.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Workload:
         name: Name in the table.
         order: The law that its peaks follow.
         exponent: Exponent of that law; None for a constant.
-        per: Bytes per unit of the law: per unit of work, per unit of its root, or per doubling.
+        per: Bytes per unit of work, per unit of its root, or per doubling, as the law requires; for a constant, all
+            bytes.
     """
 
     name: str
@@ -90,7 +92,7 @@ def work(workload: Workload, size: int, style: str, constant: int, dice: random.
 
 
 def peak(run: Callable[[], object]) -> tuple[int, bool]:
-    """Return the rise of the resident size in a fresh child process, in bytes, and whether it is exact.
+    """Return the peak rise of the resident size in a fresh child process, in bytes, and whether it is exact.
 
     Raises:
         RuntimeError: The child process died.
@@ -121,7 +123,7 @@ def _rise(run: Callable[[], object]) -> tuple[int, bool]:
 
 
 def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[tuple[int, bool]]:
-    """Return the peaks of one workload; the seed determines how memory is retained and the constant."""
+    """Return the peak at each size; the seed determines the constant and how memory is retained."""
     dice = random.Random(seed)  # noqa: S311 - sizes of payloads
     style, constant = dice.choice(STYLES), dice.randrange(0, 64 * MIB)
     return [peak(lambda size=size: work(workload, size, style, constant, dice)) for size in sizes]  # type: ignore[misc]
@@ -134,9 +136,9 @@ class Tally:
     Attributes:
         trials: Number of trials.
         right: Trials whose law was identified.
-        wrong: Trials with a wrong verdict.
-        unsure: Trials whose own law was inconclusive.
-        still_unsure: Those of them that are still inconclusive with two more sizes.
+        wrong: Trials with a wrong verdict: over budget under their own law, or ``ok`` under the next lower law.
+        unsure: Trials whose verdict under their own law was inconclusive.
+        still_unsure: Unsure trials that are still inconclusive with two more sizes.
         exponent_error: Largest absolute error of the exponent.
         slope_error: Largest relative error of the slope.
     """
@@ -177,14 +179,14 @@ def tally(workload: Workload, trials: int) -> Tally:
 
 
 def judge(text: str, sizes: Sequence[int], points: Sequence[tuple[int, bool]]) -> tuple[str, Law]:
-    """Return the verdict on a budget, and the law that was fitted."""
+    """Judge the points under a budget; return the outcome and the law that was fitted."""
     peaks, exact = [peak for peak, _exact in points], all(exact for _peak, exact in points)
     verdict, law = judge_points("rss", "units", sizes, peaks, parse_bound(text, "units", "bytes"), exact=exact)
     return verdict.outcome, law
 
 
 def order(law: Law) -> str:
-    """Return the name of a law in a budget; a power between 0.25 and 0.75 counts as the root."""
+    """Return the name of a law in a budget; an exponent from 0.25 to 0.75 counts as the square root."""
     return "O(sqrt n)" if law.exponent is not None and BORDER <= law.exponent < 1 - BORDER else law.order
 
 

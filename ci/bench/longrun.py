@@ -1,8 +1,8 @@
 """Check whether a library retains memory: run a workload for thousands of steps without the plugin; print readings.
 
-If the census is red, this distinguishes a leak from a false alarm: a leak goes on at one rate, a cache becomes full,
-and the noise of an allocator does not rise. The readings are bytes in use (``mallinfo2``), blocks of the interpreter's
-own allocator and gc objects, each after a full collection.
+If `census.py` reports a red verdict, this script distinguishes a leak from a false alarm: a leak continues at one rate,
+a cache becomes full, and the noise of an allocator does not rise. The readings are bytes in use (``mallinfo2``), blocks
+of the interpreter's own allocator and gc objects, each after a full collection.
 
 The last lines state in how many of ten equal stretches each reading rose: a leak rises in all of them.
 """

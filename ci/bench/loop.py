@@ -1,12 +1,12 @@
 """Measure the cost of the measuring loop per iteration; exit 1 above 10 us, or if the loop retains anything.
 
-The script measures `Repetition.iteration_done` around an empty body, between looks (the iterations at which a verdict
-is sought): probes, collection, bookkeeping. It runs in a bare process, and in one that has loaded torch, pandas and
-numpy (those that are installed), with and without a child process. The result is compared with the naive way in the
-same process: ``gc.collect()`` on an unfrozen heap, USS from psutil, and a listing of ``/proc/self/fd``. The looks are
-measured separately.
+The script times `Repetition.iteration_done` with an empty test body: probes, garbage collection and bookkeeping. The
+looks, the iterations at which the plugin decides on a verdict, are timed separately. The script measures in a bare
+process, and in one that has loaded torch, pandas and numpy (those that are installed), with and without a child
+process. It compares the result with the naive way in the same process: ``gc.collect()`` on an unfrozen heap, USS from
+psutil, and a listing of ``/proc/self/fd``.
 
-Times are wall times: run it on a machine that is otherwise idle.
+Times are wall times, so run the script on a machine that is otherwise idle.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ LIMIT: Final = 10.0
 BLOCK: Final = 2_000
 RETAINING: Final = 10_000
 WARMUP: Final = 3
-# Iterations of the two runs. Looks become rarer: between those of the first run fit 17 blocks and one stretch of
-# RETAINING iterations, between those of the second run 6 blocks.
+# Iterations of the runs without and with a child process. The distance between looks grows. Between the looks of the
+# long run fit 17 blocks of BLOCK iterations and one stretch of RETAINING iterations; in the short run, 6 blocks.
 LONG: Final = 60_000
 SHORT: Final = 24_000
 FIXED: Final = 300
-# Seconds for which the naive way is measured: one iteration of it takes 0.1 s in a process that has loaded much.
+# Seconds for which the naive way is measured. One naive iteration takes 0.1 s in a process that has loaded the modules.
 _NAIVE_SECONDS: Final = 2.0
 _ADAPTIVE_RUNS: Final = 5
 
@@ -59,14 +59,15 @@ class Figures:
     """The measurements of one process; times in microseconds.
 
     Attributes:
-        tracked: Objects that the garbage collector tracks: the size of the process.
-        loop: Time added per iteration, without a child process: the median block.
-        quickest: The fastest block: the median if nothing else runs on the machine.
+        tracked: Number of objects that the garbage collector tracks, as a measure of the size of the process.
+        loop: Time added per iteration, without a child process; the median over blocks of BLOCK iterations.
+        quickest: The same for the fastest block; equal to the median if nothing else runs on the machine.
         blocks: Number of blocks.
         with_child: Time added per iteration while one child process is alive.
         naive: Time of one iteration of the naive way.
-        looks: Time of all looks of an adaptive run of an empty body, divided by its iterations.
-        looks_fixed: The same for a run of FIXED iterations, which judges everything at each look.
+        looks: Time that all looks add to an adaptive run of an empty body, divided by its iterations. An adaptive run
+            ends as soon as the verdict is known.
+        looks_fixed: The same for a run of FIXED iterations, in which each look judges every resource.
         adaptive: Iterations until an adaptive run of an empty body is judged clean.
         adaptive_whole: Time of that run from start to end, warm-up included.
         retained_objects: Increase of gc objects over RETAINING iterations.
@@ -90,7 +91,7 @@ class Figures:
 
 
 def main() -> int:
-    """Measure each process and print its figures; return 1 above a limit."""
+    """Measure each process and print its figures; return 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description="Cost of the measuring loop per iteration.")
     parser.add_argument("--inside", nargs="*", metavar="MODULE", help="measure in this process, with these loaded")
     inside: list[str] | None = parser.parse_args().inside
@@ -176,7 +177,7 @@ def _run_long(most: int) -> tuple[list[float], Retained]:
         repetition.iteration_done()
         previous = look
     result = repetition.end()
-    # After a restart, looks would lie within the blocks.
+    # If the plugin had started the measurement again, looks would lie within the blocks.
     whole = all(series.iterations == most for series in result.recording.series)
     if not whole or any(verdict.outcome in RED for verdict in result.verdicts):
         raise SystemExit(f"an empty body was not clean: {result.verdicts}")
@@ -197,7 +198,7 @@ def _time_block(repetition: Repetition) -> float:
 
 
 class _Counters:
-    """Reads gc objects, heap bytes and interpreter blocks into rows created in advance, to retain nothing itself."""
+    """Readings of gc objects, heap bytes and interpreter blocks, in rows created in advance so as to retain nothing."""
 
     def __init__(self) -> None:
         self._rows = (array("q", (0, 0, 0)), array("q", (0, 0, 0)))
@@ -209,11 +210,11 @@ class _Counters:
             self._heap = None
 
     def read(self, row: int) -> None:
-        # Empties the interpreter's list of spare floats, whose length depends on what was read before.
+        # The collection empties the interpreter's list of spare floats, whose length depends on earlier readings.
         gc.collect()
         self._rows[row][0] = len(gc.get_objects())
         self._rows[row][1] = self._heap.read() if self._heap else 0
-        # Read by the probe, which empties the interpreter's attribute cache: the cache may gain a name or two.
+        # The probe empties the interpreter's attribute cache before it reads, because the cache may gain a name or two.
         self._rows[row][2] = self._blocks.read()
 
     def gained(self) -> Retained:
@@ -222,8 +223,8 @@ class _Counters:
 
 
 def _measure_retained(repetition: Repetition, counters: _Counters) -> Retained:
-    # Read twice, so that the first reading does not differ from the last; and not in a loop, whose iterator and last
-    # number are blocks too.
+    # Read twice, so that the first reading that counts does not differ from the last. This is not a loop, because the
+    # loop's iterator and last number would be blocks too.
     counters.read(0)
     repetition.iteration_done()
     counters.read(0)
@@ -235,7 +236,7 @@ def _measure_retained(repetition: Repetition, counters: _Counters) -> Retained:
 
 
 def _run_adaptive() -> tuple[float, int]:
-    """Run an empty body with the default effort.
+    """Run an empty body until the plugin knows the verdict.
 
     Returns:
         The microseconds of the run, and its iterations.
@@ -250,7 +251,7 @@ def _run_adaptive() -> tuple[float, int]:
 
 
 def _time_looks(iterations: int) -> float:
-    """Return the microseconds of all looks of a run (0 iterations: an adaptive run), divided by its iterations."""
+    """Return the microseconds that looks add to a run (0 iterations: an adaptive one), divided by its iterations."""
     repetition = _begin_repetition(iterations)
     at = set(looks(iterations or ADAPTIVE))
     plain: list[float] = []
@@ -287,7 +288,7 @@ def _idle_child() -> Iterator[None]:
         assert child.stdout is not None
         child.stdout.readline()
         yield
-        # Leaving the context closes its standard input, which ends it.
+        # Leaving the context closes the child's standard input, which ends the child.
 
 
 def _print_figures(title: str, figures: Figures) -> None:

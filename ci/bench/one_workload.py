@@ -1,4 +1,4 @@
-"""Repeat the workload that the environment names; `fresh.run` runs this file in a separate process."""
+"""Repeat the workload that CENSUS_WORKLOAD names; `fresh.run` runs this file in a separate pytest process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run every leak checker over every case, and print a table of what each found, what it named, and its cost.
+"""Run every leak checker over every case, and print a table: the leaks it found, the causes it named, and its cost.
 
 Each checker is installed into a separate environment under .venv/peers, and runs over each case in a fresh process.
 Without --corpus, the cases are the project's own. For accurate times the machine must otherwise be idle; the verdicts
@@ -41,8 +41,8 @@ def main() -> int:
     if not subjects:
         print(f"no such case; there are {', '.join(subject.name for subject in known)}")
         return 2
-    # SIGTERM (from `timeout`, or sent to a background process, which ignores Ctrl-C) exits with the rows written so
-    # far.
+    # Exit on SIGTERM by an exception, so that the rows so far are written. `timeout` sends SIGTERM; a user sends it to
+    # a background process, which ignores Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rows: list[Row] = []
     try:
@@ -52,7 +52,7 @@ def main() -> int:
                 f"{row.subject:24} {row.checker:20} {row.mode:8} {row.outcome:9} {row.seconds:6.2f} s", file=sys.stderr
             )
     finally:
-        # Written after an interruption too, because a whole run takes minutes.
+        # The rows are written after an interruption too, because a whole run takes minutes.
         found = {"absent": absent, "rows": [asdict(row) for row in rows]}
         if options.json:
             options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
@@ -61,11 +61,11 @@ def main() -> int:
 
 
 def _find_contestants(options: argparse.Namespace, modes: Sequence[str]) -> tuple[list[Contestant], dict[str, str]]:
-    """Return the checkers that can be run, and by name the reasons why others cannot."""
+    """Return the checkers that can run here, and the reason why each other checker cannot, by its name."""
     contestants: list[Contestant] = []
     absent: dict[str, str] = {}
     for number, checker in enumerate(CHECKERS):
-        # The times are divided by those of plain pytest, so it always runs.
+        # All times are divided by those of plain pytest, so plain pytest always runs.
         if number and options.only and checker.name not in options.only:
             continue
         try:

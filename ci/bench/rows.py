@@ -1,4 +1,4 @@
-"""Read the result of a run from a checker's output, and write the tables of all runs, in Markdown."""
+"""Read the result of a run from a leak checker's output, and format the results of all runs as Markdown tables."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import Final
 from checkers import CHECKERS, Checker
 from subjects import Subject
 
-# The outcomes of a run, each with its mark in the matrix.
+# The possible outcomes of a run, each with its mark in the table of `matrix`.
 MARKS: Final = {"found": "x", "quiet": ".", "undecided": "?", "error": "E", "timeout": "T"}
-# Characters of the output that are stored before and after the match that reports a leak.
+# Characters of the output that are stored before and after the match that reports a leak. After an error or a timeout,
+# the last _CHARS_AFTER characters are stored.
 _CHARS_BEFORE, _CHARS_AFTER = 200, 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one checker, in one mode, over one subject.
+    """The result of one checker, in one mode, over one subject (a piece of work that leaks or not).
 
     Attributes:
         checker: Name of the checker.
-        mode: "default", "best" or "verdict".
+        mode: The settings that were used: "default", "best" or "verdict".
         version: The installed versions.
         subject: Name of the subject.
         leaky: Whether the subject leaks.
         outcome: A key of `MARKS`; "found" only if the checker reported a leak and its process ended by itself.
-        line: Whether the report names a line that leaks; None if the subject has none.
-        thing: Whether the report names the leaked object; None if the subject has none.
-        owner: Whether the report names its owner; None if the subject has none.
+        line: Whether the report names a line that leaks; None if the subject has no such line.
+        thing: Whether the report names the leaked object; None if the object has no name.
+        owner: Whether the report names the owner, which keeps the leaked object alive; None if there is no owner.
         calls: Number of calls of the subject; None if its process did not end normally.
-        seconds: From the start of the process to its end.
-        message: The report of a leak, or the end of the output of an error.
+        seconds: Time from the start of the process to its end.
+        message: The report of a leak, or the end of the output after an error or a timeout; else empty.
     """
 
     checker: str
@@ -71,7 +72,7 @@ def outcome_of(checker: Checker, output: str, code: int | None) -> str:
 
 
 def message_of(checker: Checker, output: str, outcome: str) -> str:
-    """Return the part of the output that is stored: the report of a leak, or the end of an error."""
+    """Return the part of the output to store: the report of a leak, the end after an error or a timeout, or nothing."""
     if outcome in ("quiet", "undecided"):
         return ""
     found = re.search(checker.leak, output, re.MULTILINE) if outcome == "found" else None
@@ -81,9 +82,10 @@ def message_of(checker: Checker, output: str, outcome: str) -> str:
 
 
 def named(subject: Subject, report: str) -> tuple[bool | None, bool | None, bool | None]:
-    """Return whether a report names a line, the leaked object and its owner; None if the subject has none."""
-    # Two kinds of text are no evidence: a place in the subject's file, whose name describes the leak (leaky_mmap.py),
-    # and a frame in the owner's code, which does not state who owns what.
+    """Return whether a report names a leaking line, the leaked object and its owner; None if the subject has none."""
+    # Two kinds of text do not count, so they are replaced. A place in the subject's file contains the file's name,
+    # which may describe the leak (leaky_mmap.py). A frame in the owner's code does not state what the owner keeps
+    # alive.
     places = rf"\S*\b{re.escape(subject.file)}\S*(?: line \d+, in \S+)?"
     prose = re.sub(places, "PLACE", report).replace(subject.name, "SUBJECT")
     numbers = "|".join(map(str, subject.lines))
@@ -106,7 +108,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def matrix(rows: Sequence[Row]) -> str:
-    """Return a table with a line per subject: the outcome of each checker."""
+    """Return a table with a line per subject, which shows the outcome of each checker."""
     groups = _group_rows(rows)
     subjects = {row.subject: row.leaky for row in rows}
     outcomes = {(row.checker, row.mode, row.subject): row for row in rows}
@@ -130,7 +132,7 @@ def _plain_times(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _summarize(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]:
-    """Return a line of the table."""
+    """Return the table line of one checker and mode."""
     leaky = [row for row in group if row.leaky]
     clean = [row for row in group if not row.leaky]
     found = [row for row in leaky if row.outcome == "found"]
@@ -153,7 +155,7 @@ def _summarize(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]
 
 
 def _count_named(named_or_not: Iterable[bool | None]) -> str:
-    """Return how many of those that can be named are named."""
+    """Return the count of True and the count without None, such as ``3/5``; empty if all are None."""
     known = [one for one in named_or_not if one is not None]
     return f"{sum(known)}/{len(known)}" if known else ""
 

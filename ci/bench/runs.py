@@ -1,4 +1,4 @@
-"""Run one checker over one subject, in a separate process and folder."""
+"""Run one leak checker over one subject (a piece of work that leaks or not), in a separate process and folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Contestant:
 
 
 def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> Row:
-    """Run a checker over a subject, and return the row."""
+    """Run a checker in one mode over a subject, and return the row."""
     checker = contestant.checker
     setting = checker.settings[mode]
     with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
@@ -48,14 +48,14 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / f"{FORM}.py").write_text(setting.form)
         described = {**asdict(subject), "calls": str(calls)}
-        # Not inherited, since it could make runs differ: options of pytest, settings of the interpreter, and CI, which
-        # changes the verdicts of some checkers.
+        # Variables that could make runs differ are not inherited: options of pytest, settings of the interpreter, and
+        # CI, which changes the verdicts of some checkers.
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "CI"))
         }
         variables = {
             **inherited,
-            # In the environment, because some checkers report changes to sys.path.
+            # Set here and not in code, because some checkers report changes to sys.path.
             "PYTHONPATH": os.pathsep.join((str(_BENCH_FOLDER), *subject.path)),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": temporary,
@@ -68,7 +68,7 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
         seconds = time.perf_counter() - began
         count = int(calls.read_text()) if calls.exists() else None
     outcome = outcome_of(checker, output, code)
-    # A report names something only if it reports a leak.
+    # Names count only in a report of a leak.
     line, thing, owner = named(subject, output if outcome == "found" else "")
     return Row(
         checker=checker.name,
@@ -89,7 +89,8 @@ def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> 
 def _run_command(command: list[str], folder: Path, variables: dict[str, str], timeout: float) -> tuple[str, int | None]:
     """Return the output of a command and its exit status; None if it had to be killed."""
     printed = folder / "output"
-    # Into a file: a leaked child process would keep a pipe open, and reading would wait for it.
+    # The output goes to a file, because a leaked child process would keep a pipe open, and reading would wait for the
+    # end of that process.
     with printed.open("wb") as file:
         process = subprocess.Popen(
             command,
@@ -113,7 +114,7 @@ def _run_command(command: list[str], folder: Path, variables: dict[str, str], ti
             code: int | None = process.wait()
         finally:
             timer.cancel()
-            # The whole session, because child processes outlive a run that failed before it could end them.
+            # Kill the whole session, because child processes outlive a run that failed before it could end them.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

@@ -1,17 +1,18 @@
-"""Describe the subjects that the leak checkers are compared on, without running them.
+"""Describe the subjects (pieces of work) on which the leak checkers are compared, without running them.
 
 A folder given by ``--corpus`` contains a module per subject:
 
     LABEL      "leaky" or "clean"
     RESOURCE   what is leaked, or what causes the noise
     iterate()  one unit of work; the optional setup() and teardown() run before the first and after the last call
-    HEAVY      True if a call is expensive: a test that chooses the number of calls then makes fewer
+    scaled(n)  optional: the work as a function of a size; pytest-leakcheck runs it instead, except in mode "best"
+    HEAVY      True if a call is expensive; a test that chooses the number of calls then makes fewer
     OBJECT     a regular expression that matches a report which names the leaked object
-    OWNER      the name of its owner
+    OWNER      the name of the object's owner, which keeps it alive
 
 The line that leaks ends in the comment ``# LEAK``.
 
-Without a folder, the subjects are the arms of the project's own cases, in tests/cases.
+Without a folder, the subjects are the arms (leaky, fixed or clean variants) of the project's own cases in tests/cases.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Subject:
         module: The module to import.
         arm: Name of the case's arm in the module; empty if the module itself is the subject.
         thing: A regular expression that matches a report which names the leaked object; empty if it has no name.
-        owner: A regular expression that matches a report which names its owner; empty if it has none.
+        owner: A regular expression that matches a report which names the object's owner; empty if it has none.
         heavy: Whether a call is so expensive that fewer calls are made.
     """
 
@@ -75,7 +76,7 @@ def read_cases(python: Path) -> list[Subject]:
     """Describe the arms of the project's own cases, leaky ones first.
 
     Args:
-        python: An interpreter that can import the cases; they are described in a subprocess of it.
+        python: An interpreter that can import the cases; a subprocess that runs it describes them.
     """
     command = [str(python), str(_BENCH_FOLDER / "arms.py"), str(_CASES_FOLDER)]
     described = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
@@ -84,7 +85,7 @@ def read_cases(python: Path) -> list[Subject]:
 
 
 def _read_module(path: Path) -> Subject:
-    # Parsed, not imported: importing some of them opens what they leak.
+    # The module is parsed, not imported, because the import of some modules already opens what they leak.
     text = path.read_text(encoding="utf-8")
     literals = constants(text)
     label = literals.get("LABEL")
@@ -110,7 +111,7 @@ def _read_module(path: Path) -> Subject:
 
 
 def culprit_lines(lines: Sequence[str], first: int = 1) -> tuple[int, ...]:
-    """Return the numbers of the marked lines; the first line has the number `first`."""
+    """Return the numbers of the lines marked ``# LEAK``; the first line has the number `first`."""
     return tuple(number for number, line in enumerate(lines, first) if _LEAK_MARK.search(line))
 
 

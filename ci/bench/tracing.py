@@ -1,10 +1,10 @@
 """Measure how much slower an iteration becomes while the plugin traces it to find what makes a counter grow.
 
-Untraced and traced iterations alternate in one process, and their medians are compared: the ratio depends little on
-the load of the machine. The first traced iteration is listed separately, because in it the tracer determines how much
-detail it can afford.
+Untraced iterations run between the traced ones, in one process. The script compares the medians of both, because their
+ratio depends little on the load of the machine. It lists the first traced iteration separately, because in that one the
+tracer determines how much detail it can afford.
 
-Exit 1 if an iteration of at least a millisecond becomes more than ten times slower.
+Exit 1 if an iteration of at least a millisecond takes more than ten times as long when it is traced.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from pytest_leakcheck.probes.native_heap import Heap
 
 MOST = 10.0
 FROM = 0.001
-# Tracers per workload and counter. The first iteration of a single tracer would depend on the load of the machine.
+# Number of tracers per workload and counter. With a single tracer, the time of its first iteration would depend on the
+# load of the machine.
 _TRACER_COUNT = 5
 
 
 def recursion() -> None:
-    """Make 10,000 calls in a millisecond, and do almost nothing else."""
+    """Make about 10,000 recursive calls per millisecond, with a little arithmetic in each."""
 
     def fib(n: int) -> int:
         total = n * 3 % 7 + n * 5 % 11 + n * 7 % 13 - n * n % 17
@@ -132,7 +133,7 @@ def database() -> None:
 
 
 def arrays() -> None:
-    """Compute with numpy arrays: few calls, long ones."""
+    """Compute with numpy arrays, in few calls that take long."""
     import numpy as np
 
     data = np.arange(40_000, dtype=np.float64)
@@ -154,7 +155,7 @@ def pool() -> None:
 
 
 def pictures() -> None:
-    """Convert video frames with PyAV; skipped if it is not installed."""
+    """Convert video frames with PyAV; `main` skips this workload if PyAV is not installed."""
     import av
 
     frame = av.VideoFrame(320, 240, "rgb24")
@@ -189,10 +190,10 @@ def ratio(workload: Callable[[], None], make: Callable[[], Listener], rounds: in
     """Compare untraced and traced iterations.
 
     Returns:
-        Seconds of an untraced iteration; the first traced iteration and the later ones as multiples of an untraced one
-        (medians); whether events were left out to limit the cost.
+        The least seconds of an untraced iteration; the median times of the first and of the later traced iterations, as
+        multiples of the untraced median; whether the tracer left out events to limit its cost.
     """
-    # The minimum, so that a machine that is busy at the moment does not make the workload look slow.
+    # The minimum, so that a machine that is busy for a moment does not make the workload look slow.
     plain = min(timed(workload) for _ in range(2 * rounds))
     firsts, pairs = [], []
     coarse = False
@@ -211,7 +212,7 @@ def ratio(workload: Callable[[], None], make: Callable[[], Listener], rounds: in
 
 
 def ratio_of_allocations(workload: Callable[[], None], rounds: int) -> tuple[float, float, float, bool]:
-    """Do the same for `tracemalloc`; the last value is whether it recorded fewer frames to limit the cost."""
+    """Do the same as `ratio` for `tracemalloc`; the last value is whether it recorded fewer frames to save time."""
     plain = min(timed(workload) for _ in range(2 * rounds))
     firsts, others = [], []
     coarse = False

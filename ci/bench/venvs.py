@@ -1,4 +1,4 @@
-"""Create a virtual environment per peer, so that no checker is measured together with the packages of another."""
+"""Create a virtual environment per leak checker (peer), so that none runs next to the packages of another."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def environment(folder: Path, interpreter: str, requires: Sequence[str]) -> Path
         _run_or_raise([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words])
         stamp.write_text(wanted, encoding="utf-8")
     if PROJECT in requires:
-        # pip compiles what it installs, but not an editable package, and no run writes bytecode.
+        # Compile it here, because pip does not compile an editable package, and no run writes bytecode.
         _run_or_raise([str(python), "-m", "compileall", "-q", str(ROOT / "pytest_leakcheck")])
     return python
 
@@ -51,7 +51,7 @@ def debug_interpreter() -> str:
     """Return an interpreter that counts all references.
 
     Raises:
-        Missing: There is none on the path.
+        Missing: There is no such interpreter on the PATH.
     """
     versions = [f"python3.{minor}" for minor in range(14, 9, -1)]
     for name in (version + suffix for version in versions for suffix in ("-dbg", "d")):

@@ -1,12 +1,12 @@
 """Check readings of accelerator memory on this machine. Print tables; exit 1 if a verdict is not as expected.
 
-For the current device, the script measures the cost of a sample (the allocator's count) and of both witnesses (the
-allocator's and the driver's count). It runs the tests of ``device_cases.py``, and of ``device_cases_jax.py`` where JAX
-is installed, with ``--leakcheck``, and judges a leaky and a fixed loop while another process allocates memory of the
-same device.
+For the current device, the script measures the cost of a sample (a reading of the allocator's count) and of a reading
+of both witnesses (the allocator's and the driver's count). It judges a leaky and a fixed loop while another process
+allocates memory on the same device. Then it runs the tests of ``device_cases.py``, and of ``device_cases_jax.py`` if
+JAX is installed, with ``--leakcheck``.
 
-Without a device it reports so, and exits 3. With --accounted it counts live tensors on the CPU instead, and judges the
-loops alone.
+Without a device the script reports that and exits 3. With --accounted it counts live tensors on the CPU instead, and
+judges only loops.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SAMPLES: Final = 1000
 
 
 def main() -> int:
-    """Print the table; return the exit status."""
+    """Print the tables; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accounted", action="store_true", help="without a device, count live tensors on the CPU")
     wanted = parser.parse_args()
@@ -102,7 +102,7 @@ def step_on(torch: Any, device: str) -> Callable[[], Any]:
 
 
 def loops(torch: Any, device: str) -> int:
-    """Return how many verdicts on the loops are not as expected."""
+    """Judge three loops, and return how many verdicts are not as expected."""
     step, history = step_on(torch, device), []
     wrong = told("keeps its loss", lambda: history.append(step()), "leak")
     history.clear()
@@ -111,7 +111,7 @@ def loops(torch: Any, device: str) -> int:
 
 
 def beside_another(torch: Any, device: str) -> int:
-    """Return how many verdicts are not as expected while another process allocates memory of the same device."""
+    """Return how many verdicts are not as expected while another process allocates memory on the same device."""
     command = [sys.executable, "-c", NEIGHBOUR, device]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
@@ -130,7 +130,7 @@ def cases(file: Path) -> int:
         report = Path(folder, "cases.json")
         options = ("--leakcheck", f"--leakcheck-json={report}", "-q", "-p", "no:cacheprovider", "-c", os.devnull)
         command = [sys.executable, "-m", "pytest", *options, f"--rootdir={file.parent}", str(file)]
-        # By default JAX takes most of the device at once, and torch is measured on the same one.
+        # By default JAX allocates most of the device's memory at once, but torch is measured on the same device.
         plain = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         ran = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
         if not report.exists():

@@ -29,7 +29,7 @@ while os.getppid() != 1:
     kept.append((os.open("/dev/null", os.O_RDONLY), bytearray(b"x") * 65536))
     time.sleep(1)
 """
-# Seconds of start-up that are measured separately: imports, and work that is done once.
+# Seconds of start-up, which includes imports and other work that is done once. It is measured separately.
 SETTLING: Final = 45.0
 
 
@@ -41,7 +41,7 @@ def cost(root: int, seconds: float, interval: float, ledger: Path, *, terminal: 
     output = far if terminal else subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=output, env=os.environ | {"COLUMNS": "100", "TERM": "xterm"})
     os.close(far)
-    # Read the output as a terminal does, or the watch would block once the buffer is full.
+    # Read the output as a terminal does, because otherwise the watch would block as soon as the buffer is full.
     threading.Thread(target=_drain, args=(near,), daemon=True).start()
     try:
         time.sleep(SETTLING)
@@ -56,9 +56,10 @@ def cost(root: int, seconds: float, interval: float, ledger: Path, *, terminal: 
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process.
+    """Return the CPU seconds of the main thread of a process.
 
-    Read to the nanosecond: the usual counters have a resolution of 10 ms, which a watch uses in ten samples.
+    The file counts nanoseconds. The usual counters have a resolution of 10 ms; a watch takes ten samples to use that
+    much.
     """
     return int(Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
 
@@ -73,7 +74,7 @@ def _drain(descriptor: int) -> None:
 
 
 def main() -> None:
-    """Print a line for plain lines and one for the live table."""
+    """Measure a watch that prints plain lines and one that shows the live table, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=66)
     parser.add_argument("--seconds", type=float, default=120.0)

@@ -1,4 +1,6 @@
-"""Watch the training run of incident 2 until it dies, and compare the forecasts with the actual end.
+"""Watch the leaky training run of incident 2 until it dies, and compare the forecasts with the actual end.
+
+The script then watches the fixed training run. A step of either run is one switch to the next chunk of the videos.
 
 Usage: python ci/bench/watch_workers.py [--workers 8] [--switches 400]
 """
@@ -23,7 +25,7 @@ from pytest_leakcheck.watch.status_text import last_lines
 
 TRAINING: Final = Path(__file__).with_name("watched_training.py")
 LIMIT: Final = 1024
-# Descriptors that a switch leaks: one for each of nine cameras.
+# Number of descriptors that a switch leaks: one for each of nine cameras.
 PER_SWITCH: Final = 9
 
 
@@ -33,7 +35,7 @@ class Watched:
 
     Attributes:
         said: Output of the training run and of the watch.
-        taken: Number of steps when it ended.
+        taken: Number of steps that the training run did until it ended.
         ledger: File that the watch wrote.
     """
 
@@ -47,10 +49,10 @@ class Watched:
         return history
 
     def limit_reached(self) -> tuple[int, float]:
-        """Return the step and the time at which a worker had no room for another switch.
+        """Return the step and the time at which a worker first had too few free descriptors for another switch.
 
-        The time is in seconds since the epoch. The training run goes on for some steps after that, because its workers
-        prepare switches ahead of it.
+        The time is in seconds since the epoch. The training run continues for some steps after that, because its
+        workers prepare switches in advance.
 
         Raises:
             ValueError: No worker reached the limit.
@@ -77,7 +79,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """A forecast as a ratio to what happened, for the steps and the time to the limit; 1 is exact."""
+    """The forecast steps and seconds to the limit, each as a ratio to the actual number; 1 is exact."""
 
     steps: float
     seconds: float
@@ -99,7 +101,7 @@ def watch(arm: str, workers: int, switches: int, ledger: Path, interval: float =
 
 
 def descriptors(history: History) -> Outlook:
-    """Return the outlook for the descriptors of the whole process tree."""
+    """Return the forecast for the descriptors of the whole process tree."""
     return outlooks(history, floor=True)["fd"]
 
 
@@ -120,7 +122,7 @@ def foretold(watched: Watched, share: float) -> Foretold:
 
 
 def main() -> None:
-    """Watch both arms, and print their forecasts."""
+    """Watch the leaky and the fixed training run, and print their forecasts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument(

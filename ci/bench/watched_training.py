@@ -1,4 +1,6 @@
-"""Run a training run for the watch: PyAV loaders, leaky or fixed, in DataLoader workers of torch. A step is a switch.
+"""Run a training run for `watch_workers.py`: leaky or fixed PyAV loaders in DataLoader workers of torch.
+
+Each step trains on one switch, in which a worker replaces the loaders of all nine videos.
 
 Usage: python ci/bench/watched_training.py leaky|fixed WORKERS SWITCHES LIMIT
 
@@ -27,8 +29,8 @@ GOP = 10
 CAMERAS = 9
 
 
-# Seconds that a training step takes. The larger part would run on an accelerator, and is simulated by waiting. CPU
-# cores that are shared with other work would vary the pace by a third within a minute, too much to forecast a time.
+# Seconds per training step. The larger part would run on an accelerator, and is simulated by waiting. Computing it on
+# CPU cores that are shared with other work would vary the pace by a third within a minute, too much to forecast a time.
 PACE = 0.1
 
 
@@ -53,7 +55,7 @@ def learner() -> Callable[[list[float]], None]:
 
 
 def train(arm: str, workers: int, switches: int) -> int:
-    """Train on a number of switches, or until a worker fails. Return the number of switches."""
+    """Train on a number of switches, or until a worker fails. Return the number of completed switches."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_clip(Clip(width=64, height=64, frames=FRAMES, gop=GOP), Path(folder, "clip.mp4"))
         videos = {(f"camera{number}", "rgb"): path for number in range(CAMERAS)}

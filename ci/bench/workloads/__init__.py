@@ -1,4 +1,4 @@
-"""Clean workloads for the census.
+"""Clean workloads (work that leaks nothing) for `census.py`, which counts false alarms.
 
 To add a workload, add a function to one of the modules of this package, for example::
 
@@ -7,9 +7,10 @@ To add a workload, add a function to one of the modules of this package, for exa
         yaml = import_module("yaml")
         return lambda: yaml.safe_load(yaml.safe_dump([chance.random() for _ in range(100)]))
 
-The arguments of the decorator are the import names of the packages that it needs in addition to the standard library.
-The code before ``return`` runs once, like the imports of a test file; the returned step is one run of the test. The
-step draws from `chance`, so that no two steps are equal, and may write to `folder`, where it must leave nothing.
+The arguments of the decorator are the import names of the packages that the workload needs in addition to the standard
+library. The code before ``return`` runs once, like the imports of a test file; a call of the returned step is one run
+of the test. The step draws random data from `chance`, so that no two calls are equal. It may write to `folder`, but
+must leave nothing there.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Workload:
         name: Name in the census.
         prepare: Creates the step.
         needs: Packages that must be importable.
-        heap: Growth per iteration that is tolerated because the library retains it, as a marker takes it; or empty.
+        heap: Growth per iteration, as in a marker, that is tolerated because the library retains it; may be empty.
         reason: What the library retains, and how that was found.
     """
 
@@ -52,7 +53,7 @@ class Workload:
         return tuple(name for name in self.needs if find_spec(name) is None)
 
     def step(self, seed: int, folder: Path) -> Step:
-        """Create the step. The seed determines all that it draws, in every process."""
+        """Create the step. The seed determines all random data of the step, in every process."""
         return self.prepare(Random(f"{self.name}/{seed}"), folder)
 
 
@@ -77,7 +78,7 @@ def workload(*needs: str, heap: str = "", reason: str = "") -> Callable[[Prepare
 def find_workloads() -> dict[str, Workload]:
     """Return all workloads by name.
 
-    Those whose packages are missing are included, because such packages are imported in `prepare` only.
+    Workloads whose packages are missing are included, because only `prepare` imports these packages.
     """
     for module in _MODULES:
         import_module(f"workloads.{module}")

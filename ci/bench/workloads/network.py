@@ -60,7 +60,7 @@ def http_over_loopback(chance: Random, folder: Path) -> Step:
 
     def step() -> None:
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-            # Seconds between checks for a request to stop; the default is half a second.
+            # The argument is the number of seconds between checks for a request to stop; the default is 0.5.
             thread = threading.Thread(target=server.serve_forever, args=(0.005,))
             thread.start()
             try:
