@@ -1,6 +1,6 @@
 """Register the options, configuration keys, markers and the fixture of the pytest plugin ``leakcheck``.
 
-Without ``--leakcheck`` only a few small modules are imported, no hook that runs per test is registered, and tests run
+Without ``--leakcheck``, the plugin imports only a few small modules and registers no measuring hook, and each test runs
 once.
 """
 
@@ -69,7 +69,10 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register markers and added probes, read the settings, and with ``--leakcheck`` register the measuring hooks."""
+    """Register the markers and the project's own probes (counters), and read the settings.
+
+    With ``--leakcheck``, register the measuring hooks as well.
+    """
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     if added := config.hook.pytest_leakcheck_probes(config=config):
@@ -85,10 +88,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _disable_assert_rewriting(config: pytest.Config) -> None:
-    """Keep pytest from rewriting the asserts of this package, which would compile all of it again.
+    """Keep pytest from rewriting the asserts of this package, because that would compile the whole package again.
 
-    Without a bytecode cache, as often in CI, that takes 0.1 s in each session. pytest has no option for it, hence the
-    private attributes.
+    Without a bytecode cache, as is common in CI, compiling takes 0.1 s in each session. pytest has no option for this,
+    so this function changes private attributes of pytest.
     """
     hook = config.pluginmanager.rewrite_hook
     # With --assert=plain the hook has neither attribute.
@@ -115,7 +118,7 @@ def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe | Device]]
 def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
     """Check parts of a test: ``steps()`` for a loop, ``budget()`` for a block, ``gauge()`` for your own counter.
 
-    Without ``--leakcheck``, ``steps(n)`` only yields `n` steps (``steps()``: one); budgets and gauges do nothing.
+    Without ``--leakcheck``, ``steps(n)`` yields `n` steps and ``steps()`` one step; nothing is measured.
     """
     from pytest_leakcheck.plugin.fixture import make_leakcheck
 
@@ -144,7 +147,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         stand_alone(metafunc.config)
     size = metafunc.config.stash.get(SIZE, sweep.sizes[0])
-    # Hidden, so that the node id is the same with and without measuring.
+    # The node id does not contain the size, so that the id is the same with and without measuring.
     metafunc.parametrize(sweep.axis, [size], ids=[pytest.HIDDEN_PARAM])
 
 

@@ -1,4 +1,4 @@
-"""Read the marks of each collected item, and store its plan."""
+"""Read the marks of each collected item, and store its plan: its budgets, iterations, time and resource limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Collection:
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         """Plan the collected items.
 
-        A mark that cannot be read is a collection error, so that it is reported alike with and without xdist.
+        An invalid mark is a collection error, so that pytest reports it in the same way with and without xdist.
         """
         report = yield
         wrong = self._plan_items(collector.config, report.result or ())
@@ -43,9 +43,9 @@ class Collection:
         """Store a plan on each item whose marks ask for one.
 
         Returns:
-            An error message for each item with a mark that cannot be read.
+            An error message for each item with an invalid mark.
         """
-        # A debugger must not stop in every iteration: with these options, run once and give no verdict.
+        # With these options, each test runs once and gets no verdict: a debugger must not stop in every iteration.
         once = config.getoption("usepdb") or config.getoption("trace") or config.getoption("setuponly")
         wrong: list[str] = []
         for item in nodes:
@@ -65,7 +65,7 @@ class Collection:
         return wrong
 
     def _plan_sizes(self, item: pytest.Item) -> None:
-        """Plan a test over an axis, except in a process that was started for one test."""
+        """Plan a test that runs at several sizes, except in a process that was started for one test."""
         if PROCESS in item.config.stash:
             return
         from pytest_leakcheck.plugin.scaling.scaled_item import plan_sizes

@@ -1,4 +1,4 @@
-"""Show the report of a red finding in colour."""
+"""Show the report of a red (failing) finding in color."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ _MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
 
 
 def has_colours(config: pytest.Config) -> bool:
-    """Return whether this process writes to a terminal in colour."""
+    """Return whether this process writes to a terminal in color."""
     return config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
 
 
 class ColouredReport(TerminalRepr):
-    """Shows the report of a red finding in colour; for any other reader it is the report that it replaces."""
+    """The report of a red finding, in color on the terminal.
+
+    Everywhere else, it has the text and the attributes of the report that it replaces.
+    """
 
     def __init__(self, plain: Any) -> None:
         """Create the report.

@@ -9,14 +9,16 @@ import pytest
 
 @final
 class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
-    """A red verdict, raised in the call phase of the test.
+    """A red (failing) verdict, raised in the call phase of the test.
 
     The first line of the text states what happened; the report below it names what grew, by how much, and what is
-    retained. The plugin raises it; it is never the test's own failure. To resolve it, fix the leak, or raise the budget
-    to what the test is meant to retain. ``@pytest.mark.xfail(raises=LeakError)`` marks a leak as known.
+    retained. Only the plugin raises this exception, so it is never the test's own failure. To resolve it, fix the leak,
+    or raise the budget to what the test is meant to retain. ``@pytest.mark.xfail(raises=LeakError)`` marks a leak as
+    known.
     """
 
-    # The short summary shows about 60 columns; the package's name would take 17 of them.
+    # pytest shows no module name before the name of a built-in exception. The short summary shows about 60 columns, and
+    # the package's name would take 17 of them.
     __module__ = "builtins"
 
     def __init__(self, text: str) -> None:

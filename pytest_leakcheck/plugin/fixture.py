@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """Return the value of the fixture.
 
-    It does nothing without ``--leakcheck`` and in the logged run of a repeated test. Inside the iterations of such a
-    test, and in a process that runs a test at one size, only gauges and checkpoints are measured.
+    It measures nothing without ``--leakcheck``, and nothing in the last run of a repeated test, which is logged. Inside
+    the iterations of such a test, and in a process that runs a test once for its peaks, it measures only gauges and
+    checkpoints.
     """
     if not settings.active:
         return Inert()
@@ -47,7 +48,7 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
 class _RepeatedFixture(Inert):
     """The fixture in a test that is repeated as a whole.
 
-    Loops run one step; gauges are read at the end of each iteration.
+    Loops run `n` steps, by default one. Gauges are read at the end of the test's body in each iteration.
     """
 
     def __init__(self, iteration: Iteration) -> None:
@@ -61,7 +62,7 @@ class _RepeatedFixture(Inert):
 
 
 class _MeasuringFixture:
-    """The fixture in a test that runs once: judges each loop and block."""
+    """The fixture in a test that runs once; it judges each loop and block."""
 
     rank = 0
 
@@ -97,7 +98,8 @@ class _MeasuringFixture:
                 step += 1
                 wanted = repetition.iteration_done()
         except BaseException:
-            # The loop was left by `break`, or a gauge raised: release the instruments, and give no verdict.
+            # The loop ended early (for example with `break`), or a gauge raised an exception. Release the instruments,
+            # and give no verdict.
             repetition.end("interrupted")
             raise
         finally:
@@ -141,5 +143,5 @@ class _MeasuringFixture:
         if finding.colour == "red":
             raise LeakError(report_text(finding, self._node.config))
         if finding.missing:
-            # Skipped like a test with a budget marker: it must not pass if its resource was not read.
+            # Skip the test, as with a budget marker. A test must not pass if a resource that it names was not read.
             pytest.skip(finding.missing)

@@ -1,6 +1,7 @@
-"""Run tests with gloo ranks in a process group of one.
+"""Run each test that has gloo ranks in a process group of one process.
 
-This is for sessions without ``--leakcheck``, which start no ranks.
+A rank is one of the processes that run a test together; gloo is a torch.distributed backend that connects them.
+Sessions without ``--leakcheck`` start no ranks, so this process is the only rank.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def _join_process_group(**options: Any) -> Iterator[None]:
 
     dist.init_process_group("gloo", **options)
     yield
-    # Returns at once if the test ended well on every rank. If not, an error is of no use: the process ends anyway.
+    # This call returns at once if the test ended well on every rank. If it raises an error, the error is of no use,
+    # because the process ends anyway.
     with contextlib.suppress(Exception):
         dist.destroy_process_group()
 
@@ -36,7 +38,7 @@ def _join_process_group(**options: Any) -> Iterator[None]:
 class _SingleRankGroup:
     """A hook that gives each test with gloo ranks a group of one.
 
-    It makes collective operations work although no ranks were started.
+    Collective operations then work, although the session has started no ranks.
     """
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 @pytest.hookspec
 def pytest_leakcheck_probes(config: pytest.Config) -> Iterable[Probe | Device]:  # type: ignore[empty-body]
-    """Return your own counters: ``return [Probe("connection", read=pool.size)]``.
+    """Return your own counters, for example ``return [Probe("connection", read=pool.size)]``.
 
-    They are judged in addition to the plugin's resources. If a `Device` is among them, ``vram`` reads it in place of
-    the accelerators that it would find: use this for a device that the plugin does not know, or for a simulated one.
+    The plugin judges them in addition to its own resources. If the returned list contains a `Device`, ``vram`` reads
+    this device instead of the accelerators that it would find. Use this for a device that the plugin does not know, or
+    for a simulated one.
 
-    The hook is called once, when pytest is configured, with or without ``--leakcheck``: the marker ``<name>_budget`` of
-    each probe exists in both cases. Implement it in the ``conftest.py`` of the root folder or in a plugin, and keep it
-    fast.
+    The hook is called once per process, when pytest is configured, with or without ``--leakcheck``. Therefore, the
+    marker ``<name>_budget`` of each probe always exists. Implement the hook in the ``conftest.py`` of the root folder
+    or in a plugin, and keep it fast.
     """

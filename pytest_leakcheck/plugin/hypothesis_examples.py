@@ -1,9 +1,9 @@
 """Make a Hypothesis test repeat the same examples, without health checks.
 
 The first iteration uses the user's settings, the database and new examples, and a failure in it is the test's own. The
-other iterations repeat fixed examples: new examples would be different work each time, and the database is a file that
-grows. The health checks are off because each iteration has a new instance of the test class, which is not a fault of
-the test (``HealthCheck.differing_executors``).
+other iterations repeat fixed examples, because new examples would be different work each time. They do not use the
+database, because it is a file that grows. Each iteration has a new instance of the test class. A health check
+(``HealthCheck.differing_executors``) would report this as a fault of the test, so health checks are off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SKIPPED_PHASES: Final = ("shrink", "explain")
 class Examples:
     """The Hypothesis settings of one test.
 
-    Does nothing for other tests, and imports nothing.
+    For a test that does not use Hypothesis, it does nothing. It never imports Hypothesis.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -43,7 +43,7 @@ class Examples:
         own = getattr(holder, self._attribute, None)
         if isinstance(own, hypothesis.settings):
             self._holder = holder
-            # Allocated here, before the start level is read.
+            # Create the settings here, before the start level (the reading that later ones are compared with) is read.
             self._fixed = hypothesis.settings(
                 parent=own,
                 derandomize=True,
@@ -54,9 +54,9 @@ class Examples:
             )
 
     def fix(self) -> None:
-        """Set the fixed settings; call before each run but the first.
+        """Set the fixed settings; call this before each run except the first.
 
-        They are set each time, since Hypothesis may have replaced them.
+        They are set each time, because Hypothesis may have replaced them.
         """
         if self._holder is None:
             return

@@ -1,4 +1,4 @@
-"""Define the interface of the fixture ``leakcheck`` and an inert implementation."""
+"""Define the interface of the fixture ``leakcheck``, and an implementation that measures nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Leakcheck(Protocol):
     """The interface of the fixture, which a test can use with and without ``--leakcheck``.
 
     Attributes:
-        rank: The number of this rank in its world, from 0; 0 if there is no world.
+        rank: The number of this process or thread, from 0, if several run the test together; else 0.
     """
 
     @property
@@ -24,14 +24,14 @@ class Leakcheck(Protocol):
 
         Args:
             n: The number of steps after the warm-up; if omitted, as many as the verdict needs.
-            levels: How far each resource may be above the start level; None bounds its growth only. If omitted, the
-                growth of all resources that are judged by default is bounded.
+            levels: How far each resource may be above its start level (the reading after the warm-up); None bounds only
+                its growth. If omitted, the growth of all resources that are judged by default is bounded.
 
         Yields:
-            The number of the step, from 0, including the warm-up.
+            The number of the step, from 0; steps of the warm-up are counted.
 
         Raises:
-            LeakError: The verdict is red; raised when the loop would end.
+            LeakError: The verdict is red (failing); raised at the end of the loop.
         """
         ...
 
@@ -53,16 +53,18 @@ class Leakcheck(Protocol):
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         """Follow a counter of your own, which must not keep growing.
 
-        It is read after each step of a loop. In a test that is repeated as a whole, it is read at the end of the body:
-        call this method in each iteration. In a test over an axis (``scaling_budget``) it is read at each call and
-        return, and its highest reading counts; a number in place of a function is one reading.
+        The counter is read after each step of a loop, and before and after a block. In a test that is repeated as a
+        whole, it is read at the end of the body, so call this method in each iteration. In a test that runs at several
+        sizes (``scaling_budget``), it is read at each call and return of a function, and its highest reading counts. If
+        `read` is a number there, that number is a single reading.
         """
         ...
 
     def checkpoint(self, label: str) -> None:
         """End a phase of the test; the report shows each phase separately.
 
-        In a repeated test or loop it shows what the phase adds to the counters; in a test over an axis, its peaks.
+        In a repeated test or loop, the report shows what the phase adds to the counters. In a test that runs at several
+        sizes, it shows the peaks in the phase.
         """
         ...
 
@@ -97,7 +99,7 @@ def check_steps(n: int | None) -> None:
     """Check the number of steps of a loop.
 
     Raises:
-        ValueError: It is less than 1.
+        ValueError: The number is less than 1.
     """
     if n is not None and n < 1:
         raise ValueError(f"leakcheck.steps({n!r}): the number of steps must be at least 1")

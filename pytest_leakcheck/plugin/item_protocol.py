@@ -19,7 +19,7 @@ from pytest_leakcheck.plugin.stash import PLAN, PROCESS, SWEEP
 
 
 class ItemProtocol:
-    """The hook that replaces pytest's protocol; registered with ``--leakcheck``."""
+    """The hook that replaces pytest's protocol for one item; registered with ``--leakcheck``."""
 
     def __init__(self, settings: Settings, repeater: Repeater) -> None:
         self._settings = settings
@@ -27,8 +27,8 @@ class ItemProtocol:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        # The modules are imported when the first item needs them: isolation, including psutil, is a fifth of what the
-        # plugin loads, and most tests run in this process.
+        # Import the modules when the first item needs them. Isolation, including psutil, is a fifth of what the plugin
+        # loads, but most tests run in this process and do not need it.
         if SWEEP in item.stash:
             from pytest_leakcheck.plugin.scaling.scaled_item import run_sizes
 
@@ -56,10 +56,11 @@ class ItemProtocol:
         return plan if plan is not None and plan.effort.isolate else None
 
     def _plan_of_fixture(self, item: pytest.Item) -> Plan | None:
-        """Return a plan for a test that uses the fixture; None for other tests.
+        """Return a provisional plan for a test that uses the fixture; None for other tests.
 
-        It is also None with a debugger or ``--setup-only``. The test makes its real plan when it runs; of this one only
-        the effort and the ceiling are used.
+        Also return None with a debugger or ``--setup-only``. The fixture makes the real plan when the test runs. This
+        plan only provides the effort (iterations and time) and the ceiling (resource limits). Its budget names the
+        resource in the report if the subprocess gives no verdict.
         """
         option = item.config.option
         if "leakcheck" not in getattr(item, "fixturenames", ()) or option.usepdb or option.trace or option.setuponly:

@@ -12,7 +12,7 @@ from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
 
 if TYPE_CHECKING:
-    # Loaded only where tests run in subprocesses.
+    # Not imported at run time, because only sessions that run tests in subprocesses need this module.
     from pytest_leakcheck.plugin.isolation.messages import Warned
 
 
@@ -37,8 +37,8 @@ def warn(item: pytest.Item, warning: Warned) -> None:
 
     Args:
         item: The test that warned.
-        warning: As the child process sent it. A category that is not imported in this process becomes
-            `Warning`.
+        warning: The warning as the child process sent it. If its category is not imported in this process, the category
+            becomes `Warning`.
     """
     module, name = warning.category
     category = getattr(sys.modules.get(module), name, None)
@@ -61,7 +61,7 @@ def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> 
     Args:
         item: The test that ends.
         nextitem: The next test; None after the last one.
-        log: Log the report of the tear-down also if it passed.
+        log: Log the report of the tear-down even if it passed. A failed one is always logged.
     """
     state = item.session._setupstate
     call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
@@ -71,7 +71,7 @@ def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> 
 
 
 def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
-    """Store findings on a report, and cut its crash message to the first line."""
+    """Store findings on a report, and cut the crash message of a finding to its first line."""
     report.leakcheck = encode(findings)  # type: ignore[attr-defined]
     # The short summary, JUnit and annotations show the crash message; on CI, pytest does not shorten it.
     crash = getattr(report.longrepr, "reprcrash", None)

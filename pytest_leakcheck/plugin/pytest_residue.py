@@ -1,15 +1,17 @@
 """Remove what pytest itself retains of each iteration of a test.
 
-None of it is a leak of the test.
+What pytest retains is not a leak of the test.
 
-Measured per iteration of one item: a function fixture over a module fixture leaves 6 gc objects and 10 blocks (a
-finalizer on the higher-scoped fixture), ``tmp_path`` leaves the same and a directory, a warning 2 objects, ``print`` 2
-blocks, ``record_property`` 1 block, ``add_marker`` 1 object and 3 blocks. A test class retains its instance.
+These amounts were measured per iteration of one item. A function fixture that uses a module fixture leaves 6 gc objects
+and 10 memory blocks, because it adds a finalizer to the wider-scoped fixture. ``tmp_path`` leaves as many, and a
+directory. A warning leaves 2 objects, ``print`` 2 blocks, ``record_property`` 1 block, and ``add_marker`` 1 object and
+3 blocks. The item of a method retains the instance of its test class.
 
-Two dicts only change their size: pytest adds a key and removes it in each phase of a test. The stash of the item is 576
-bytes of malloc smaller in 2 of 10 iterations, and the environment once 2.4 KiB larger, about 40 iterations after the
-start, depending on the number of variables. Without either, the detection floor of ``heap`` in an isolated test is 12
-bytes per iteration after 58 iterations; with them it was 52 to 136 bytes after 147 to 229.
+Two dicts only change their size, because pytest adds a key and removes it in each phase of a test. The dict of the
+item's stash is 576 bytes of malloc smaller in 2 of 10 iterations. The dict of the environment becomes 2.4 KiB larger
+once, about 40 iterations after the start, depending on the number of variables. The detection floor of ``heap`` is the
+smallest growth that a test would detect. Without both changes, it is 12 bytes per iteration in an isolated test after
+58 iterations. With them, it was 52 to 136 bytes after 147 to 229 iterations.
 """
 
 from __future__ import annotations
@@ -106,12 +108,12 @@ class Residue:
 def _settle_environment() -> None:
     """Bring the dict behind ``os.environ`` to the size that it keeps.
 
-    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase. The dict fills up with removed entries until it is
-    rebuilt, the first time in another size.
+    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries still occupy space in the
+    dict. When it is full, Python rebuilds it, and the first time its size changes.
     """
     data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
     key, size = os.environ.encodekey(_PLACEHOLDER), sys.getsizeof(data)
-    # More often than a dict of this size has free entries.
+    # More rounds than a dict of this size has free entries.
     for _ in range(3 * len(data) + 64):
         data[key] = key
         del data[key]
@@ -120,11 +122,11 @@ def _settle_environment() -> None:
 
 
 def _rebuild(stash: pytest.Stash) -> None:
-    """Rebuild the dict of a stash, so that it has one size whatever was added and removed before."""
+    """Rebuild the dict of a stash, so that its size does not depend on keys that were added and removed before."""
     storage: dict[Any, Any] = stash._storage
     entries = list(storage.items())
     storage.clear()
-    # One by one, because `update` would take over the size of the dict that it copies.
+    # Add the entries one by one, because `update` would take over the size of the dict that it copies.
     for key, value in entries:
         storage[key] = value  # noqa: PERF403 - the same dict, so that nothing of it is replaced
 
@@ -132,7 +134,8 @@ def _rebuild(stash: pytest.Stash) -> None:
 def _release_number(config: pytest.Config, folder: str) -> None:
     """Make pytest reuse the number of a removed ``tmp_path`` folder.
 
-    Paths intern their parts, and Python 3.12 retains interned strings until the process ends.
+    A new number in each iteration would retain memory: paths intern their parts, and Python 3.12 retains interned
+    strings until the process ends.
     """
     factory = getattr(config, "_tmp_path_factory", None)
     numbers: dict[str, int] = getattr(factory, "_next_number", {})
@@ -142,7 +145,7 @@ def _release_number(config: pytest.Config, folder: str) -> None:
 
 
 def _is_spent(finalizer: Any) -> bool:
-    """Return whether a finalizer would only finish a fixture that is finished already."""
+    """Return whether a finalizer would only finish a fixture that has already finished."""
     if not isinstance(finalizer, functools.partial):
         return False
     definition = getattr(finalizer.func, "__self__", None)

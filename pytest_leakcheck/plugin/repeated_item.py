@@ -1,8 +1,9 @@
-"""Repeat an item through pytest's own protocol, and log a last run.
+"""Repeat an item (a collected test) through pytest's own protocol, and log a last run.
 
 Each iteration runs set-up, call and tear-down without logging. The counters are read after the tear-down, so that what
-a fixture retains counts. The verdict is known before the last run and is raised in its call phase: every consumer
-(short summary, JUnit, annotations, xdist) sees an ordinary failed test whose first line is the finding.
+a fixture retains counts. The verdict is known before the last run. A red (failing) verdict is raised in the call phase
+of that run. Every consumer (short summary, JUnit, annotations, xdist) therefore sees an ordinary failed test whose
+first line is the finding.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.user_gauges import Gauges
 
-# An undecided test is run once more in a fresh process if it has used at most this share of ``max_time``.
+# An undecided test is repeated again in a fresh process only if it has used at most this share of ``max_time``.
 _MAX_SHARE_BEFORE_ISOLATION: Final = 0.5
 
 
@@ -65,8 +66,9 @@ class Repeater:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.perf_counter()
         with warnings.catch_warnings():
-            # An object that the garbage collector frees unclosed is a finding, not a failure of an iteration: under
-            # `-W error` its warning would be raised in the next one. The logged run uses the unchanged filters.
+            # Ignore the warning about an object that the garbage collector frees unclosed, because the object is a
+            # finding, not a failure of an iteration. Under `-W error`, the warning would be raised in the next
+            # iteration. The logged run uses the unchanged filters.
             warnings.simplefilter("ignore", ResourceWarning)
             result, first_run = self._repeat(item, plan, examples)
         if (
@@ -105,7 +107,10 @@ class Repeater:
 
     @staticmethod
     def _may_decide_alone(item: pytest.Item, result: Result, seconds: float) -> bool:
-        """Return whether to repeat an undecided test once more, alone in a fresh process, as far as time allows."""
+        """Return whether to repeat an undecided test again, alone in a fresh process.
+
+        That is so if a fresh process would decide one of its verdicts, no verdict is red, and enough time is left.
+        """
         undecided = any(verdict.isolate for verdict in result.verdicts)
         red = any(verdict.outcome in RED for verdict in result.verdicts)
         in_time = seconds <= _MAX_SHARE_BEFORE_ISOLATION * result.plan.effort.max_time
@@ -113,9 +118,9 @@ class Repeater:
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Record which threads a test left running, whether it was judged or not.
+        """Record which threads a test left running, whether the test was judged or not.
 
-        A later verdict on growth that such a thread may cause names the test.
+        If such a thread may cause growth in a later test, the verdict on that growth names the test that left it.
         """
         now = thread_ids()
         self._left_threads |= dict.fromkeys(now - self._known_threads, nodeid)
@@ -125,7 +130,7 @@ class Repeater:
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """Replace the body of the logged run if the finding requires it.
 
-        A red finding raises `LeakError`; a finding with a missing instrument skips the test.
+        A red finding raises `LeakError`. A finding on a resource that could not be read skips the test.
         """
         if REPEATING in item.stash or PLAN not in item.stash:
             return
@@ -150,12 +155,13 @@ class Repeater:
         report = yield
         if REPEATING in item.stash:
             report.leakcheck_silent = True  # type: ignore[attr-defined]
-            # `call.excinfo`, never `report.outcome`: under xfail(strict) a passing inner run is reported as failed.
+            # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is reported as failed.
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
             item_reports.attach(report, item.stash[FINDINGS])
-            # The time of all runs: users look at ``--durations`` and JUnit to see where the time of a session goes.
+            # Add the time of all iterations, because users look at ``--durations`` and JUnit to see where the time of a
+            # session goes.
             report.duration += item.stash.get(REPEATED, 0.0)
         return report
 
@@ -163,7 +169,7 @@ class Repeater:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the subtest reports of the current iteration.
 
-        Those of the first iteration may be logged as the only run of the test.
+        The first iteration, with its subtests, may later be logged as the only run of the test.
         """
         if isinstance(report, pytest.SubtestReport) and getattr(report, "leakcheck_silent", False):
             self._subtests.append(report)
@@ -171,12 +177,13 @@ class Repeater:
     def _repeat(
         self, item: pytest.Item, plan: Plan, examples: Examples
     ) -> tuple[Result | None, list[pytest.TestReport] | None]:
-        """Run the silent iterations.
+        """Run the iterations, which are not logged.
 
         Returns:
-            The result, or None if the first iteration failed, skipped or failed as expected: such a test gets no
-            verdict. Second, the reports to log in place of a last run: those of the first iteration, if it did not
-            pass or if a later iteration failed without a red verdict; None if the test is to be run once more.
+            First, the result; None if the first iteration failed, skipped or failed as expected, because such a test
+            gets no verdict. Second, the reports to log instead of a last run. These are the reports of the first
+            iteration, if it did not pass, or if a later iteration failed without a red verdict. None if a last run is
+            still to be made.
         """
         timer = Timer(item)
         timer.stop()
@@ -221,10 +228,11 @@ class Repeater:
 
 
 class _InterimSender:
-    """Sends interim results from the subprocess of an isolated test to the session.
+    """The sender of interim results from the subprocess of an isolated test to the session.
 
-    A test under a ceiling may be killed before it reports. So the path of its cgroup is sent at once, and its finding
-    as soon as the cause is known. Does nothing in a session that runs the test itself.
+    A test under a ceiling (a resource limit) may be killed before it reports. So this class sends the path of its
+    cgroup at once, and its finding as soon as the cause is known. In a session that runs the test itself, this class
+    does nothing.
     """
 
     def __init__(self, item: pytest.Item, repetition: Repetition, settings: Settings) -> None:
@@ -238,7 +246,7 @@ class _InterimSender:
             self._child.write(GroupMade(str(repetition.group)))
 
     def so_far(self) -> None:
-        """Send the finding once it is known; later calls do nothing."""
+        """Send the finding as soon as its cause is known; later calls do nothing."""
         if self._child is None or (result := self._repetition.so_far()) is None:
             return
         from pytest_leakcheck.plugin.isolation.messages import Interim
@@ -249,14 +257,14 @@ class _InterimSender:
 
 
 def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
-    """Run one iteration without logging; fixtures of wider scopes stay up."""
-    # Recorded and discarded: pytest's own record spans all iterations and would keep the warnings of each.
+    """Run one iteration without logging; fixtures of wider scopes are not torn down."""
+    # Record the warnings and discard them. pytest's own record spans all iterations and would keep all their warnings.
     with warnings.catch_warnings(record=True):
         return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
 
 
 def _inconclusive_result(result: Result, count: int, error: BaseException | None) -> Result:
-    """Return an inconclusive result for a test that does not repeat.
+    """Return an inconclusive result for a test that is not repeatable.
 
     Its first iteration passed and a later one failed, but not because a resource that it leaks ran out.
     """

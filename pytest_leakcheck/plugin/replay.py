@@ -1,7 +1,8 @@
-"""Log the silent first iteration as the only run of its test.
+"""Log the first iteration of a test, which ran without logging, as the only run of the test.
 
-The result is what plain pytest would show. This is done for a test whose first iteration fails, skips or fails as
-expected, and for a test that passes at first but does not repeat. The body of such a test is not run again.
+If the first iteration fails, skips or fails as expected, the result is what plain pytest would show. The first
+iteration is also logged, with the finding, if it passes but a later iteration fails for another reason than a leak. In
+both cases, the body of the test does not run again.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.item_reports import attach
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 
-# The plugins whose `pytest_runtest_makereport` may run here: pytest's own and the repeater. Those of other plugins may
-# request fixtures, which are torn down by then.
+# The plugins whose `pytest_runtest_makereport` may run here: two of pytest's own, and `Repeater`. Other plugins may
+# request fixtures in this hook, but the fixtures are already torn down.
 _REPORT_PLUGINS: Final = ("runner", "skipping", "leakcheck-repeater")
 # Bytes for the reports of the first iteration, if there is no warm-up; larger reports are stored as objects.
 _BUFFER_BYTES: Final = 1 << 16
@@ -27,8 +28,9 @@ _BUFFER_BYTES: Final = 1 << 16
 class FirstRun:
     """The reports of the first iteration, kept while the other iterations run.
 
-    With a warm-up they exist before the start level is read and are part of it. Without a warm-up the start level is
-    read before the first iteration: then they are written into a buffer that was allocated before that reading.
+    The start level is the reading that later ones are compared with. With a warm-up, the reports exist before that
+    reading and are part of it. Without a warm-up, the start level is read before the first iteration. In this case, the
+    reports are written into a buffer that was allocated before that reading.
     """
 
     def __init__(self, item: pytest.Item, *, warmup: int) -> None:
@@ -37,7 +39,7 @@ class FirstRun:
         self._buffer: bytearray | None = None
         if warmup == 0:
             self._buffer = bytearray(_BUFFER_BYTES)
-            # A dry run: the first use of this code allocates more than later ones.
+            # Use this code once in advance, because its first use allocates more memory than later ones.
             call = pytest.CallInfo.from_call(lambda: None, when="call")
             self.keep([pytest.TestReport.from_item_and_call(item, call)])
             self.take()
@@ -56,7 +58,7 @@ class FirstRun:
         return [report_of(self._item, data) for data in kept]
 
     def _write(self, buffer: bytearray, reports: Sequence[pytest.TestReport]) -> bool:
-        # Imported only here: few tests have no warm-up.
+        # Imported only here, because few tests run without a warm-up.
         from pytest_leakcheck.runner.processes import supervisor
 
         config = self._item.config
@@ -70,7 +72,7 @@ class FirstRun:
 
 
 def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
-    """Log the reports of the test; tear down what the next item does not need."""
+    """Tear down the fixtures that the next item does not need, and log the reports of the test."""
     state = item.session._setupstate
     captured = len(item._report_sections)
     capture = item.config.pluginmanager.getplugin("capturemanager")
@@ -91,13 +93,13 @@ def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.Te
 def with_finding(
     item: pytest.Item, reports: Sequence[pytest.TestReport], finding: Finding, seconds: float
 ) -> list[pytest.TestReport]:
-    """Add a finding to the reports of a run that passed; a red one fails the call.
+    """Add a finding to the reports of a run that passed; a red (failing) finding makes the call report a failure.
 
     Args:
         item: The test.
         reports: The reports of all phases and subtests.
         finding: The finding on the test.
-        seconds: How long all runs took together; becomes the duration of the call.
+        seconds: How long all iterations took together; becomes the duration of the call.
 
     Returns:
         The reports, in the same order.

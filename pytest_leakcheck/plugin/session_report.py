@@ -1,6 +1,7 @@
 """Collect the findings of a session; write the summary and the JSON report.
 
-Findings arrive attached to test reports, including the reports that xdist workers send.
+A finding is the verdict on one test. Findings arrive attached to test reports, including the reports that xdist workers
+send.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class SessionReport:
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
         if isinstance(report, pytest.SubtestReport):
-            # Subtests report in every iteration; only those of the logged run are shown.
+            # Subtests report in every iteration. Show only the reports from the logged run.
             return ("", "", "") if getattr(report, "leakcheck_silent", False) else None
         found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
         leaks = any(data["colour"] == "red" and data["recording"]["stopped"] != "lost" for data in found)

@@ -1,8 +1,8 @@
 """Define the stash keys under which the plugin's modules share values.
 
 `SETTINGS` is set on every config. `PROCESS`, `ARGUMENTS` and `ENCODING` are set on the config of a process that was
-started for one test, `SIZE` and `METER` on that of one that runs a test once for its peaks. The others are set on
-items.
+started for one test. If that process runs the test once to measure its peaks, `SIZE` and `METER` are set as well. The
+other keys are set on items.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class Iteration:
     """The state of an item that is being repeated.
 
     Attributes:
-        residue: The state before the first iteration; restored after each iteration, since pytest retains results.
+        residue: The state before the first iteration. It is restored after each iteration, because pytest retains
+            results.
         repetition: Measures and judges the iterations.
-        gauges: The counters that the test follows.
+        gauges: The user's own counters, set with ``leakcheck.gauge``.
         count: The number of the current iteration, from 1; 0 before the first.
         error: The exception of the current iteration; None as long as it has not failed.
     """
@@ -45,23 +46,23 @@ class Iteration:
 
 
 SETTINGS: Final[pytest.StashKey[Settings]] = pytest.StashKey()
-# Set only while the test body runs.
+# The meter of the peaks; set only while the test body runs.
 METER: Final[pytest.StashKey[Meter]] = pytest.StashKey()
-# The size on the axis of a scaled test; 0 in a run for the ``peak=`` of a budget.
+# The size at which this process runs a ``scaling_budget`` test; 0 in a run for the ``peak=`` of a budget.
 SIZE: Final[pytest.StashKey[int]] = pytest.StashKey()
-# What the report states about this process; added to the environment of each recording.
+# What the report states about this process; added to the environment in the recording of each repetition.
 PROCESS: Final[pytest.StashKey[Mapping[str, str]]] = pytest.StashKey()
 # The command line of the session that started this process.
 ARGUMENTS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
-# The encoding of that session's terminal.
+# The encoding of the terminal of the session that started this process.
 ENCODING: Final[pytest.StashKey[str]] = pytest.StashKey()
 
 PLAN: Final[pytest.StashKey[Plan]] = pytest.StashKey()
 SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
-# The process that measures the item; any process that the test forks must exit when it reaches the plugin.
+# The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
 ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()
-# Seconds that the repetition took: the iterations, which are not logged, and any run for the ``peak=`` of a budget. The
-# logged run follows and is not included.
+# Seconds that the repetition took: all iterations, and any run for the ``peak=`` of a budget. A logged run that follows
+# is not included.
 REPEATED: Final[pytest.StashKey[float]] = pytest.StashKey()

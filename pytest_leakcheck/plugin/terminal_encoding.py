@@ -1,4 +1,7 @@
-"""Find out which characters and how many columns the session's terminal has, also from a worker or a subprocess."""
+"""Find out which characters the session's terminal can show, and how many columns a report may use.
+
+Workers and subprocesses receive the encoding of the session's terminal. They do not receive its width.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from pytest_leakcheck.plugin.stash import ENCODING
 from pytest_leakcheck.report.finding_text import WIDTH, block
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
 
-# A first line that is longer is hard to read.
+# The maximum number of columns of the first line of a report. A longer line is hard to read.
 _MAX_WIDTH: Final = 120
 
 
 def encoding_of(config: pytest.Config) -> str:
     """Return the encoding of the session's terminal; ``ascii`` if it is unknown.
 
-    An xdist worker receives it from its controller, and the subprocess of an isolated test from its session.
+    An xdist worker receives it from its controller, and a process that was started for one test from its session.
     """
     if ENCODING in config.stash:
         return config.stash[ENCODING]
@@ -36,12 +39,15 @@ def glyphs_of(config: pytest.Config) -> Glyphs:
 
 
 def width_of(config: pytest.Config) -> int:
-    """Return the columns for the first line of a report: those of the terminal, but at least 80 and at most 120."""
+    """Return the columns for the first line of a report: those of the terminal, but at least 80 and at most 120.
+
+    A process without a terminal reporter uses 80 columns.
+    """
     if not config.pluginmanager.hasplugin("terminalreporter"):
         return WIDTH
     return max(WIDTH, min(_MAX_WIDTH, config.get_terminal_writer().fullwidth))
 
 
 def report_text(finding: Finding, config: pytest.Config) -> str:
-    """Return the report of a finding, as the terminal of the session can show it."""
+    """Return the report of a finding, in characters that the session's terminal can show."""
     return block(finding, glyphs_of(config), width_of(config))

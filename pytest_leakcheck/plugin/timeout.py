@@ -1,9 +1,9 @@
 """Adapt pytest-timeout's timer to a test that is repeated.
 
-pytest-timeout sets it once per test. With the method "signal", the timer restarts for each iteration and is off while
-the plugin works between two iterations: the plugin never causes a timeout, and none is raised during a reading. With
-the method "thread", the timer ends the process whatever it is doing, and restarting it would create threads, which
-disturbs the measurement: that timer spans all iterations, and is restarted only for the last run.
+pytest-timeout sets the timer once per test. With its method "signal", this module restarts the timer for each iteration
+and stops it while the plugin works between two iterations. So the plugin never causes a timeout, and no timeout
+interrupts a reading. With the method "thread", the timer ends the whole process. Restarting such a timer would create
+threads, which disturbs the measurement. So it spans all iterations, and is restarted only for the last run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pytest_leakcheck.config.plan import Plan
 # The share of the timeout that the iterations may use; the rest is for the last run.
 _MAX_TIMEOUT_SHARE: Final = 0.7
 
-# What pytest-timeout last set the timer of an item to.
+# The settings with which pytest-timeout last set the timer of an item.
 _TIMER_SETTINGS: Final = pytest.StashKey[Any]()
 
 
 class TimerWatch:
-    """The hook that records what pytest-timeout sets a test's timer to."""
+    """The hook that records the settings with which pytest-timeout sets a test's timer."""
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> None:
@@ -34,7 +34,7 @@ class TimerWatch:
 class Timer:
     """The timer of one test.
 
-    Does nothing without pytest-timeout, or if the timeout is for the test body only.
+    It does nothing without pytest-timeout, or if the timeout is for the test body only.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -65,8 +65,8 @@ class Timer:
 def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
     """Limit the time of a plan to a share of the test's timeout.
 
-    The rest is for the last run. The limit holds for every method, although only a timer of the method "thread"
-    spans all runs.
+    The rest of the timeout is for the last run. The limit holds for both methods of pytest-timeout, although only a
+    timer of the method "thread" spans all iterations.
     """
     if not item.config.pluginmanager.hasplugin("timeout"):
         return plan

@@ -1,6 +1,7 @@
 """Pass settings from an xdist controller to its workers.
 
-They are the encoding of the terminal and a temporary folder. Findings travel separately, on test reports.
+The settings are the encoding of the terminal and a temporary folder. Findings (verdicts on tests) travel in the other
+direction, attached to test reports.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pytest_leakcheck.runner.processes.private_tmpdir import make_folder, move_i
 _ENCODING_KEY: Final = "leakcheck_encoding"
 _FOLDER_KEY: Final = "leakcheck_folder"
 _SHARED_KEY: Final = "leakcheck_shared"
-# In a worker that uses a temporary folder of its own: the session's temporary folder, which it used before.
+# The session's temporary folder. The key is set only in a worker that uses a temporary folder of its own instead.
 _SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
@@ -34,7 +35,8 @@ def told_encoding(config: pytest.Config) -> str | None:
 def use_own_folder(config: pytest.Config) -> None:
     """Make a worker use the temporary folder that the controller made for it.
 
-    Each worker has a folder of its own. If the program has chosen another temporary folder itself, that stays in use.
+    Each worker has a folder of its own. If the program under test has chosen another temporary folder, that folder
+    stays in use.
     """
     given: dict[str, Any] = getattr(config, "workerinput", {})
     if _FOLDER_KEY in given and shared_folder() == given[_SHARED_KEY]:
@@ -50,12 +52,12 @@ def shared_folder_of(config: pytest.Config) -> str | None:
 class Controller:
     """The hooks of an xdist controller.
 
-    They are registered only there, since pytest does not know xdist's hooks without xdist.
+    They are registered only with xdist, because without it, pytest does not know xdist's hooks.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._folders: list[Path] = []
-        # The controller removes the folders, since a worker that crashes could not.
+        # The controller removes the folders, because a worker that crashes could not remove its own.
         config.add_cleanup(self._remove_folders)
 
     @pytest.hookimpl

@@ -1,8 +1,8 @@
 """Run one item in a child process, and send its reports to the session.
 
-`dispatch` starts the process; ``-p`` loads this module in it. It parses the session's command line again, so it has the
-same plugins, conftests, configuration and options. Then it overrides the options that are for the session only: to
-choose tests, to stop, to start workers, to write reports.
+`dispatch` starts the process; ``-p`` loads this module in it. The process parses the session's command line again, so
+it has the same plugins, conftests, configuration and options. Then this module overrides the options that only the
+session may use: those that select tests, stop the session, start workers or write reports.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor
 
-# Values by the name under which pytest and its plugins store an option; an option that does not exist is not added.
+# The new values of options, by the name under which pytest or a plugin stores the option. An option that does not exist
+# is not added.
 _OPTION_OVERRIDES: Final[dict[str, Any]] = {
-    # Selection and order of tests.
+    # Selection and order of tests, and the list of the slowest ones.
     **dict.fromkeys(("keyword", "markexpr"), ""),
     **dict.fromkeys(("pyargs", "lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip", "stepwise_reset"), False),
     **dict.fromkeys(("deselect", "durations"), None),
@@ -48,33 +49,34 @@ _OPTION_OVERRIDES: Final[dict[str, Any]] = {
     "maxfail": 0,
     "dist": "no",
     "tx": [],
-    # Files that the session itself writes from the reports of this process, or maintains.
+    # Reports that the session itself writes, and the cache and the log file that it maintains.
     **dict.fromkeys(("xmlpath", "leakcheck_json", "report_log", "htmlpath", "pastebin"), None),
     **dict.fromkeys(("json_report", "cacheclear"), False),
     "log_file": os.devnull,
 }
-# They would overwrite the session's cache of the last run.
+# These plugins would overwrite the session's cache of the last run.
 _BLOCKED_PLUGINS: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that names the file of the task."""
+    """Add the option that names the file with the task of this process."""
     parser.addoption("--leakcheck-task", metavar="PATH", help="Internal: the task of an isolated test.")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    """Read the task, override options and register the hooks, before configuration."""
+    """Read the task, override options and register the hooks, before pytest is configured."""
     task = Task(**supervisor.from_line(Path(config.option.leakcheck_task).read_text(encoding="utf-8")))
     sizing = Sizing(**{**task.sizing, "resources": tuple(task.sizing["resources"])}) if task.sizing else None
     supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
-    # On SIGTERM, which ends a process that hangs, write the stacks of all threads. Standard error is duplicated before
-    # pytest captures it.
+    # On SIGTERM, which ends a process that hangs, write the stacks of all threads to a file or to standard error. Here,
+    # standard error is duplicated before pytest captures it.
     stack = (
         supervisor.stack_of(Path(task.folder), _read_rank(sizing)).open("w") if sizing else os.fdopen(os.dup(2), "w")
     )
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
-    # Each rank needs its own `basetemp`, since pytest empties that folder before it uses it.
+    # Each rank (one of the processes that run the test together) needs its own `basetemp`, because pytest empties that
+    # folder before using it.
     own = f"-{_read_rank(sizing)}" if sizing is not None and sizing.of_processes else ""
     basetemp = task.basetemp + own if task.basetemp is not None else None
     changes = {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}
@@ -107,11 +109,11 @@ class Child:
     """The hooks that select one item, count its iterations and send its reports."""
 
     def __init__(self, task: Task, rank: int) -> None:
-        """Open the board on which the parent process sees the progress of this one.
+        """Open the board, the shared memory in which the parent process sees the progress of this process.
 
         Args:
             task: The task of this process.
-            rank: The rank of this process.
+            rank: The number of this process among the ranks of the test; 0 if there are no ranks.
         """
         self._task = task
         self._origin = Origin()
@@ -123,7 +125,8 @@ class Child:
         self._config = config
         terminal = config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None:
-            # Other plugins look it up, so it stays registered; only the session's own reporter writes to the terminal.
+            # Other plugins look up this reporter, so it stays registered. It writes nowhere, because only the session's
+            # own reporter writes to the terminal.
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
             terminal._tw = create_terminal_writer(config, nowhere)
 
@@ -135,7 +138,7 @@ class Child:
         items[:] = [item for item in items if self._is_requested(item)][:1]
         for item in items:
             if PLAN in item.stash and self._task.sizing is not None:
-                # Without a plan it is not repeated: it runs once, for its peaks.
+                # Without a plan, the item is not repeated. It runs once, so that its peaks can be measured.
                 del item.stash[PLAN]
             elif PLAN in item.stash:
                 item.stash[PLAN] = replace(item.stash[PLAN], test=self._task.test, process=config.stash[PROCESS])
@@ -144,7 +147,7 @@ class Child:
         return result
 
     def _is_requested(self, item: pytest.Item) -> bool:
-        # If only one file is collected, as here, and it is outside of the root folder, its node ids start with "::".
+        # Here, only one file is collected. If this file is outside of the root folder, its node ids start with "::".
         return item.nodeid == self._task.test or (
             item.nodeid.startswith("::") and item.nodeid[1:] == self._task.test[self._task.test.find("::") + 1 :]
         )
@@ -153,7 +156,8 @@ class Child:
     def pytest_runtest_setup(self) -> None:
         self.board.iteration += 1
 
-    # Last, after hooks that change the report: pytest fails a test with failed subtests only when it shows the report.
+    # This hook runs last, after hooks that change the report. For example, pytest fails a test with failed subtests
+    # only when it shows the report.
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not getattr(report, "leakcheck_silent", False):
@@ -181,21 +185,22 @@ class Child:
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         self.write(Done())
-        # A rank does not know when all have finished; the end of their launcher shows it.
+        # A rank does not know when all other ranks have finished. The end of their launcher shows that they have.
         if self._task.sizing is None or self._task.sizing["engine"] not in ("process", "gloo"):
             self.board.finish()
 
     def write(self, message: Message) -> None:
-        """Send a message to the parent process; a process that the test forked exits here."""
+        """Send a message to the parent process. If the test forked the current process, exit instead."""
         self._origin.leave_elsewhere()
-        # Opened for each message: the test might close a descriptor that stays open, and then its number may be reused.
+        # Open the file for each message. The test might close a descriptor that stays open, and another file might then
+        # get its number.
         with room_for_descriptors(), self._reports.open("a", encoding="utf-8") as file:
             file.write(to_line(message) + "\n")
 
 
 def _describe_allocator() -> str:
-    """Describe whether the allocator is quiet.
+    """Describe whether the allocator settings have an effect: a freed block then counts as free at once.
 
-    The tunables that the parent process sets work with glibc only, and those that the user sets take precedence.
+    The parent process sets them as tunables, which work only with glibc. Tunables that the user sets take precedence.
     """
     return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator settings have no effect"

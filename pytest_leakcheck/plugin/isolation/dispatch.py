@@ -1,7 +1,7 @@
 """Run an item in one or more subprocesses, and collect their messages.
 
-Used by `isolated_item`, `scaled_item` and `peak_budget`. The child process (`child_session`) parses the session's
-command line again, so it has the same plugins and options as the parent process.
+`isolated_item`, `scaled_item` and `peak_budget` use this module. The child process (`child_session`) parses the
+session's command line again, so it has the same plugins and options as the parent process.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pytest_leakcheck.runner.processes.private_tmpdir import PREFIX, has_room, v
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
 START_UP: Final = 60.0
 
-# Sets `sys.path` first, so that the child process imports the same modules as this one, and none from the folder that
-# it is started in.
+# The program of the child process. It sets `sys.path` first, so that the child process imports the same modules as this
+# process, and none from the folder in which it is started.
 _CHILD_PROGRAM: Final = """\
 import sys
 sys.path[:] = [path for path in sys.path if path]
@@ -53,19 +53,21 @@ def send(
     sizing: Sizing | None = None,
     watch: supervisor.Watch | None = None,
 ) -> Answer:
-    """Run an item in a subprocess, or one per rank, until it ends or is ended.
+    """Run an item in a subprocess until the subprocess ends, or kill it if it makes no progress.
+
+    With an engine that starts processes, run the item in several subprocesses, the ranks.
 
     Args:
         item: The item to run.
         patience: How long the process may go without progress.
-        sizing: The size of the axis and the engine for a run that takes the peaks; None repeats the item.
+        sizing: The size and the engine for a run that measures the peaks; None repeats the item.
         watch: Called at intervals while the process runs, to observe it from this process.
 
     Returns:
         All messages, and how the process ended.
     """
     if item.config.pluginmanager.hasplugin("timeout"):
-        # The child process has a timer of its own, which starts with the test.
+        # Stop the timer of this process. The child process has its own, which starts with the test.
         item.ihook.pytest_timeout_cancel_timer(item=item)
     ranks = sizing.ranks if sizing else 1
     shared = shared_folder_of(item.config)
@@ -89,7 +91,8 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
     """Write the files that the child process reads; return the command to start it."""
     config = item.config
     worker = getattr(config, "workerinput", None)
-    # Below the folder of the session's ``tmp_path``, as xdist does for its workers: kept and removed with it.
+    # The folder of the child's ``tmp_path`` lies in that of the session, as with xdist workers. So pytest keeps and
+    # removes both together.
     factory = getattr(config, "_tmp_path_factory", None)
     in_main_thread = threading.current_thread() is threading.main_thread()
     task = Task(
@@ -99,7 +102,8 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
         basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
         encoding=encoding_of(config),
         color="yes" if _has_colors(config) else "no",
-        # The kernel sends the child process its parent-death signal when the thread that started it ends.
+        # The kernel sends the parent-death signal to the child process when the thread that started it ends, even if
+        # this process continues. So the signal is requested only if the main thread starts the child process.
         parent=os.getpid() if in_main_thread else 0,
         worker=worker,
         sizing=asdict(sizing) if sizing else None,
@@ -151,7 +155,8 @@ def _plain_node_id(item: pytest.Item) -> str:
 
 
 def _relative_path(path: Path, folder: Path) -> str:
-    # pytest reads a "[" in a path as the start of parameters, so use a path without the folders above where possible.
+    # pytest reads a "[" in a path as the start of parameters. A relative path leaves out the folders above, whose names
+    # may contain one.
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
@@ -162,7 +167,7 @@ def _has_colors(config: pytest.Config) -> bool:
 def _interpreter_flags() -> list[str]:
     """Return this interpreter's own flags (``-W``, ``-X`` and others).
 
-    `multiprocessing` passes the same ones to its processes.
+    `multiprocessing` passes the same flags to its processes.
     """
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return flags
@@ -171,7 +176,7 @@ def _interpreter_flags() -> list[str]:
 def _child_environment(folder: Path) -> dict[str, str]:
     """Return the environment of the child process.
 
-    It names a temporary folder of its own, unless the path of a socket in that would be too long.
+    The child process gets its own temporary folder, unless the path of a socket in that folder would be too long.
     """
     kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return kept | (variables_for(folder) if has_room(str(folder.parent)) else {})
@@ -182,7 +187,10 @@ def _read_text(path: Path) -> str:
 
 
 def _read_messages(path: Path) -> Iterator[Message]:
-    """Yield the messages in a file, one per line, up to an incomplete line: its process ended while it wrote."""
+    """Yield the messages in a file, one per line.
+
+    Stop at an incomplete line: the process ended while it wrote that line.
+    """
     for line in _read_text(path).splitlines():
         try:
             message = from_line(line)

@@ -45,7 +45,7 @@ from pytest_leakcheck.runner.processes import supervisor
 def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> None:
     """Run an item in a subprocess, and log its reports.
 
-    If this system does not support that, the item is skipped with the reason.
+    If this system does not support that, skip the item with the reason, or fail it with ``--leakcheck-missing=fail``.
     """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     why_not = supervisor.unsupported()
@@ -57,10 +57,10 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
 
 
 def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> bool:
-    """Run an item in a subprocess, after a run in this process that decided nothing, and log its reports.
+    """Run an item in a subprocess after iterations in this process led to no decision, and log its reports.
 
     Returns:
-        Whether that was done; this system may not support it.
+        False if this system does not support that.
     """
     if supervisor.unsupported():
         return False
@@ -104,7 +104,8 @@ def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence
         raise LeakError(text)
 
     call = pytest.CallInfo.from_call(fail, when="teardown" if "call" in phases else "call")
-    # The hook that makes reports is not called: plugins that wrap it have not seen this item's set-up in this process.
+    # Do not call the hook that makes reports, because plugins that wrap it have not seen the set-up of this item in
+    # this process.
     report = pytest.TestReport.from_item_and_call(item, call)
     attach(report, [finding])
     if output:
@@ -133,12 +134,13 @@ def _describe_ceiling(plan: Plan) -> str:
 def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Message], settings: Settings) -> Finding:
     """Return the finding on a test whose process ended before it sent all reports.
 
-    If it sent an interim finding, that is returned with the end of the process added. Otherwise the finding is red.
+    If the process sent an interim finding, return that finding and add how the process ended. Otherwise, the finding is
+    red (failing).
 
     Args:
         plan: The plan of the test.
         ended: How the process ended.
-        messages: The messages other than reports, warnings and the path of the cgroup.
+        messages: The messages other than `Reported`, `Warned`, `Done` and `GroupMade`.
         settings: The settings of the session.
     """
     interim = next((one.finding for one in select(messages, Interim)), None)

@@ -19,14 +19,15 @@ class Task:
 
     Attributes:
         test: The node id in the session, without xdist's group names.
-        file: The test file, relative to the folder that pytest was started in if it lies below that.
+        file: The path of the test file; relative if it lies below the folder in which pytest was started.
         folder: The folder that both processes use; the child process writes its messages there, one line of JSON each.
-        basetemp: The folder of ``tmp_path``; None leaves it to pytest.
+        basetemp: The folder for ``tmp_path``; None if pytest chooses it.
         encoding: The encoding of the session's terminal.
         color: ``yes`` if that terminal shows colors, or ``no``.
-        parent: The process whose end also ends the child process; 0 for none.
+        parent: The pid of the process whose end also ends the child process; 0 for none.
         worker: The `workerinput` that an xdist worker got from its controller; None outside of a worker.
-        sizing: The fields of the `Sizing` for a test that runs once for its peaks; None for one that is repeated.
+        sizing: The fields of the `Sizing` for a test that runs once to measure its peaks; None for a test that is
+            repeated.
         arguments: The command line of the session, for a process that the child process starts in turn.
     """
 
@@ -47,7 +48,7 @@ class Reported:
     """A report of the test.
 
     Attributes:
-        report: As pytest serializes it.
+        report: The report as pytest serializes it.
     """
 
     report: dict[str, Any]
@@ -76,7 +77,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class GroupMade:
-    """A cgroup that was made for the test, which the session removes.
+    """A cgroup that was created for the test; the session removes the cgroup.
 
     Attributes:
         path: Its folder.
@@ -87,7 +88,7 @@ class GroupMade:
 
 @dataclass(frozen=True, slots=True)
 class Interim:
-    """The finding so far of a test that continues up to its ceiling, where it may be killed."""
+    """The finding so far of a test that continues up to its ceiling (resource limit), where it may be killed."""
 
     finding: Finding
 
@@ -111,7 +112,7 @@ class NotCollected:
     """A file could not be collected.
 
     Attributes:
-        text: What pytest reports of it.
+        text: The error that pytest reports.
     """
 
     text: str
@@ -153,17 +154,17 @@ M = TypeVar("M", Reported, Warned, GroupMade, Interim, Measured, CulpritFound, N
 
 def to_line(message: Message) -> str:
     """Encode a message as one line of text."""
-    # pytest tells the reports of skipped tests by their tuples, which `encode` would turn into lists.
+    # pytest recognizes the report of a skipped test by a tuple in it, which `encode` would turn into a list.
     value = {"report": message.report} if isinstance(message, Reported) else encode(message)
     return supervisor.to_line([_NAMES[type(message)], value])
 
 
 def from_line(line: str) -> Message:
-    """Decode a line of `to_line`.
+    """Decode a line that `to_line` has encoded.
 
     Raises:
         ValueError: The line is incomplete.
-        DecodeError: It is not a message of this version.
+        DecodeError: The line is not a message of this version.
     """
     kind, value = supervisor.from_line(line)
     if kind not in _KINDS:
@@ -176,9 +177,9 @@ class Answer:
     """The result of running an item in one or more child processes.
 
     Attributes:
-        ended: How the process that this one started ended.
-        messages: By rank, the messages of each process.
-        stacks: By rank, the stacks of a process that had to be ended; empty for the others.
+        ended: How the process that the session started ended.
+        messages: The messages of each process, by rank (its number among the processes that run the test together).
+        stacks: The stacks of each process that ran once for its peaks and had to be ended, by rank; else empty.
         failures: The exit status of each rank that failed, as its launcher saw it.
     """
 
@@ -194,7 +195,7 @@ def select(messages: Iterable[Message], kind: type[M]) -> Iterator[M]:
 
 
 def culprits_of(answer: Answer) -> list[Culprit]:
-    """Return the culprits of the first rank that sent any; all run the same body."""
+    """Return the culprits of the first rank that sent any. One rank is enough, because all run the same body."""
     found = ([one.culprit for one in select(messages, CulpritFound)] for messages in answer.messages)
     return next(filter(None, found), [])
 

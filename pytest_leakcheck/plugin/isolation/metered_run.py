@@ -1,6 +1,6 @@
 """Run a test once in the child process, and record its peaks.
 
-The process runs the whole test, or is one rank of a world.
+The process runs the whole test, or it is one rank of a world, a group of processes that run the test together.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SizedProtocol:
 
         Args:
             sizing: The size, the engine and the resources to measure.
-            board: Its step is incremented when the body begins and when it ends.
+            board: The shared memory that shows the progress. Its step is incremented when the body begins and ends.
             write: Sends a message to the parent process.
         """
         self._sizing = sizing
@@ -80,7 +80,7 @@ class SizedProtocol:
 class Sized(Inert):
     """The fixture ``leakcheck`` in a process that runs a test once for its peaks.
 
-    Gauges and checkpoints are measured; loops run one step.
+    Gauges and checkpoints are measured. Loops run `n` steps, by default one.
     """
 
     def __init__(self, config: pytest.Config) -> None:

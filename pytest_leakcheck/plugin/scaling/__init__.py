@@ -1,1 +1,1 @@
-"""Run an item once per size of its axis or once for its peak; judge the peaks."""
+"""Run an item once per size of its axis (``scaling_budget``) or once for its peak; judge the peaks."""

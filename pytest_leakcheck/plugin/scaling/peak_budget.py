@@ -1,6 +1,6 @@
 """Judge the ``peak=`` of a budget by one more run of the test, in a subprocess.
 
-That run is measured like a test over an axis at one size.
+The subprocess measures that run like one size of a test with ``scaling_budget``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
 
 def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
-    """Add verdicts on peaks to the result of the repetition, unless it is red.
+    """Add verdicts on peaks to the result of the repetition, unless that result is red (failing).
 
     Args:
         item: The test.
@@ -31,8 +31,8 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
         settings: The settings of the session.
 
     Returns:
-        The result with one verdict more per budget with a peak. If a peak is exceeded, the culprit is that of the first
-        such verdict, as far as it is known.
+        The result with one more verdict for each budget with a peak. If a peak is exceeded, the culprit is the known
+        cause of the first exceeded peak.
     """
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result

@@ -1,8 +1,9 @@
 """Run a test at each size of an axis, and judge the growth law of its peaks.
 
-Each size runs in a subprocess or world of its own. Nothing of the test runs in this process. The reports that are
-logged are those of the run at the largest size, with the finding in place of the outcome of the body. If the test
-itself fails at a size, the reports of that run are logged.
+An axis is an argument of the test that takes growing sizes. A world is a group of ranks (processes or threads) that run
+the test together. Each size runs in a subprocess or world of its own. Nothing of the test runs in this process. The
+session logs the reports of the run at the largest size, with the finding in place of the outcome of the body. If the
+test itself fails at a size, the session logs the reports of that run.
 """
 
 from __future__ import annotations
@@ -54,21 +55,21 @@ from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
-# The lock file and the xdist group that keep xdist workers from running worlds at the same time: the processes of
-# several worlds would starve each other. With ``--dist=loadgroup`` the group sends all such tests to one worker, so
-# that none waits for the lock.
+# The name of the lock file and of the xdist group that keep xdist workers from running worlds at the same time. The
+# processes of several worlds would starve each other. With ``--dist=loadgroup``, the group sends all such tests to one
+# worker, so that no test waits for the lock.
 _WORLD_GROUP: Final = "leakcheck-worlds"
 # Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
-# A file that is in the stack of a rank which waits in a collective operation.
+# If a rank waits in a collective operation, this file is in its stack.
 _COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
 
 
 def plan_sizes(item: pytest.Item) -> None:
-    """Read the mark of a test over an axis, and store its sweep.
+    """Read the mark of a test over an axis, and store its sweep (the axis, the sizes, the bounds and the engine).
 
     Raises:
-        MarkError: The mark cannot be read, or the item takes no arguments, or the engine cannot run it.
+        MarkError: The mark is invalid, the item takes no arguments, or the engine cannot run the item.
     """
     if SWEEP in item.stash:
         return
@@ -128,7 +129,8 @@ class _ScaledRun:
         judged = [_judge_aim(self._scaled(), aim) for aim in self._sweep.aims]
         finding = self._conclude(judged)
         if finding.verdict.resource == RESIDENT and finding.verdict.outcome in RED:
-            # Only the culprit of the worst verdict is reported, so memory is analyzed only if that verdict is on it.
+            # Only the culprit (the cause) of the worst verdict is reported, so memory is analyzed only if that verdict
+            # is on memory.
             self._culprits += self._explain_memory_peak()
             finding = self._conclude(judged)
         return [_make_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
@@ -136,7 +138,8 @@ class _ScaledRun:
     def _explain_memory_peak(self) -> list[Culprit]:
         """Run the test again to find what its memory peak consists of.
 
-        The run uses the size that `Scaled.most_informative_point` chooses; if it is lost, the smallest size is tried.
+        The run uses the size that `Scaled.most_informative_point` chooses. If that run does not reach its end, the test
+        runs at the smallest size.
         """
         smallest, informative = self._points[0], self._scaled().most_informative_point(_MAX_QUICK_SECONDS)
         for point in (informative, smallest) if informative is not smallest else (smallest,):
@@ -154,7 +157,8 @@ class _ScaledRun:
 
         Args:
             size: The size on the axis.
-            naming: Bytes above the start level at which to find what the memory consists of; 0 for a run without that.
+            naming: Bytes above the start level at which to find what the memory consists of; 0 to measure only the
+                peaks.
 
         Returns:
             The answer, and the peak memory of child processes in bytes; 0 if that was not observed.
@@ -214,7 +218,7 @@ def _explain_missing_engine(sweep: Sweep) -> str:
 
 
 def _judge_aim(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
-    """Judge the peaks of one aim; the law is None if there are no peaks."""
+    """Judge the peaks of one aim (a bound on one resource); the law is None if there are no peaks."""
     missing = next(filter(None, (point.why_not(aim.resource) for point in scaled.points)), "")
     if missing:
         if missing == NOT_READ:
@@ -243,7 +247,7 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
         odd = [report.stop for report in reports if not report.passed or hasattr(report, "wasxfail")]
         if odd:
             found.append((odd[0], rank, reports))
-    # A rank that ended without a last message is the cause of the failures of the others.
+    # A rank that ended without a last message is the cause of the failures of the others, so these are not reported.
     if not found or _silent_ranks(answer):
         return []
     # The first failure may have caused those of the other ranks.
@@ -270,7 +274,7 @@ def _is_lost(answer: Answer) -> bool:
 
 
 def _explain_loss(answer: Answer, at: str, limit: float) -> str:
-    """Explain why a run has no recording of each rank.
+    """Explain why a run did not yield a recording of every rank.
 
     Args:
         answer: The result of the run.
@@ -306,7 +310,7 @@ def _stuck_ranks(answer: Answer) -> list[int]:
 
 
 def _output_sections(answer: Answer) -> list[tuple[str, str]]:
-    """Return the last output and the stacks of the processes as report sections.
+    """Return the collection errors (or else the last output) and the stacks of the processes, as report sections.
 
     Only a process that was ended from outside has a stack.
     """
@@ -327,18 +331,18 @@ def _output_sections(answer: Answer) -> list[tuple[str, str]]:
 
 
 def _describe_collection(message: Message) -> str:
-    """Return why the test was not collected, or the test that was not found; empty for other messages."""
+    """Return why the test was not collected, or the id of the test that was not found; empty for other messages."""
     if isinstance(message, NotCollected):
         return message.text
     return message.test if isinstance(message, NotFound) else ""
 
 
 def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, str]] = ()) -> pytest.TestReport:
-    """Make the report of the call from a finding.
+    """Make the report of the call phase from a finding.
 
     Args:
         item: The test.
-        finding: A red one fails the test, and one with a missing instrument skips it.
+        finding: A red finding fails the test. A finding on a resource that could not be read skips it.
         sections: The captured output, as sections of the report.
     """
 
