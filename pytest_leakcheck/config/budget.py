@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -139,13 +140,25 @@ def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
     Raises:
         BudgetError: A resource is unknown, or a level is invalid.
     """
+    # In a test, the report on an error ends with the user's own line.
+    __tracebackhide__ = True
     if not levels:
         return tuple(default_budget(name) for name, resource in RESOURCES.items() if resource.default)
     for name, level in levels.items():
         if name not in RESOURCES:
-            raise BudgetError(f"{name}={level!r}: no such resource; valid resources are {', '.join(RESOURCES)}")
+            near, valid = did_you_mean(name, RESOURCES), ", ".join(RESOURCES)
+            raise BudgetError(f"{name}={level!r}: no such resource.{near} Valid resources are {valid}")
     try:
         given = {name: None if level is None else parse_level(name, level) for name, level in levels.items()}
     except BudgetError as error:
         raise BudgetError(f"{', '.join(f'{k}={v!r}' for k, v in levels.items())}: {error}") from None
     return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a sentence that suggests the closest known word, or an empty string."""
+    # Imported here because only an invalid mark needs it, and ordinary runs must stay fast.
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), 1) if word else []
+    return f" Did you mean {close[0]!r}?" if close else ""

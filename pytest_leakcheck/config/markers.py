@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from pytest_leakcheck.config.budget import KEYWORDS, Budget, BudgetError, parse_budget
+from pytest_leakcheck.config.budget import KEYWORDS, Budget, BudgetError, did_you_mean, parse_budget
 from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling, read_option
 from pytest_leakcheck.config.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.config.settings import Settings
@@ -150,15 +150,6 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
         return replace(effort_of(settings), **effort), tuple(resources)
     except EffortError as error:
         raise fail(f"{error}.") from None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the closest known word, or an empty string."""
-    # Imported here because only an invalid mark needs it, and ordinary runs must stay fast.
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, list(known), 1) if word else []
-    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def spelled(mark: Mark) -> str:

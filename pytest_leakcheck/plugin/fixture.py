@@ -75,16 +75,21 @@ class _MeasuringFixture:
         self._repetition: Repetition | None = None
 
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+        # The report on wrong use ends with the user's own line.
+        __tracebackhide__ = True
+        check_steps(n)
+        return self._judged_steps(n, read_levels(levels))
+
+    def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Iterator[int]:
         from pytest_leakcheck.config.markers import ceiling_of, effort_of
         from pytest_leakcheck.config.plan import Plan
         from pytest_leakcheck.plugin.stash import PROCESS
         from pytest_leakcheck.runner.repetition import Repetition
 
         effort = effort_of(self._settings)
-        check_steps(n)
         if n is not None:
             effort = replace(effort, iterations=n)
-        budgets = (*self._gauge_budgets(), *read_levels(levels))
+        budgets = (*self._gauge_budgets(), *levels)
         process = self._node.config.stash.get(PROCESS, {})
         ceiling = ceiling_of(self._node.iter_markers(), self._settings)
         plan = Plan(self._node.nodeid, budgets, effort, process, ceiling)
@@ -106,12 +111,15 @@ class _MeasuringFixture:
             self._looping, self._repetition = False, None
         self._report(repetition.end())
 
+    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
+        __tracebackhide__ = True
+        of_block = (name for name, resource in RESOURCES.items() if resource.of_block)
+        return self._judged_block(read_levels(levels) if levels else tuple(map(Budget, of_block)))
+
     @contextlib.contextmanager
-    def budget(self, **levels: Level) -> Iterator[None]:
+    def _judged_block(self, wanted: tuple[Budget, ...]) -> Iterator[None]:
         from pytest_leakcheck.runner.measured_block import measure_block
 
-        of_block = (name for name, resource in RESOURCES.items() if resource.of_block)
-        wanted = read_levels(levels) if levels else tuple(map(Budget, of_block))
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
         with measure_block(self._node.nodeid, budgets, self._gauges) as finished:
             yield

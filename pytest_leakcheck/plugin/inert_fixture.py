@@ -80,11 +80,14 @@ class Inert:
         return 0
 
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+        # The report on wrong use ends with the user's own line.
+        __tracebackhide__ = True
         read_levels(levels)
         check_steps(n)
-        yield from range(1 if n is None else n)
+        return iter(range(1 if n is None else n))
 
     def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
+        __tracebackhide__ = True
         read_levels(levels)
         return contextlib.nullcontext()
 
@@ -101,5 +104,6 @@ def check_steps(n: int | None) -> None:
     Raises:
         ValueError: The number is less than 1.
     """
+    __tracebackhide__ = True
     if n is not None and n < 1:
         raise ValueError(f"leakcheck.steps({n!r}): the number of steps must be at least 1")

@@ -94,7 +94,7 @@ class SessionReport:
             terminalreporter.write_line(f"leakcheck: {headline}")
         else:
             if not quiet:
-                terminalreporter.section("leakcheck")
+                terminalreporter.write_sep("=", "leakcheck")
             terminalreporter.write_line(headline)
             for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
                 terminalreporter.write_line(line, **_MARKUP[colour])

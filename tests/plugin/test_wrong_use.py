@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from projects import Project
@@ -154,8 +156,11 @@ def test_a_level_for_steps_that_cannot_be_read(project: Project) -> None:
     for leakcheck in (True, False):
         outcome = project.run(leakcheck=leakcheck)
         assert (
-            "fdd=0: no such resource; valid resources are fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss"
+            "fdd=0: no such resource. Did you mean 'fd'? Valid resources are fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss"
             in outcome.text
         )
         assert "heap='much': 'much' is not a size" in outcome.text
+        # The user's own lines, and none of the plugin's.
+        assert re.findall(r"(?m)^(\S+\.py):\d+: \w*Error", outcome.text) == ["test_it.py", "test_it.py"]
+        assert "fixture.py" not in outcome.text
         assert "2 failed" in outcome.text

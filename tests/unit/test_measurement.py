@@ -52,7 +52,9 @@ def test_without_levels_all_that_is_judged_by_default_is() -> None:
 
 
 def test_a_level_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(BudgetError, match=r"fds=0: no such resource; valid resources are fd, thread, process"):
+    with pytest.raises(
+        BudgetError, match=r"fds=0: no such resource\. Did you mean 'fd'\? Valid resources are fd, thread"
+    ):
         measure(int, fds=0)
     with pytest.raises(BudgetError, match=r"heap='much': 'much' is not a size"):
         measure(int, heap="much")
