@@ -125,7 +125,8 @@ OPTIONS: Final = (
         "float",
         3.0,
         "S",
-        "Seconds before growth of memory is a leak, and before an undecided test ends, if its iterations are cheap.",
+        "Seconds that must pass before growth of memory is reported as a leak. An undecided test whose iterations are cheap "
+        "runs at least this long.",
         check=_at_least(0),
     ),
     Option(
