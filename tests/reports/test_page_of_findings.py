@@ -12,7 +12,7 @@ import pytest
 
 from projects import HEAD, Project
 from pytest_leakcheck.report.html.findings_page import page_of_findings
-from pytest_leakcheck.report.json_file import ReportError
+from pytest_leakcheck.report.json_file import ReportError, write
 
 LEAKY = """
     @pytest.mark.fd_budget(0)
@@ -164,6 +164,7 @@ def test_the_command_without_a_file_that_it_knows(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_it_says_what_installs_it(tmp_path: Path) -> None:
+    write(tmp_path / "x.json", [])
     script = (
         "import sys, importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *more: None if name == 'jinja2' else find(name, *more)\n"
