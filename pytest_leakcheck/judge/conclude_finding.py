@@ -99,9 +99,9 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
 
 
 def conclude_ended(interim: Finding, reason: str) -> Finding:
-    """Complete the interim finding of a test whose process then ended.
+    """Complete the interim finding of a test whose process ended before it sent the final one.
 
-    The finding stays the leak; how the process ended is added to its reason.
+    The outcome of the verdict stays the same; how the process ended is appended to its reason.
 
     Args:
         interim: The finding that the process sent before it continued the test.

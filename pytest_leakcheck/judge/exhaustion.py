@@ -61,8 +61,8 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
         error: The error of the failing iteration, on one line.
 
     Returns:
-        The verdict ``leak``. None if the resource is not the cause, because it rose in fewer than half of the
-        iterations or not on the whole.
+        The verdict ``leak``. None if the resource is not the cause: it rose in fewer than half of the iterations, or
+        its last reading is not above its first.
     """
     x = series.readings
     rises = sum(1 for i in range(1, len(x)) if x[i] > x[i - 1])

@@ -1,6 +1,8 @@
-"""Probes: each reads the current value of one counter of this process.
+"""Read counters, such as the descriptors of the process tree or the resident memory of this process.
 
-The process-tree probe is the exception: it reads three counters at once. The object that reads a counter is called an
-instrument. One that cannot work on this machine raises `Unavailable` from `open`, with the reason. It never reads a
-silent 0.
+The object that reads a counter is called an instrument, or a probe. It reads one counter; only the probe of the process
+tree reads three at once. The class `Probe` is something else: a project's own counter, which an instrument reads.
+
+An instrument that cannot work on this machine raises `Unavailable` from `open`, with the reason. It never returns 0
+instead.
 """

@@ -77,9 +77,10 @@ def _build_chart(found: Entry, result: ArmResult, fixed: ArmResult | None) -> It
     released = is_of_collector(found)
     curves = [_build_curve(found, result, released=released)]
     if fixed is not None:
-        # Take the curve of the same test in the fixed arm. If there is none, take that of a test with the same name,
-        # because variants of the leaky arm share one fixed arm. If there is none either, take that of the only test
-        # that judges this resource, provided that both tests run over sizes.
+        # Take the curve of the fixed arm's test with the same function and the same parameters. If there is none, take
+        # that of a test with the same function and other parameters, because several variants of the leaky arm can
+        # share one fixed arm. If there is none either, take that of the only test in the fixed arm that judges this
+        # resource, provided that both tests run over sizes.
         begins = f"{found.test.partition('[')[0]}[{fixed.run.arm}"
         same = found.test.replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
         other = [one for one in fixed.run.findings if one.resource == found.resource]

@@ -85,7 +85,10 @@ class Instruments:
             self.changes.close()
 
     def reasons(self) -> dict[str, str]:
-        """Return why resources cannot be read, except those that nothing in this process uses."""
+        """Return, for each wanted resource that cannot be read, the reason.
+
+        Resources that this process does not use yet are left out.
+        """
         return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
 
     def device_for(self, resource: str) -> Vram | None:

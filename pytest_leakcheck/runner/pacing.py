@@ -53,9 +53,9 @@ class Pace:
         self.column = column
         self._own = own
         self._tolerance = tolerance
-        # The row of the last reading, the row of the next one, and the row up to which every row is read. In an array,
-        # because int objects above 256 would be blocks that the harness allocates. `_at` is the time of the last
-        # reading.
+        # Three rows: that of the last reading, that of the next one, and, once the counter has risen, the row up to
+        # which no row is left out. They are in an array, because int objects above 256 would be blocks that the harness
+        # allocates. `_at` is the time of the last reading.
         self._rows = array("q", (0, 0, 0))
         self._at = array("d", (0.0,))
 

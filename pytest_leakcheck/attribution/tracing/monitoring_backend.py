@@ -64,7 +64,8 @@ class _ThreadState:
 
     Attributes:
         depth: Depth of the running frame; the first frame that the thread enters while it is traced has depth 1.
-        skipped: Events left out since the backend last checked whether the iteration is late.
+        skipped: Number of frame entries left out. Above `SKIPPED`, it is reset to 0, and the backend checks whether the
+            iteration has taken too long.
         handler: Receives the thread's events.
     """
 

@@ -36,8 +36,8 @@ from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step
 _MIN_EXPLAINED_RATIO: Final = 0.5
 # Stack frames that `tracemalloc` records per allocation.
 _TRACED_FRAMES: Final = 24
-# The maximum number of inspections ("looks"). Each covers the variables of all threads. The second is for data that the
-# program stores in its variable only after the first.
+# The maximum number of inspections ("looks"). Each covers the variables of all threads. The second look can find data
+# that was not yet stored in a variable at the first look.
 _MAX_LOOKS: Final = 2
 # Objects of these types are shared by many others, and are no part of a peak.
 _SHARED_TYPES: Final = (ModuleType, FunctionType, type)

@@ -1,1 +1,5 @@
-"""Run an item once per size of its axis (``scaling_budget``) or once for its peak; judge the peaks."""
+"""Measure and judge the peaks of an item.
+
+The mark ``scaling_budget`` needs one run per size of its axis. The argument ``peak=`` of another budget needs one more
+run after the repetition.
+"""
