@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from configparser import ConfigParser
-from configparser import Error as ConfigError
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
@@ -33,6 +31,8 @@ def set_project(root: Path, packages: Sequence[str]) -> None:
     _project[:] = [(root, tuple(packages))]
     _files.cache_clear()
     _folders.cache_clear()
+    # Find them now: during a search for a cause, the modules that this imports would look like a leak of the test.
+    belongs_to_project("")
 
 
 def belongs_to_project(file: str) -> bool:
@@ -75,10 +75,19 @@ def _read_name(root: Path) -> str:
     name = data.get("project", {}).get("name") or tool.get("name")
     if isinstance(name, str):
         return name
-    setup = ConfigParser(interpolation=None)
+    return _read_setup_name(root / "setup.cfg")
+
+
+def _read_setup_name(path: Path) -> str:
+    if not path.exists():
+        return ""
+    # Imported only here: few projects have this file.
+    import configparser
+
+    setup = configparser.ConfigParser(interpolation=None)
     try:
-        setup.read(root / "setup.cfg", encoding="utf-8")
-    except (ConfigError, OSError, UnicodeDecodeError):
+        setup.read(path, encoding="utf-8")
+    except (configparser.Error, OSError, UnicodeDecodeError):
         return ""
     return setup.get("metadata", "name", fallback="")
 

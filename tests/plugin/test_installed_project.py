@@ -83,3 +83,14 @@ def test_another_package_is_what_the_line_is_inside(project: Project, config: st
     outcome = run(project, config=config)
     assert culprit(outcome) == ("tests/test_it.py", 5)
     assert "inside lib/site-packages/toxpkg/__init__.py:5 " in outcome.text
+
+
+def test_the_search_for_these_files_is_not_found_as_a_leak(project: Project) -> None:
+    """What is imported to read pyproject.toml would add to sys.modules while containers are counted."""
+    package = "KEPT = []\ndef load(name):\n    KEPT.append(bytearray(65536))\n"
+    folder = project.folder / "lib" / "site-packages"
+    install(folder, {"toxpkg/__init__.py": package})
+    project.write("setup.cfg", "[metadata]\nname = another\n")
+    project.write("test_it.py", TEST.replace("fd_budget(0)", "heap_budget"))
+    outcome = project.run(PYTHONPATH=str(folder))
+    assert outcome.finding("test_load", "heap")["owner"]["name"] == "toxpkg.KEPT"
