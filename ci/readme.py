@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Mapping
 from io import StringIO
 from pathlib import Path
@@ -29,36 +28,32 @@ PART: Final = re.compile(r"(?s)(<!-- generated: (\w+) -->\n).*?(<!-- end -->)")
 # Width of a column in a picture that rich draws.
 _COLUMN: Final = 12.2
 # The test of the first report. The list keeps the file open.
-_TEST: Final = """
-    import pytest
+LEAKY: Final = """\
+import pytest
 
-    HISTORY = []
-
-
-    class Config:
-        def __init__(self, path):
-            self.file = path.open()
-            self.text = self.file.read()
-            {end}HISTORY.append(self)
+OPENED = []
 
 
-    @pytest.mark.leakcheck
-    def test_read_config(tmp_path):
-        path = tmp_path / "config"
-        path.write_text("answer = 42")
-        assert Config(path).text == "answer = 42"
+def read_config(path):
+    file = path.open()
+    OPENED.append(file)
+    return file.read()
+
+
+@pytest.mark.leakcheck
+def test_read_config(tmp_path):
+    path = tmp_path / "config"
+    path.write_text("answer = 42")
+    assert read_config(path) == "answer = 42"
 """
-_LEAKY: Final = _TEST.format(end="")
-_FIXED: Final = _TEST.format(end="self.file.close()\n            ").replace(
-    "HISTORY.append(self)", "HISTORY[:] = [self]"
-)
+_FIXED: Final = LEAKY.replace("    return file.read()", "    with OPENED.pop():\n        return file.read()")
 
 
 def run(test: str, *arguments: str) -> str:
     """Return what ``pytest --leakcheck`` prints for a test file."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        Path(folder, "test_config.py").write_text(textwrap.dedent(test).lstrip(), encoding="utf-8")
+        Path(folder, "test_config.py").write_text(test, encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "--leakcheck", "-p", "no:cacheprovider", *arguments]
         # Plugins of other projects would add their lines.
         command += [
@@ -88,7 +83,7 @@ def run(test: str, *arguments: str) -> str:
 
 def red() -> str:
     """Return the report on the leaky test, as a terminal in colour shows it."""
-    text = run(_LEAKY, "--color=yes")
+    text = run(LEAKY, "--color=yes")
     begin = text.index("test_config.py", text.index("collected"))
     return text[begin : text.index("===", text.index("measured"))].rpartition("\n")[0]
 
@@ -121,6 +116,11 @@ def _indented(match: re.Match[str]) -> str:
     return f'x="{float(match[1]) + width:g}" {match[2]} textLength="{float(match[3]) - width:g}"{match[4]}'
 
 
+def leaky() -> str:
+    """Return the leaky test."""
+    return f"```text\n{LEAKY}```\n"
+
+
 def green() -> str:
     """Return the output for the fixed test."""
     text = run(_FIXED)
@@ -151,7 +151,7 @@ def budgets() -> str:
     return "\n".join(rows) + "\n"
 
 
-PARTS: Final[Mapping[str, Callable[[], str]]] = {"green": green, "options": options, "budgets": budgets}
+PARTS: Final[Mapping[str, Callable[[], str]]] = {"leaky": leaky, "green": green, "options": options, "budgets": budgets}
 
 
 def main() -> None:

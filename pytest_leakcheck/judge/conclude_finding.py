@@ -114,7 +114,11 @@ def conclude_ended(interim: Finding, reason: str) -> Finding:
 
 def _find_worst(colours: Mapping[Verdict, Colour]) -> Verdict:
     order = ("red", "yellow", "green")
-    return min(colours, key=lambda verdict: (order.index(colours[verdict]), WORST_FIRST.index(verdict.outcome)))
+    # Of equal outcomes, one whose resource has grown says more.
+    return min(
+        colours,
+        key=lambda one: (order.index(colours[one]), WORST_FIRST.index(one.outcome), one.slope <= 0 and one.level <= 0),
+    )
 
 
 def _choose_colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:

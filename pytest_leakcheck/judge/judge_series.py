@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import ceil
 from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
@@ -71,6 +72,8 @@ _MIN_LASTING_LEVELS: Final = 4
 # and an entry may have parts that are not visible through its cache (an open text file has 4 objects; the collector
 # sees 3).
 _EXPLAINED_MARGIN: Final = 1.5
+# The recommended time is this multiple of what the iterations took so far.
+_TIME_MARGIN: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class Context:
         quiet_heap: The allocator counts a block as free as soon as it is freed.
         slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`. Threads
             that already ran at the start hold more or less of the resource from one moment to the next.
+        seconds: Seconds per iteration, if the time for the test is over; else 0.
     """
 
     final: bool = False
@@ -100,6 +104,7 @@ class Context:
     elsewhere: bool = False
     quiet_heap: bool = False
     slack: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +280,8 @@ def _judge_difference(case: Examination) -> Verdict:
     if level > allowed + case.slack:
         noisy = not case.resource.scarce and level - allowed <= case.noise
         reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
-        return case.say("inconclusive" if noisy else "over_budget", reason, level=level, slope=0.0)
+        advice = "a block runs once, so its line is not searched for: leakcheck.steps() repeats it and names the line"
+        return case.say("inconclusive" if noisy else "over_budget", reason, advice, level=level, slope=0.0)
     if released and case.budget.unclosed != "allow":
         much = f"{released} {case.resource.plural}" if case.resource.unit == "count" else case.amount(released)
         reason = f"{much} released by the garbage collector only"
@@ -485,14 +491,25 @@ def _explain_undecided(case: Examination) -> Verdict | None:
         reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may take up to {case.horizon} to fill"
     elif n < case.profile.clean:
         reason = f"{n} iterations, {case.profile.clean} needed"
+        if case.level > 0:
+            reason += f"; +{case.amount(case.level)} so far"
     elif 0 < grown.slope < grown.earlier / 2:
         rates = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
         reason = f"still growing, ever more slowly: {rates}; about {n} more iterations would decide it"
     else:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"
-    advice = "more iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
-    return case.say("inconclusive", reason, advice, isolate=case.evidence.isolate)
+    return case.say("inconclusive", reason, _advise_more(case), isolate=case.evidence.isolate)
+
+
+def _advise_more(case: Examination) -> str:
+    """Recommend more iterations: by the time, if that was the limit."""
+    needed = case.profile.clean if case.n < case.profile.clean else max(2 * case.n, case.horizon)
+    seconds = case.context.seconds
+    if not seconds:
+        return "more iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
+    enough = ceil(_TIME_MARGIN * (needed + 3) * seconds)
+    return f"an iteration took {seconds:.2g} s: allow time for about {needed}, --leakcheck-max-time={enough}"
 
 
 def _compute_floor(case: Examination) -> float | None:

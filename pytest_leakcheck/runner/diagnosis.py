@@ -54,6 +54,7 @@ _KEEPER_ITERATIONS: Final = 6
 _MIN_FREQUENT_RATIO: Final = 0.5
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
+_REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
 
 
 class CauseSearch:
@@ -142,7 +143,9 @@ class CauseSearch:
     def _investigate(self) -> Generator[None, None, None]:
         slope = self._verdict.slope
         if slope <= 0:
-            self._why = dict.fromkeys(("site", "owner"), _REASON_CAME_ONCE)
+            once = self._sampler.samples.rises(self._verdict.resource) <= 1
+            reason = _REASON_CAME_ONCE if once else _REASON_UNSTEADY
+            self._why = dict.fromkeys(("site", "owner"), reason)
             return
         # Load what the search itself retains before anything is counted.
         plugin_files()

@@ -224,6 +224,7 @@ class EvidenceJudge:
             elsewhere=elsewhere,
             quiet_heap=run.quiet_heap,
             slack=run.explanations.slack(name),
+            seconds=sampler.settling.seconds_per_iteration() if run.clock.out_of_time else 0.0,
         )
 
     def _growth_of(self, name: str) -> Growth:

@@ -58,6 +58,8 @@ def test_the_reddest_verdict_names_the_finding_and_of_equals_the_worst() -> None
     over = Verdict("process", "over_budget", level=1)
     assert conclude(result(ok, waiting, over, leak), AUTO).verdict == leak
     assert conclude(result(ok, waiting, over), AUTO).verdict == over
+    grown = Verdict("fd", "inconclusive", level=2)
+    assert conclude(result(waiting, grown), AUTO).verdict == grown
     assert conclude(result(ok, waiting), AUTO).verdict == waiting
     # Where a leak is not to fail, what is red comes first.
     assert conclude(result(leak, over), ("over_budget",)).verdict == over

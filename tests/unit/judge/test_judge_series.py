@@ -379,3 +379,21 @@ def test_what_the_interpreter_makes_for_itself_is_within_any_level_of_the_heap()
     assert verdict.outcome == "ok"
     assert verdict.reason == "32 B above the start; up to 4.0 KiB over the level is attributed to the interpreter"
     assert walk(budget("heap", 0), lambda i: 8192 * (i >= 11)).outcome == "over_budget"
+
+
+def test_what_is_missing_is_said_with_the_growth_so_far_and_the_time_that_it_takes() -> None:
+    few = Series("fd", (11, 12, 13, 14, 15, 16))
+    verdict = judge(few, budget("fd"), Context(final=True, seconds=2.0))
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reason) == ("inconclusive", "5 iterations, 13 needed; +4 so far")
+    # Thirteen iterations and three of warm-up take 32 s, and half as much again for safety.
+    assert verdict.advice == "an iteration took 2 s: allow time for about 13, --leakcheck-max-time=48"
+    unlimited = judge(few, budget("fd"), Context(final=True))
+    assert unlimited is not None
+    assert unlimited.advice == MORE
+
+
+def test_a_block_that_exceeds_its_level_says_what_would_name_the_line() -> None:
+    verdict = judge_once(Series("fd", (11, 12)), budget("fd", 0))
+    assert verdict.outcome == "over_budget"
+    assert "leakcheck.steps() repeats it and names the line" in verdict.advice
