@@ -61,6 +61,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             parser.addini(option.key, text, type=option.kind, default=option.default)
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Report options that have no effect because ``--leakcheck`` is missing."""
+    if config.stash[SETTINGS].active:
+        return None
+    given = [option.flag for option in OPTIONS if option.name and config.getoption(option.key) is not None]
+    return f"leakcheck: no effect without --leakcheck: {', '.join(given)}" if given else None
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the hook `pytest_leakcheck_probes`."""
     from pytest_leakcheck.plugin import hookspecs

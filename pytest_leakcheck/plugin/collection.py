@@ -12,6 +12,14 @@ from pytest_leakcheck.plugin.stash import PLAN, PROCESS
 from pytest_leakcheck.plugin.timeout import within_timeout
 
 
+def runs_once(config: pytest.Config) -> bool:
+    """Return whether an option makes each test run once, without a verdict.
+
+    A debugger must not stop in every iteration.
+    """
+    return any(config.getoption(name) for name in ("usepdb", "trace", "setuponly"))
+
+
 class Collection:
     """The hooks that store a plan on each item whose marks ask for one; registered only with ``--leakcheck``."""
 
@@ -45,8 +53,7 @@ class Collection:
         Returns:
             An error message for each item with an invalid mark.
         """
-        # With these options, each test runs once and gets no verdict: a debugger must not stop in every iteration.
-        once = config.getoption("usepdb") or config.getoption("trace") or config.getoption("setuponly")
+        once = runs_once(config)
         wrong: list[str] = []
         for item in nodes:
             if not isinstance(item, pytest.Item):

@@ -17,10 +17,11 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.collection import runs_once
 from pytest_leakcheck.plugin.coloured_report import ColouredReport, has_colours
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.terminal_summary import first_line, summary_lines
+from pytest_leakcheck.report.terminal_summary import first_line, nothing_measured, summary_lines
 
 _MARKUP: Mapping[str, dict[str, bool]] = {
     "red": {"red": True},
@@ -82,6 +83,10 @@ class SessionReport:
         return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        passed = len(terminalreporter.getreports("passed"))
+        if not self._findings and passed:
+            for line in nothing_measured(passed, debugger=runs_once(config)):
+                terminalreporter.write_line(line, yellow=True)
         if not self._findings and not self._json:
             return
         quiet = config.get_verbosity() < 0

@@ -34,6 +34,21 @@ def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> s
     return f" {glyphs.dot} ".join((f"{len(worst)} measured", *parts, cost))
 
 
+def nothing_measured(passed: int, *, debugger: bool) -> tuple[str, ...]:
+    """Return lines that explain why a session that asked for leaks has no verdict.
+
+    Args:
+        passed: How many tests passed.
+        debugger: An option makes each test run once.
+    """
+    if debugger:
+        return (f"leakcheck: 0 of {passed} measured: --pdb, --trace and --setup-only run each test once",)
+    return (
+        f"leakcheck: 0 of {passed} measured: none carries `leakcheck` or a budget",
+        "  mark a whole file with: pytestmark = pytest.mark.leakcheck",
+    )
+
+
 def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """Yield the lines of the section as (color, text).
 

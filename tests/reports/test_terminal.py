@@ -156,10 +156,30 @@ def test_quiet_and_no_summary(project: Project) -> None:
     assert "abed1d  fd" not in none
 
 
-def test_the_report_says_nothing_where_nothing_was_asked(project: Project) -> None:
-    project.write("test_it.py", "def test_it(): pass")
+def test_nothing_measured_is_not_silent(project: Project) -> None:
+    project.write("test_it.py", "def test_it(): pass\ndef test_other(): pass")
     text = project.run("--leakcheck", leakcheck=False).text
     assert "= leakcheck =" not in text
+    assert "\nleakcheck: 0 of 2 measured: none carries `leakcheck` or a budget\n" in text
+    assert "  mark a whole file with: pytestmark = pytest.mark.leakcheck\n" in text
+    assert "leakcheck:" not in project.run(leakcheck=False).text
+    # A test that fails has a reason of its own.
+    project.write("test_it.py", "import pytest\n@pytest.mark.leakcheck\ndef test_it(): assert 0")
+    assert "0 of" not in project.run().text
+
+
+def test_a_debugger_is_said_to_leave_no_verdict(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    assert (
+        "leakcheck: 0 of 3 measured: --pdb, --trace and --setup-only run each test once\n" in project.run("--pdb").text
+    )
+
+
+def test_an_option_without_leakcheck_is_not_silent(project: Project) -> None:
+    project.write("test_it.py", "def test_it(): pass")
+    text = project.run("--leakcheck-iterations=5", "--leakcheck-json=x.json", leakcheck=False).text
+    assert "leakcheck: no effect without --leakcheck: --leakcheck-iterations, --leakcheck-json\n" in text
+    assert "no effect" not in project.run("--leakcheck-iterations=5").text
 
 
 @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["here", "in a worker"])
