@@ -8,6 +8,7 @@ import gc
 import itertools
 import mmap
 import sys
+import time
 
 import psutil
 import pytest
@@ -192,3 +193,10 @@ def test_an_undecided_test_that_retains_much_does_not_go_on_because_it_is_cheap(
     kept.clear()
     calls = itertools.count()
     assert verdict_on(lambda: reserve(64 << 10), Budget("mmap"), min_time=3).iterations > ADAPTIVE
+
+
+def test_the_time_that_is_recommended_is_more_than_there_was() -> None:
+    verdict = verdict_on(lambda: time.sleep(0.05), Budget("fd"), max_time=0.4)
+    assert verdict.outcome == "inconclusive"
+    assert float(verdict.advice.rpartition("=")[2]) > 0.4
+    assert "an iteration took 0." in verdict.advice
