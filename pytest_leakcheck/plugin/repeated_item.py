@@ -181,9 +181,8 @@ class Repeater:
 
         Returns:
             First, the result; None if the first iteration failed, skipped or failed as expected, because such a test
-            gets no verdict. Second, the reports to log instead of a last run. These are the reports of the first
-            iteration, if it did not pass, or if a later iteration failed without a red verdict. None if a last run is
-            still to be made.
+            gets no verdict. Second, the reports of the first iteration, to log instead of a last run, if it did not
+            pass, or if a later iteration failed without a red verdict; else None.
         """
         timer = Timer(item)
         timer.stop()
