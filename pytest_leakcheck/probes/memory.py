@@ -28,6 +28,8 @@ class Rss:
     resource = "rss"
 
     def __init__(self) -> None:
+        # Off if no budget names the resource: trimming also changes the mapped memory, which is judged by itself.
+        self.trims = True
         self._status = -1
         self._trim: Any = None
 
@@ -39,7 +41,7 @@ class Rss:
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
     def read(self) -> int:
-        if self._trim is not None:
+        if self.trims and self._trim is not None:
             self._trim(0)
         text = os.pread(self._status, 4096, 0)
         at, shared = text.index(b"RssAnon:") + 8, text.index(b"RssShmem:") + 9
