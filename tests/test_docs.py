@@ -37,7 +37,7 @@ SHORTENED = {
     f" && {ROOT}/.venv/bin/codespell pytest_leakcheck fixtures ci tests docs .github ./*.md pyproject.toml"
     f" && {ROOT}/.venv/bin/python ci/words.py",
     "python ci/golden.py --section forms": f"{ROOT}/.venv/bin/python ci/golden.py --help",
-    "pip install .": f"{ROOT}/.venv/bin/python -m pip install --quiet --no-deps --target installed .",
+    "pip install .": f"{ROOT}/.venv/bin/python -m pip install --quiet --no-deps --target ../installed .",
     # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.
     "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",
     "python ci/bench/inert.py": ".venv/bin/python ci/bench/inert.py --help",
@@ -134,7 +134,7 @@ def test_the_picture_of_the_report_is_up_to_date(readme: dict[str, Any]) -> None
     assert steady(readme["without_colours"](readme["red"]())) == steady(text), "run: python ci/readme.py"
     # It loads nothing, and shows the text that it describes.
     assert re.findall(r"(?:href|src)=|url\((?!#)", drawn) == []
-    assert "test_config.HISTORY" in drawn.partition("</desc>")[2]
+    assert "test_config.OPENED" in drawn.partition("</desc>")[2]
 
 
 def test_the_first_test_and_its_green_output_are_up_to_date(readme: dict[str, Any]) -> None:

@@ -314,6 +314,7 @@ def test_each_clip_has_a_file_of_its_own() -> None:
         "rate": 15,
         "seed": 1,
     }
+    assert media.Clip().name == "rgb-libx264-192x192x60-gop10-seed0.mp4"
     assert set(other) == {field.name for field in dataclasses.fields(media.Clip)}
     names = {
         media.Clip().name,

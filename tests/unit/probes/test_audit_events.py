@@ -180,4 +180,5 @@ def test_no_other_thread_runs_while_the_hook_passes_over_an_event(made: MadeHere
     took = time.perf_counter() - began
     end.set()
     other.join()
-    assert pauses[0] > 0.8 * took > 4 * sys.getswitchinterval()
+    # It may run before and after the loop. Within it, it would run after each switch interval.
+    assert pauses[0] > 0.5 * took > 4 * sys.getswitchinterval()
