@@ -36,6 +36,9 @@ TESTS = """
         ROWS[next(ROW) % 256] = 1
 
     @pytest.mark.heap_budget(per_iteration="2 MiB")
+    @pytest.mark.mmap_budget(per_iteration="2 MiB")
+    @pytest.mark.object_budget(per_iteration=4)
+    @pytest.mark.block_budget(per_iteration=4)
     def test_growth_is_allowed_to_the_heap():
         KEPT.append(np.ones(MIB, np.uint8))
 """
