@@ -7,65 +7,58 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
-# The folder of the project and the packages that the user has named; set by `set_project`.
-_project: list[tuple[Path, tuple[str, ...]]] = []
+class _Project:
+    """What is installed of the project under test."""
+
+    files: frozenset[str] = frozenset()
+    folders: tuple[str, ...] = ()
 
 
 def set_project(root: Path, packages: Sequence[str]) -> None:
     """Set the project under test, for the whole process.
 
+    Its files are found here: during a search for a cause, the modules that this imports would look like a leak of the
+    test.
+
     Args:
         root: The folder of the project, in which ``pyproject.toml`` or ``setup.cfg`` may name its distribution.
         packages: Top-level packages that the user has named (``--leakcheck-blame``); they count as well.
     """
-    _project[:] = [(root, tuple(packages))]
-    _files.cache_clear()
-    _folders.cache_clear()
-    # Find them now: during a search for a cause, the modules that this imports would look like a leak of the test.
-    belongs_to_project("")
+    _Project.files = _find_files(_read_name(root))
+    _Project.folders = tuple(_find_folders(packages))
 
 
 def belongs_to_project(file: str) -> bool:
     """Return whether an installed file belongs to the project under test or to a package that the user has named."""
-    return file in _files() or file.startswith(_folders())
+    return file in _Project.files or file.startswith(_Project.folders)
 
 
-@cache
-def _files() -> frozenset[str]:
-    """List the Python files that the project's distribution has installed."""
-    for root, _packages in _project:
-        try:
-            # The leak that is being explained may have used up all descriptors.
-            with room_for_descriptors():
-                installed = distribution(_read_name(root)).files or ()
-        except (PackageNotFoundError, ValueError, OSError):
-            continue
-        return frozenset(os.path.normpath(str(file.locate())) for file in installed if file.suffix == ".py")
-    return frozenset()
+def _find_files(name: str) -> frozenset[str]:
+    """List the Python files that a distribution has installed."""
+    try:
+        installed = distribution(name).files or ()
+    except (PackageNotFoundError, ValueError, OSError):
+        return frozenset()
+    return frozenset(os.path.normpath(str(file.locate())) for file in installed if file.suffix == ".py")
 
 
-@cache
-def _folders() -> tuple[str, ...]:
-    """List the folders of the packages that the user has named."""
-    found: list[str] = []
-    for name in (name for _root, packages in _project for name in packages):
+def _find_folders(packages: Sequence[str]) -> Iterator[str]:
+    """Yield the folders of packages."""
+    for name in packages:
         try:
             spec = find_spec(name)
         except (ImportError, ValueError):
             continue
         if spec is not None:
-            found += [f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ()]
-    return tuple(found)
+            yield from (f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ())
 
 
 def _read_name(root: Path) -> str:
