@@ -43,12 +43,11 @@ def touched_large_blocks() -> dict[tuple[int, int], int]:
     mappings = _anonymous_mappings()
     found: dict[tuple[int, int], int] = {}
     for start, end in _large_blocks(mappings):
-        inside = sum(one.touched for one in mappings if start <= one.start < end or start < one.end <= end)
+        around = [one for one in mappings if start <= one.start < end or start < one.end <= end]
         # The kernel counts touched bytes per mapping. If more than half of these mappings is outside the block, the
         # count does not describe the block.
-        around = sum(one.end - one.start for one in mappings if start <= one.start < end or start < one.end <= end)
-        if around <= 2 * (end - start):
-            found[start, end] = inside
+        if sum(one.end - one.start for one in around) <= 2 * (end - start):
+            found[start, end] = sum(one.touched for one in around)
     return found
 
 

@@ -40,9 +40,14 @@ class Rss:
             raise Unavailable("resident memory is read from /proc/self/status, which exists only on Linux") from None
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
 
-    def read(self) -> int:
-        if self.trims and self._trim is not None:
+    def trim(self) -> None:
+        """Have malloc give back its free memory."""
+        if self._trim is not None:
             self._trim(0)
+
+    def read(self) -> int:
+        if self.trims:
+            self.trim()
         text = os.pread(self._status, 4096, 0)
         at, shared = text.index(b"RssAnon:") + 8, text.index(b"RssShmem:") + 9
         return (int(text[at : text.index(b"kB", at)]) + int(text[shared : text.index(b"kB", shared)])) * 1024

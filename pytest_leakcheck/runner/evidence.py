@@ -16,7 +16,6 @@ from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import Context, Evidence, Examination, examine
 from pytest_leakcheck.model.resources import exhausting, find_resource
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.probes.memory import Rss
 from pytest_leakcheck.runner.innocent_explanations import Explanation
 from pytest_leakcheck.runner.makers_of_folder import entry_makers
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
@@ -233,19 +232,12 @@ class EvidenceJudge:
     def _weigh_unshown(self, examination: Examination) -> Evidence:
         """Turn what exact counters show of growing resident memory, and what malloc gives back, into evidence."""
         name, samples = examination.budget.resource, self._sampler.samples
-        if 2 * self._trimmed(name) >= samples.above_start(name):
+        resident = self._sampler.instruments.resident
+        if resident is not None:
+            resident.trim()
+        if 2 * self._sampler.came_down(name) >= samples.above_start(name):
             return Evidence(explained="malloc had kept memory that the test had freed")
         return Evidence(explained_rate=max(0.0, self._shown_by_exact_counters()), isolate=not self._run.plan.process)
-
-    def _trimmed(self, name: str) -> int:
-        """Return how far resident memory falls if malloc gives back what is free."""
-        fall = 0
-        for probe in self._sampler.instruments.probes:
-            if isinstance(probe, Rss):
-                probe.trims = True
-                fall = self._sampler.came_down(name)
-                probe.trims = False
-        return fall
 
     def _shown_by_exact_counters(self) -> float:
         """Return the growth per iteration of the bytes that allocators count exactly."""

@@ -11,6 +11,7 @@ from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch
+from pytest_leakcheck.probes.memory import Rss
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
 
@@ -24,6 +25,7 @@ class Instruments:
         folders: The folders of shared memory and temporary files, by resource.
         changes: Reports which folders have changed; None if folders cannot be watched here.
         device: The accelerators; None if they are not read.
+        resident: The probe of resident memory; None if it is not read.
         gauges: The reading functions of the user's own counters, by name.
         watch: The watch on the garbage collector. The caller opens it last.
         missing: Why a wanted resource cannot be read here, by resource.
@@ -49,6 +51,7 @@ class Instruments:
         self.probes, self.missing = open_instruments(names)
         self.reads = {probe.resource: probe.read for probe in self.probes}
         self.device = next((one for one in self.probes if isinstance(one, Vram)), None)
+        self.resident = next((one for one in self.probes if isinstance(one, Rss)), None)
         self.watch = CollectorWatch(self.tree.own, self.device.read if self.device is not None else None)
         try:
             self._open_folders(names)

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.probes.memory import Rss
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import read_limits
@@ -79,9 +78,10 @@ class WarmUp:
         # The descriptors that the instruments keep open must not count against a ceiling.
         with room_for_descriptors():
             sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed)
-        for probe in sampler.instruments.probes:
-            if isinstance(probe, Rss):
-                probe.trims = any(one.resource == Rss.resource and one.judges_all_growth for one in run.plan.budgets)
+        resident = sampler.instruments.resident
+        if resident is not None:
+            name = resident.resource
+            resident.trims = any(one.resource == name and one.judges_all_growth for one in run.plan.budgets)
         device = sampler.instruments.device
         if device is not None and device.capacity:
             run.limits[device.resource] = device.capacity
