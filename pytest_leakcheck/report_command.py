@@ -13,7 +13,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.exit_codes import CANNOT, WRONG_USE
+from pytest_leakcheck.model.exit_codes import CANNOT, WRONG_USE
 from pytest_leakcheck.report.html.view_model import missing_for_page
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from pytest_leakcheck.exit_codes import CANNOT, INTERRUPTED, WRONG_USE
 from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model.exit_codes import CANNOT, INTERRUPTED, WRONG_USE
 from pytest_leakcheck.report.html.view_model import missing_for_page
 from pytest_leakcheck.repro.check_expectations import ArmResult, check_arm, is_red
 from pytest_leakcheck.repro.fix_diff import difference

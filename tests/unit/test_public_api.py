@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pytest_leakcheck
-from pytest_leakcheck import exit_codes
 from pytest_leakcheck.config.settings import OPTIONS
+from pytest_leakcheck.model import exit_codes
 from pytest_leakcheck.plugin import MARKERS
 
 NAMES = [
