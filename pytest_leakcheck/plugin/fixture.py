@@ -99,7 +99,8 @@ class _MeasuringFixture:
         self._looping = True
         try:
             while wanted:
-                yield step
+                with repetition.ceiling:
+                    yield step
                 step += 1
                 wanted = repetition.iteration_done()
         except BaseException:

@@ -10,6 +10,7 @@ from pytest_leakcheck.attribution.project_packages import set_project
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.item_protocol import ItemProtocol
+from pytest_leakcheck.plugin.limited_phases import LimitedPhases
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.stash import PROCESS
@@ -35,6 +36,8 @@ def register(config: pytest.Config, settings: Settings) -> None:
             use_own_folder(config)
         else:
             remove_stale(time.time())
+    else:
+        config.pluginmanager.register(LimitedPhases(), "leakcheck-limits")
     config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
     repeater = Repeater(settings)
     config.pluginmanager.register(Collection(settings), "leakcheck-collection")

@@ -1,6 +1,8 @@
 """Run a test under a ceiling (a set of limits) until the resource that it leaks runs out.
 
-The failure is then reported as that leak.
+The failure is then reported as that leak. The limits are in force only while code of the test runs: if they also
+applied to pytest and to the measurement, either could fail in place of the test, and the process would end without a
+finding.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ _MIN_USABLE_DESCRIPTORS: Final = 4
 class CeilingRun:
     """The ceiling of one test, from before the first iteration to the end.
 
+    Run the test's own code in a ``with`` block of this object: the limits are in force there, and nowhere else.
+
     Attributes:
         failure: How the test failed under the ceiling; None as long as it has not failed.
     """
 
     def __init__(self, ceiling: Ceiling, *, drives_on: bool) -> None:
-        """Prepare the limits; `begin` imposes them.
+        """Take the limits; `begin` determines what they are in this process.
 
         Args:
             ceiling: The limits.
@@ -46,7 +50,15 @@ class CeilingRun:
         self._drives_on = drives_on
         self._imposed = ImposedCeiling(ceiling)
         self._iterations = 0
+        self._suspended = False
         self.failure: Failure | None = None
+
+    def __enter__(self) -> None:
+        if self.failure is None and not self._suspended:
+            self._imposed.resume()
+
+    def __exit__(self, *_: object) -> None:
+        self._imposed.lift()
 
     @property
     def group(self) -> Path | None:
@@ -54,16 +66,18 @@ class CeilingRun:
         return self._imposed.group
 
     def begin(self) -> None:
-        """Impose the limits, before the first iteration."""
+        """Find out whether the limits can be imposed, before the first iteration; a cgroup is in force from now on."""
         self._imposed.impose()
+        self._imposed.lift()
 
     def next_iteration(self) -> None:
         """Count an iteration that has ended."""
         self._iterations += 1
 
     def limit_device(self, device: Vram | None) -> None:
-        """Impose the limit of the devices, once they are known."""
+        """Add the limit of the devices, once they are known."""
         self._imposed.impose_on(device)
+        self._imposed.lift()
 
     def limits(self) -> dict[str, int]:
         """Return the limits of the ceiling, by resource; empty once the test has failed under them."""
@@ -77,18 +91,17 @@ class CeilingRun:
         return self.failure is None and ceiling_of(self._ceiling.sizes, red.resource) is not None
 
     def suspend(self) -> None:
-        """Lift the limits for the diagnosis, which needs iterations that run to their end."""
-        self._imposed.lift()
+        """Run without the limits for the diagnosis, which needs iterations that run to their end."""
+        self._suspended = True
 
     def resume(self) -> None:
-        """Impose the limits again, unless the test has failed under them already."""
-        if self.failure is None:
-            self._imposed.resume()
+        """Run under the limits again, unless the test has failed under them already."""
+        self._suspended = False
 
     def is_reached(self, error: BaseException) -> bool:
         """Return whether an iteration failed because a limit was reached.
 
-        If so, the limits are lifted for the diagnosis.
+        If so, the test runs without the limits from now on.
         """
         if self.failure is not None:
             return False
@@ -101,7 +114,6 @@ class CeilingRun:
         if reached is None:
             return False
         self.failure = Failure(reached, self._iterations + 1, said, failed_at(error), in_child=bool(child))
-        self._imposed.lift()
         return True
 
     @property
@@ -114,10 +126,6 @@ class CeilingRun:
         if self.failure is not None and self.failure.in_child:
             return towards(self.failure.resource)
         return exhausted_by(error)
-
-    def end(self) -> None:
-        """Lift the limits, however the test ended."""
-        self._imposed.lift()
 
     def outcome(self) -> CeilingOutcome:
         """Return how the ceiling ended."""

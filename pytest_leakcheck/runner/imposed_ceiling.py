@@ -35,7 +35,8 @@ class _Limit:
     lifts: list[Callable[[], None]]
 
     def impose(self) -> None:
-        self.lifts.append(self.set_it())
+        if not self.lifts:
+            self.lifts.append(self.set_it())
 
     def lift(self) -> None:
         while self.lifts:
@@ -85,7 +86,7 @@ class ImposedCeiling:
             limit.lift()
 
     def resume(self) -> None:
-        """Impose the limits again."""
+        """Impose the limits again; those that are in force stay."""
         for limit in self._limits:
             limit.impose()
 

@@ -1,6 +1,6 @@
 """Measure and judge work that the caller repeats: take a `Plan`, return a `Recording` and verdicts.
 
-The caller reports the end of each iteration, and `Repetition` answers whether it wants another. The pytest protocol,
+The caller runs the iterations and reports the end of each one; `Repetition` answers whether it wants another. The pytest protocol,
 ``steps()`` and `measure` all use this class, so tests, loops and scripts are judged in the same way. A repetition
 passes through phases: `WarmUp`, `Measuring`, and after a red (failing) verdict `Diagnosis` and `UntilFailure`.
 """
@@ -8,6 +8,7 @@ passes through phases: `WarmUp`, `Measuring`, and after a red (failing) verdict 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,11 @@ class Repetition:
         return self._phase.wants_more
 
     @property
+    def ceiling(self) -> AbstractContextManager[None]:
+        """The ``with`` block to run the test's own code in: the limits of its ceiling are in force there."""
+        return self._run.ceiling
+
+    @property
     def group(self) -> Path | None:
         """The folder of the cgroup that was created for the test; None if none was."""
         return self._run.ceiling.group
@@ -116,7 +122,6 @@ class Repetition:
         run = self._run
         self._origin.leave_elsewhere(int(stopped is not None))
         sampler = run.sampler
-        run.ceiling.end()
         if sampler is None:
             result = Result(run.plan, self._recording(None, stopped or "time"), (), {})
             return account_for_ceiling(result, run.ceiling.outcome())

@@ -43,6 +43,12 @@ TESTS = """
     def test_memory():
         KEPT.append(bytearray(8 << 20))
 
+    @pytest.mark.rss_budget("1 KiB")
+    @pytest.mark.leakcheck_ceiling(rss="80 MiB")
+    @pytest.mark.parametrize("blocks", [82, 84])
+    def test_small_blocks(blocks):
+        KEPT.append([bytearray(1000) for _ in range(blocks)])
+
     @pytest.mark.leakcheck_ceiling(rss="1 MiB")
     def test_too_low():
         pass
@@ -104,6 +110,14 @@ def test_memory_runs_out_as_a_memory_error(ran: Outcome) -> None:
     assert 20 <= int(match[1]) <= 50
     assert found["owner"]["name"].endswith("KEPT")
     assert ran.verdicts["test_memory", "fd"] == "ok"
+
+
+@pytest.mark.parametrize("blocks", [82, 84])
+def test_memory_runs_out_in_the_test_and_not_in_pytest_or_the_measurement(ran: Outcome, blocks: int) -> None:
+    # Small blocks leave no room for the work between two iterations, which needs small blocks, too.
+    found = ran.finding(f"test_small_blocks[{blocks}]", "rss")
+    assert re.search(r"iteration \d+ failed under the ceiling of 80.0 MiB: MemoryError", found["reason"])
+    assert found["culprit"]["ran_out"]["function"].startswith("test_small_blocks")
 
 
 def test_a_ceiling_that_cannot_be_set_is_never_green(ran: Outcome) -> None:
