@@ -6,6 +6,7 @@ The outcome of these verdicts is ``unavailable`` or ``inconclusive``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
@@ -34,19 +35,20 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Ve
     )
 
 
-def no_time_left(budgets: Iterable[Budget], *, restarted: bool) -> tuple[Verdict, ...]:
+def no_time_left(budgets: Iterable[Budget], seconds: float, *, restarted: bool) -> tuple[Verdict, ...]:
     """Return an ``inconclusive`` verdict for each budget, because no time was left after warm-up.
 
     No iteration followed after the start level was read.
 
     Args:
         budgets: The budgets that would have been judged.
+        seconds: How long the test ran.
         restarted: Whether the series had been started again.
     """
     reason = "no time was left after warm-up"
     if restarted:
         reason = "the series was restarted (late release, frozen garbage or full cache); no time was left after that"
-    advice = "allow more time: --leakcheck-max-time"
+    advice = _advise_more_time(seconds)
     return tuple(
         Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
         for budget in budgets
@@ -64,7 +66,7 @@ def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
     missed = "a verdict" if start_read else "the first reading"
     reason = f"stopped after {seconds:.1f} s, before {missed}"
-    return Verdict(names[0], "inconclusive", reason=reason, advice="allow more time: --leakcheck-max-time")
+    return Verdict(names[0], "inconclusive", reason=reason, advice=_advise_more_time(seconds))
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
@@ -98,3 +100,8 @@ def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Ve
         advice: What to do.
     """
     return Verdict(resource, "inconclusive", iterations=iterations, reason=reason, advice=advice)
+
+
+def _advise_more_time(seconds: float) -> str:
+    """Recommend a time limit for a test of which a few iterations took this long."""
+    return f"allow about ten times as long: --leakcheck-max-time={ceil(10 * seconds)}"

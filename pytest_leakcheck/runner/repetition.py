@@ -128,7 +128,7 @@ class Repetition:
         if error is not None and sampler.samples.n > 0 and run.red is None:
             run.judge_exhaustion(sampler, error)
         if stopped is None and sampler.samples.n == 0:
-            nothing = no_time_left(run.plan.budgets, restarted=run.explanations.restarts > 0)
+            nothing = no_time_left(run.plan.budgets, run.clock.seconds, restarted=run.explanations.restarts > 0)
             run.verdicts |= {verdict.resource: verdict for verdict in nothing}
         self._phase.end()
         result = self._result(sampler, stopped or self._stopped(sampler))
