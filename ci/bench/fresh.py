@@ -132,18 +132,23 @@ def _read_report(path: Path) -> Said:
 
 
 def _create_row(workload: str, seed: int, seconds: float, report: Said) -> Row:
-    findings: list[Said] = report["findings"]
-    outcomes = {one["resource"]: one["verdict"] for one in findings}
-    if any(one["colour"] == "red" for one in findings):
+    (finding,) = report["findings"]
+    verdicts: list[Said] = finding["verdicts"]
+    outcomes = {one["resource"]: one["verdict"] for one in verdicts}
+    if finding["colour"] == "red":
         verdict = "red"
     else:
         verdict = next((word for word in ("unclosed", "inconclusive") if word in outcomes.values()), "ok")
-    readings = {one["resource"]: one["readings"] for one in report["recordings"][0]["series"]}
-    said = ("resource", "verdict", "colour", "slope", "level", "iterations", "reason", "held")
+    readings = {one["resource"]: one["readings"] for one in finding["recording"]["series"]}
+    said = ("resource", "verdict", "colour", "slope", "level", "iterations", "reason")
     remarks = [
-        {**{key: one.get(key) for key in said}, "readings": readings.get(one["resource"], [])}
-        for one in findings
+        {
+            **{key: one[key] for key in said},
+            "held": finding["held"].get(one["resource"], []),
+            "readings": readings.get(one["resource"], []),
+        }
+        for one in verdicts
         if one["verdict"] not in ("ok", "unavailable")
     ]
-    iterations = max(one["iterations"] for one in findings)
+    iterations = max(one["iterations"] for one in verdicts)
     return Row(workload, seed, verdict, outcomes, iterations, seconds, remarks)

@@ -181,8 +181,9 @@ def tally(workload: Workload, trials: int) -> Tally:
 def judge(text: str, sizes: Sequence[int], points: Sequence[tuple[int, bool]]) -> tuple[str, Law]:
     """Judge the points under a budget; return the outcome and the law that was fitted."""
     peaks, exact = [peak for peak, _exact in points], all(exact for _peak, exact in points)
-    verdict, law = judge_points("rss", "units", sizes, peaks, parse_bound(text, "units", "bytes"), exact=exact)
-    return verdict.outcome, law
+    verdict = judge_points("rss", "units", sizes, peaks, parse_bound(text, "units", "bytes"), exact=exact)
+    assert verdict.law is not None
+    return verdict.outcome, verdict.law
 
 
 def order(law: Law) -> str:

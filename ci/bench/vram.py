@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pytest_leakcheck import measure
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.custom_probe import account_for_tensors
@@ -137,18 +139,19 @@ def cases(file: Path) -> int:
             print(ran.stdout, ran.stderr)
             return 1
         document = json_file.parse(json.loads(report.read_text()))
-    worst: dict[str, json_file.Entry] = {}
-    for entry in document.findings:
-        if entry.resource == "vram" and (entry.test not in worst or entry.verdict != "ok"):
-            worst[entry.test] = entry
+    worst: dict[str, tuple[Finding, Verdict]] = {}
+    for finding in document.findings:
+        for verdict in finding.verdicts:
+            if verdict.resource == "vram" and (finding.test not in worst or verdict.outcome != "ok"):
+                worst[finding.test] = finding, verdict
     print("\n| case | verdict | iterations | per iteration | line |\n| --- | --- | ---: | ---: | --- |")
     wrong = 0
-    for test, entry in worst.items():
-        name, as_expected = test.partition("::")[2], (entry.verdict in RED) == ("TestLeaky" in test)
+    for test, (finding, verdict) in worst.items():
+        name, as_expected = test.partition("::")[2], (verdict.outcome in RED) == ("TestLeaky" in test)
         wrong += not as_expected
-        line = entry.site.line if entry.site else ""
-        found = entry.verdict if as_expected else f"**{entry.verdict}**"
-        print(f"| {name} | {found} | {entry.iterations} | {entry.slope:,.0f} B | {line} |")
+        line = finding.site.line if finding.site else ""
+        found = verdict.outcome if as_expected else f"**{verdict.outcome}**"
+        print(f"| {name} | {found} | {verdict.iterations} | {verdict.slope:,.0f} B | {line} |")
     print(f"\n{len(worst)} cases, {wrong} not as expected; {ran.stdout.splitlines()[-1]}")
     return wrong or int("error" in ran.stdout.splitlines()[-1])
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.judge.not_judged import stopped_early
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.finding import Colour, Finding, Seen
+from pytest_leakcheck.model.finding import Finding, Seen
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.scaling_points import Law, Scaled
-from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
+from pytest_leakcheck.model.scaling_points import Scaled
+from pytest_leakcheck.model.verdict import WORST_FIRST, Colour, Verdict
 
 
 def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", blame: tuple[str, ...] = ()) -> Finding:
@@ -33,19 +33,14 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     if not verdicts:
         recording = result.recording
         verdicts = (stopped_early(result.plan, recording.seconds, start_read=bool(recording.series)),)
-    colours = {verdict: _choose_colour(verdict, fail_on, missing) for verdict in verdicts}
     culprit, third_party = result.culprit, ""
     if blame and not _is_suspect(culprit, blame):
         third_party = f"no suspect frame belongs to {', '.join(blame)}"
-        colours |= {one: "yellow" for one, colour in colours.items() if colour == "red" and one.outcome in RED}
-    worst = _find_worst(colours)
-    judged = {verdict.resource for verdict in verdicts}
+    verdicts = _colour_worst_first(verdicts, fail_on, missing, spared=RED if third_party else ())
+    worst, judged = verdicts[0], {verdict.resource for verdict in verdicts}
     return Finding(
         test=result.plan.test,
-        colour=colours[worst],
-        verdict=worst,
         verdicts=verdicts,
-        colours=tuple(colours[verdict] for verdict in verdicts),
         budgets={budget.resource: str(budget) for budget in result.plan.budgets},
         seen=_list_unjudged_growth(result.recording, judged),
         held=result.held,
@@ -59,7 +54,7 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
 def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the settings
     recording: Recording,
     budgets: Mapping[str, str],
-    judged: Sequence[tuple[Verdict, Law | None]],
+    judged: Sequence[Verdict],
     scaled: Scaled,
     fail_on: tuple[str, ...],
     missing: str = "skip",
@@ -71,22 +66,18 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
     Args:
         recording: The recording of the whole test; those of its runs are in `scaled`.
         budgets: What was allowed, as text, by resource.
-        judged: At least one verdict, each with the law that it is about.
+        judged: At least one verdict.
         scaled: The measured points, one per size.
         fail_on: As in `conclude`.
         missing: As in `conclude`.
         reason: The reason stated in the budget.
         culprits: What is known of the causes, at most one per resource.
     """
-    verdicts = tuple(verdict for verdict, _law in judged)
-    colours = {verdict: _choose_colour(verdict, fail_on, missing) for verdict in verdicts}
-    worst = _find_worst(colours)
+    verdicts = _colour_worst_first(judged, fail_on, missing)
+    worst = verdicts[0]
     return Finding(
         test=recording.test,
-        colour=colours[worst],
-        verdict=worst,
         verdicts=verdicts,
-        colours=tuple(colours[verdict] for verdict in verdicts),
         budgets=budgets,
         seen=(),
         held={},
@@ -94,7 +85,6 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
         reasons=dict.fromkeys(budgets, reason) if reason else {},
         culprit=next((one for one in culprits if one.resource == worst.resource and worst.outcome in RED), None),
         scaled=scaled,
-        laws=tuple(law for _verdict, law in judged),
     )
 
 
@@ -107,18 +97,37 @@ def conclude_ended(interim: Finding, reason: str) -> Finding:
         interim: The finding that the process sent before it continued the test.
         reason: How the process ended.
     """
-    worst = interim.verdict.adding(f"then {reason}")
-    verdicts = tuple(worst if verdict == interim.verdict else verdict for verdict in interim.verdicts)
-    return replace(interim, verdict=worst, verdicts=verdicts)
+    worst, *others = interim.verdicts
+    return replace(interim, verdicts=(worst.adding(f"then {reason}"), *others))
 
 
-def _find_worst(colours: Mapping[Verdict, Colour]) -> Verdict:
+def _colour_worst_first(
+    verdicts: Iterable[Verdict], fail_on: tuple[str, ...], missing: str, spared: Container[str] = ()
+) -> tuple[Verdict, ...]:
+    """Return the verdicts with their colours, the worst first, the others in the order given.
+
+    Args:
+        verdicts: At least one.
+        fail_on: As in `conclude`.
+        missing: As in `conclude`.
+        spared: Outcomes that are yellow at most.
+    """
+    coloured = [
+        replace(one, colour="yellow" if colour == "red" and one.outcome in spared else colour)
+        for one in verdicts
+        for colour in (_choose_colour(one, fail_on, missing),)
+    ]
     order = ("red", "yellow", "green")
     # Of equal outcomes, one whose resource has grown says more.
-    return min(
-        colours,
-        key=lambda one: (order.index(colours[one]), WORST_FIRST.index(one.outcome), one.slope <= 0 and one.level <= 0),
+    worst = min(
+        coloured,
+        key=lambda one: (
+            order.index(one.colour or "green"),
+            WORST_FIRST.index(one.outcome),
+            one.slope <= 0 and one.level <= 0,
+        ),
     )
+    return worst, *(one for one in coloured if one is not worst)
 
 
 def _choose_colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:

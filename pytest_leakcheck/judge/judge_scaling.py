@@ -50,7 +50,7 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
     lower: bool = False,
     exact: bool = False,
     kind: Kind = "measured",
-) -> tuple[Verdict, Law]:
+) -> Verdict:
     """Judge the peaks of one resource.
 
     Args:
@@ -64,8 +64,8 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
         kind: How the peaks were measured.
 
     Returns:
-        The verdict and the law. The verdict's slope and floor are per unit of the axis, its level is the largest peak,
-        and its iterations are the number of sizes.
+        The verdict with its law. Its slope and floor are per unit of the axis, its level is the largest peak, and its
+        iterations are the number of sizes.
 
     Raises:
         KeyError: There is no such resource.
@@ -76,12 +76,10 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
     law = fit_law(sizes, peaks, resolution=RESOLUTION[unit], noise=noise)
     case = _Case(resource, singular(axis), axis, unit, noise, tuple(sizes), tuple(peaks), law, kind)
     if isinstance(bound, FormulaBound):
-        verdict = _judge_formula(case, bound, lower=lower)
-    elif isinstance(bound, SlopeBound):
-        verdict = _judge_slope(case, bound)
-    else:
-        verdict = _judge_constant(case, bound) if bound.exponent is None else _judge_order(case, bound, bound.exponent)
-    return verdict, law
+        return _judge_formula(case, bound, lower=lower)
+    if isinstance(bound, SlopeBound):
+        return _judge_slope(case, bound)
+    return _judge_constant(case, bound) if bound.exponent is None else _judge_order(case, bound, bound.exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +105,9 @@ class _Case:
         return f"{self.signed(self.law.growth)} from {self.sizes[0]} to {self.sizes[-1]} {self.axis}"
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", floor: float | None = None) -> Verdict:
-        slope, level = self.law.slope, max(self.peaks)
-        return Verdict(self.resource, outcome, slope, level, len(self.sizes), floor, reason, advice, kind=self.kind)
+        slope, level, n = self.law.slope, max(self.peaks), len(self.sizes)
+        law, kind = self.law, self.kind
+        return Verdict(self.resource, outcome, slope, level, n, floor, reason, advice, kind=kind, law=law)
 
     def unsure(self, reason: str) -> Verdict:
         ratio, last = mean_ratio(self.sizes), self.sizes[-1]

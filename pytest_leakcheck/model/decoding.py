@@ -24,11 +24,13 @@ class DecodeError(LeakcheckError, ValueError):
 def encode(value: Any) -> Any:
     """Convert dataclasses to dicts in the order of their fields, and tuples to lists.
 
-    The dict of a dataclass with a ``SCHEMA`` attribute starts with the key ``schema``.
+    The dict of a dataclass with a ``SCHEMA`` attribute starts with the key ``schema``. It ends with the properties that
+    the attribute ``DERIVED`` names, if there is one; `decode` does not read them.
     """
     if is_dataclass(value):
-        schema = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
-        return schema | {_json_key(one): encode(getattr(value, one.name)) for one in fields(value)}
+        encoded = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
+        encoded |= {_json_key(one): encode(getattr(value, one.name)) for one in fields(value)}
+        return encoded | {name: encode(getattr(value, name)) for name in getattr(value, "DERIVED", ())}
     if isinstance(value, Mapping):
         return {key: encode(one) for key, one in value.items()}
     return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -1,17 +1,15 @@
-"""Describe the verdict on a whole test: the value that every report renders."""
+"""Describe what was found in one test: the value that every report renders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import ClassVar
 
-from pytest_leakcheck.model.culprit import Culprit, Held, fingerprint
+from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, fingerprint
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.scaling_points import Law, Scaled
-from pytest_leakcheck.model.verdict import Verdict
-
-Colour: TypeAlias = Literal["green", "yellow", "red"]
+from pytest_leakcheck.model.scaling_points import Scaled
+from pytest_leakcheck.model.verdict import Colour, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +29,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The verdict on one test.
+    """What was found in one test.
 
     Attributes:
         test: The node id.
-        colour: ``red`` fails the test; ``yellow`` is reported, but passes; ``green`` passes.
-        verdict: The worst verdict.
-        verdicts: All verdicts, in the order of judgment.
-        colours: The color of each verdict, in the same order.
+        verdicts: At least one; the worst comes first, the others follow in the order of judgment.
         budgets: The allowed amounts as text, by resource.
         seen: Counters that rose but were not judged.
         held: What survived the iterations, by resource.
@@ -48,14 +43,12 @@ class Finding:
         third_party: If no suspect line is in the packages of ``--leakcheck-blame``: the reason why a verdict that would
             be red is yellow. Else empty.
         scaled: The peaks at each size, if the test was run over an axis.
-        laws: The scaling law of each verdict, in the same order; None for a verdict that is not about a law.
     """
 
+    DERIVED: ClassVar = ("colour", "fingerprint", "site", "owner")
+
     test: str
-    colour: Colour
-    verdict: Verdict
     verdicts: tuple[Verdict, ...]
-    colours: tuple[Colour, ...]
     budgets: Mapping[str, str]
     seen: tuple[Seen, ...]
     held: Mapping[str, tuple[Held, ...]]
@@ -64,12 +57,26 @@ class Finding:
     culprit: Culprit | None = None
     third_party: str = ""
     scaled: Scaled | None = None
-    laws: tuple[Law | None, ...] = ()
 
     @property
-    def law(self) -> Law | None:
-        """The scaling law of the worst verdict."""
-        return self.laws[self.verdicts.index(self.verdict)] if self.laws else None
+    def verdict(self) -> Verdict:
+        """The worst verdict."""
+        return self.verdicts[0]
+
+    @property
+    def colour(self) -> Colour:
+        """The colour of the worst verdict, and so of the test."""
+        return self.verdict.colour or "green"
+
+    @property
+    def site(self) -> Site | None:
+        """The line to change; None if it is unknown."""
+        return self.culprit.site if self.culprit is not None else None
+
+    @property
+    def owner(self) -> Owner | None:
+        """The object that retains the growth; None if it is unknown."""
+        return self.culprit.owner if self.culprit is not None else None
 
     @property
     def fingerprint(self) -> str:

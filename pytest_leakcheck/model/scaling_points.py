@@ -7,7 +7,7 @@ one `Point`. A world is a group of ranks: processes or threads that run the test
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import RESIDENT, Kind
@@ -66,6 +66,8 @@ class Point:
         seconds: Wall time, including start-up.
     """
 
+    DERIVED: ClassVar = ("peaks",)
+
     size: int
     recordings: tuple[Recording, ...]
     children: int = 0
@@ -80,6 +82,12 @@ class Point:
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
         return own + (self.children if resource == RESIDENT and figure != "per_rank" else 0)
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """The sum over all ranks of each resource's peak, as `peak` returns it."""
+        names = {name.partition("@")[0] for recording in self.recordings for name in recording.peaks}
+        return {name: self.peak(name, "total") for name in sorted(names)}
 
     @property
     def near_peak(self) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.resources import Kind
+from pytest_leakcheck.model.scaling_points import Law
 
 Outcome: TypeAlias = Literal["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"]
+
+Colour: TypeAlias = Literal["green", "yellow", "red"]
 
 WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
 
@@ -31,11 +34,14 @@ class Verdict:
         explicit: The test names this resource, so an outcome that is otherwise only reported may fail the test.
         peak: The verdict is on the peak of the resource in one run, and `level` is that peak.
         kind: How the readings were obtained.
+        law: How the peak grows with the size, if the verdict is about that.
+        colour: ``red`` fails the test; ``yellow`` is reported, but passes; ``green`` passes. The settings of the session
+            decide; None until then.
         isolate: The outcome is ``inconclusive``, and running the test alone in a fresh process would decide it.
     """
 
     resource: str
-    outcome: Outcome
+    outcome: Outcome = field(metadata={"key": "verdict"})
     slope: float = 0.0
     level: int = 0
     iterations: int = 0
@@ -45,6 +51,8 @@ class Verdict:
     explicit: bool = True
     peak: bool = False
     kind: Kind = "measured"
+    law: Law | None = None
+    colour: Colour | None = None
     isolate: bool = False
 
     def adding(self, text: str) -> Verdict:

@@ -43,7 +43,8 @@ def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if scaled is None or not scaled.points:
         return
     shown: set[str] = set()
-    for verdict, law in zip(finding.verdicts, finding.laws, strict=True):
+    for verdict in finding.verdicts:
+        law = verdict.law
         if law is not None and verdict.resource not in shown:
             shown.add(verdict.resource)
             yield from _chart_rows(scaled, verdict, glyphs)

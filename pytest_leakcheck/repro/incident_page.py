@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.html.findings_page import (
     BY_COLLECTOR,
+    axis_of,
     curve_of,
     is_of_collector,
     limit_of,
     page_of_document,
     verdict_line,
 )
-from pytest_leakcheck.report.html.view_model import Arm, Chart, Curve, Mark, Page, Tone
-from pytest_leakcheck.report.json_file import Entry
+from pytest_leakcheck.report.html.view_model import Arm, Chart, Mark, Page, Tone
 from pytest_leakcheck.repro.check_expectations import ArmResult, is_red
 
 if TYPE_CHECKING:
@@ -63,50 +65,46 @@ def _build_charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
     drawn: set[tuple[str, str]] = set()
     for result in results:
         for check in result.checks:
-            found = check.found
-            if found is None or (found.verdict == "ok" and len(results) > 1):
+            if check.found is None:
                 continue
-            key = (found.test, found.resource)
-            if key not in drawn:
+            finding, verdict = check.found
+            key = (finding.test, verdict.resource)
+            if key not in drawn and (verdict.outcome != "ok" or len(results) == 1):
                 drawn.add(key)
-                yield from _build_chart(found, result, fixed if fixed is not result else None)
+                yield from _build_chart(finding, verdict, result, fixed if fixed is not result else None)
 
 
-def _build_chart(found: Entry, result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
-    resource = find_resource(found.resource)
-    released = is_of_collector(found)
-    curves = [_build_curve(found, result, released=released)]
+def _build_chart(finding: Finding, verdict: Verdict, result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
+    resource, axis = find_resource(verdict.resource), axis_of(finding)
+    released = is_of_collector(verdict)
+    curves = [curve_of(finding, verdict, result.run.arm, released=released)]
     if fixed is not None:
         # Take the curve of the fixed arm's test with the same function and the same parameters. If there is none, take
         # that of a test with the same function and other parameters, because several variants of the leaky arm can
         # share one fixed arm. If there is none either, take that of the only test in the fixed arm that judges this
         # resource, provided that both tests run over sizes.
-        begins = f"{found.test.partition('[')[0]}[{fixed.run.arm}"
-        same = found.test.replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
-        other = [one for one in fixed.run.findings if one.resource == found.resource]
-        alone = other if found.points and len(other) == 1 and other[0].points else []
+        begins = f"{finding.test.partition('[')[0]}[{fixed.run.arm}"
+        same = finding.test.replace(f"[{result.run.arm}", f"[{fixed.run.arm}")
+        other = [one for one in fixed.run.verdicts if one[1].resource == verdict.resource]
+        alone = other if axis == "size" and len(other) == 1 and axis_of(other[0][0]) == axis else []
         other = (
-            [one for one in other if one.test == same] or [one for one in other if one.test.startswith(begins)] or alone
+            [one for one in other if one[0].test == same]
+            or [one for one in other if one[0].test.startswith(begins)]
+            or alone
         )
-        curves += [_build_curve(one, fixed, released=released) for one in other[:1]]
+        curves += [curve_of(*one, fixed.run.arm, released=released) for one in other[:1]]
     there = tuple(curve for curve in curves if curve is not None)
     if curves[0] is None:
         # The test ended before it had enough readings for a curve.
         return
-    name = found.test.partition("::")[2] or found.test
-    axis = "size" if found.points else "iteration"
-    verdict_mark = Mark(float(found.iterations), f"verdict {found.verdict.replace('_', ' ')}")
-    marks = (verdict_mark,) if axis == "iteration" and found.verdict != "ok" else ()
+    name = finding.test.partition("::")[2] or finding.test
+    verdict_mark = Mark(float(verdict.iterations), f"verdict {verdict.outcome.replace('_', ' ')}")
     yield Chart(
-        f"{found.resource}: {name}{BY_COLLECTOR if released else ''}",
+        f"{verdict.resource}: {name}{BY_COLLECTOR if released else ''}",
         resource.unit,
         axis,
         there,
-        verdict_line(found),
-        limit_of(found, result.recordings.get(found.test)),
-        marks,
+        verdict_line(finding, verdict),
+        limit_of(finding, verdict),
+        (verdict_mark,) if axis == "iteration" and verdict.outcome != "ok" else (),
     )
-
-
-def _build_curve(found: Entry, result: ArmResult, *, released: bool) -> Curve | None:
-    return curve_of(found, result.recordings.get(found.test), result.run.arm, released=released)

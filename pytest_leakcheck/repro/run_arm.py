@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import DESCRIPTORS
-from pytest_leakcheck.report.json_file import Document, Entry, parse
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.report.json_file import Document, parse
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
 if TYPE_CHECKING:
@@ -80,9 +82,14 @@ class Run:
     interrupted: bool = False
 
     @property
-    def findings(self) -> tuple[Entry, ...]:
-        """The verdicts in the report; empty if there is no report."""
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings in the report; empty if there is no report."""
         return self.report.findings if self.report is not None else ()
+
+    @property
+    def verdicts(self) -> tuple[tuple[Finding, Verdict], ...]:
+        """The verdicts in the report, each with its finding."""
+        return tuple((finding, verdict) for finding in self.findings for verdict in finding.verdicts)
 
 
 def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Show) -> tuple[Run, ...]:

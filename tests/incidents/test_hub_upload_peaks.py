@@ -6,7 +6,6 @@ import inspect
 import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,10 @@ from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.hub_upload import fixed, leaky, releases
 from leakcheck_incidents.hub_upload.releases import Checked
 from projects import Project
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.scaling_points import Point, Scaled
+from pytest_leakcheck.model.verdict import Verdict
 from shell import shell
 
 INCIDENT = INCIDENTS["hub_upload"]
@@ -85,16 +88,18 @@ def test_the_plan_states_no_less_than_the_peak(project: Project) -> None:
     assert all(peak < 33 << 20 for peak in peaks), peaks
 
 
-FINDINGS: list[dict[str, Any]] = [
-    {
-        "test": "::test_peak[push_to_hub]",
-        "resource": "rss",
-        "verdict": "ok",
-        "reason": "",
-        "points": [{"size": 2, "peak": 5 << 20}, {"size": 4, "peak": 6 << 20}],
-    },
-    {"test": "::test_left_behind[push_to_hub]", "resource": "fd", "verdict": "leak", "reason": "of another resource"},
-    {"test": "::test_left_behind[push_to_hub]", "resource": "disk", "verdict": "leak", "reason": "+4.0/iter"},
+def found(test: str, *verdicts: Verdict, scaled: Scaled | None = None) -> Finding:
+    return Finding(test, verdicts, {}, (), {}, Recording(test, ()), {}, scaled=scaled)
+
+
+PEAKS = tuple(Point(size, (Recording("", (), peaks={"rss": peak << 20}),)) for size, peak in ((2, 5), (4, 6)))
+FINDINGS = [
+    found("::test_peak[push_to_hub]", Verdict("rss", "ok"), scaled=Scaled("shards", "", PEAKS)),
+    found(
+        "::test_left_behind[push_to_hub]",
+        Verdict("disk", "leak", reason="+4.0/iter"),
+        Verdict("fd", "leak", reason="of another resource"),
+    ),
 ]
 
 

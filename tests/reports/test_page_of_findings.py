@@ -106,14 +106,14 @@ def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
     [
         ([], "not a report of findings"),
         ({"findings": 3}, "not a report of findings"),
-        ({"findings": [], "schema": 99}, "schema 99 is not 2"),
+        ({"findings": [], "schema": 99}, "schema 99 is not 3"),
         (
-            {"findings": [{"test": "a"}], "schema": 2, "recordings": []},
-            r"^damaged report: findings\[0\]\.resource: expected str, got nothing\. Write a new one: pytest ",
+            {"findings": [{"test": "a"}], "schema": 3, "resources": {}},
+            r"^damaged report: findings\[0\]\.verdicts: expected list, got nothing\. Write a new one: pytest ",
         ),
         (
-            {"findings": [], "schema": 2, "recordings": [3]},
-            r"^damaged report: recordings\[0\]: expected object, got 3\. Write a new one: pytest ",
+            {"findings": [3], "schema": 3, "resources": {}},
+            r"^damaged report: findings\[0\]: expected object, got 3\. Write a new one: pytest ",
         ),
     ],
 )
@@ -127,16 +127,17 @@ def test_what_is_damaged_is_named_by_its_path(project: Project) -> None:
     assert page_of_findings(data, "x").arms
     for path, seen in (
         ("culprit.where.site.line: expected int", "x"),
-        ("resource: expected one of fd, .* or gauge:NAME", "connection"),
+        ("verdicts.0.resource: expected one of fd, .* or gauge:NAME", "connection"),
     ):
         damaged = json.loads(json.dumps(data))
         at = damaged["findings"][0]
         *folders, name = path.partition(":")[0].split(".")
         for folder in folders:
-            at = at[folder]
+            at = at[int(folder) if folder.isdigit() else folder]
         at[name] = seen
+        said = path.replace(".0.", r"\[0\].")
         with pytest.raises(
-            ReportError, match=rf"^damaged report: findings\[0\]\.{path}, got '{seen}'\. Write a new one: "
+            ReportError, match=rf"^damaged report: findings\[0\]\.{said}, got '{seen}'\. Write a new one: "
         ):
             page_of_findings(damaged, "x")
 

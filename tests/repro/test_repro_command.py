@@ -95,13 +95,13 @@ def test_a_script_gets_json_and_a_person_a_page_with_both_arms(tmp_path: Path) -
         ("leaky", 1, True, False),
         ("fixed", 0, True, False),
     ]
-    found = next(one for one in leaky["findings"] if "TestLoadersRetained" in one["test"])
+    found = next(one for one in leaky["verdicts"] if "TestLoadersRetained" in one["test"])
     assert (found["resource"], found["verdict"], found["slope"]) == ("fd", "leak", 9.0)
     line = next(number for number, text in enumerate(_code("leaky").splitlines(), start=1) if "av.open(" in text)
     assert found["site"].endswith(f"pyav_loader/leaky.py:{line}")
     assert found["owner"] == "fixture stream._opened"
-    assert {one["verdict"] for one in fixed["findings"]} == {"ok"}
-    assert all(one["site"] is None for one in fixed["findings"])
+    assert {one["verdict"] for one in fixed["verdicts"]} == {"ok"}
+    assert all(one["site"] is None for one in fixed["verdicts"])
     page = Words()
     page.feed((tmp_path / "out" / "pyav_loader.html").read_text(encoding="utf-8"))
     text = " ".join(page.text)
@@ -145,7 +145,7 @@ def test_so_many_iterations_are_run() -> None:
     incident, arms, options = _read_arguments(_given("pyav_loader", "--arm", "fixed", "--iterations", "20"), INCIDENTS)
     (run,) = run_arms(incident, arms, options, lambda _arm, _text: None)
     assert run.status == 0
-    assert {one.iterations for one in run.findings if "TestCollectorOff" in one.test} == {20}
+    assert {verdict.iterations for one, verdict in run.verdicts if "TestCollectorOff" in one.test} == {20}
 
 
 def test_all_arms_or_the_two_that_differ() -> None:

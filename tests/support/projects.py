@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,10 @@ UNNAMED = """
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of pytest came to."""
+    """What a run of pytest came to.
+
+    `findings` has a row for each verdict: its own fields, and those of the test's finding that belong to it.
+    """
 
     status: int
     text: str
@@ -108,9 +112,32 @@ class Project:
             command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=limit
         )
         written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-        found, readings = written.get("findings", []), written.get("recordings", [])
-        scaled = written.get("scaled", {})
-        return Outcome(done.returncode, done.stdout + done.stderr, found, readings, scaled, time.time())
+        found = written.get("findings", [])
+        readings = [one["recording"] for one in found]
+        scaled = {one["test"]: one["scaled"] for one in found if one["scaled"]}
+        return Outcome(done.returncode, done.stdout + done.stderr, rows(found), readings, scaled, time.time())
+
+
+def rows(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each verdict of the findings in a report; only the worst one has the cause."""
+    nothing: dict[str, Any] = {
+        "culprit": None,
+        "site": None,
+        "owner": None,
+        "third_party": "",
+        "fingerprint": None,
+        "seen": [],
+    }
+    found = []
+    for one in findings:
+        sizes = (one["scaled"] or {}).get("points", [])
+        for at, verdict in enumerate(one["verdicts"]):
+            resource = verdict["resource"]
+            points = [{"size": point["size"], "peak": point["peaks"].get(resource, 0)} for point in sizes]
+            of_finding = {name: nothing[name] if at else one[name] for name in nothing}
+            held = one["held"].get(resource, [])
+            found.append({"test": one["test"], "held": held, "points": points, **of_finding, **verdict})
+    return found
 
 
 def line_of(what: str, text: str) -> int | None:

@@ -30,7 +30,7 @@ from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
-from pytest_leakcheck.model.scaling_points import NOT_READ, Law, Point, Scaled, Sizing
+from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
@@ -111,7 +111,7 @@ class _ScaledRun:
         why_not = supervisor.unsupported() or _explain_missing_engine(self._sweep)
         if why_not:
             missing = [unavailable(aim.resource, why_not) for aim in self._sweep.aims]
-            return [_make_report(self._item, self._conclude([(verdict, None) for verdict in missing]))]
+            return [_make_report(self._item, self._conclude(missing))]
         last: list[pytest.TestReport] = []
         for size in self._sweep.sizes:
             answer, children = self._run_size(size)
@@ -175,12 +175,12 @@ class _ScaledRun:
         reason = _explain_loss(answer, at, limit)
         advice = f"fix the call that hangs, or raise the limit: --leakcheck-max-time={4 * limit:g}"
         verdict = process_lost(self._sweep.aims[0].resource, 0, reason, advice if answer.ended.hung else "")
-        return _make_report(self._item, self._conclude([(verdict, None)], lost=True), _output_sections(answer))
+        return _make_report(self._item, self._conclude([verdict], lost=True), _output_sections(answer))
 
     def _scaled(self) -> Scaled:
         return Scaled(self._sweep.axis, self._sweep.engine, tuple(self._points))
 
-    def _conclude(self, judged: Sequence[tuple[Verdict, Law | None]], *, lost: bool = False) -> Finding:
+    def _conclude(self, judged: Sequence[Verdict], *, lost: bool = False) -> Finding:
         recording = Recording(
             self._item.nodeid,
             (),
@@ -217,13 +217,13 @@ def _explain_missing_engine(sweep: Sweep) -> str:
     return ""
 
 
-def _judge_aim(scaled: Scaled, aim: Aim) -> tuple[Verdict, Law | None]:
-    """Judge the peaks of one aim (a bound on one resource); the law is None if there are no peaks."""
+def _judge_aim(scaled: Scaled, aim: Aim) -> Verdict:
+    """Judge the peaks of one aim (a bound on one resource)."""
     missing = next(filter(None, (point.why_not(aim.resource) for point in scaled.points)), "")
     if missing:
         if missing == NOT_READ:
             missing = f"the test never called leakcheck.gauge({aim.resource.removeprefix(GAUGE_PREFIX)!r}, ...)"
-        return unavailable(aim.resource, missing), None
+        return unavailable(aim.resource, missing)
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
     kind = scaled.points[0].kind(aim.resource)
@@ -357,8 +357,8 @@ def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[s
     report.sections += sections
     report.duration = finding.recording.seconds
     report.user_properties += [
-        (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {law.order if law else ''}".strip())
-        for verdict, law in zip(finding.verdicts, finding.laws, strict=True)
+        (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.law.order if verdict.law else ''}".strip())
+        for verdict in finding.verdicts
     ]
     attach(report, [finding])
     return report

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate
 from textwrap import wrap
-from typing import Final
+from typing import Final, Literal
 
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource, known
 from pytest_leakcheck.model.units import format_amount, format_rate
+from pytest_leakcheck.model.verdict import Colour, Verdict
 from pytest_leakcheck.report.culprit_text import rows
 from pytest_leakcheck.report.glyphs import UNICODE
 from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
-from pytest_leakcheck.report.json_file import Document, Entry, parse
+from pytest_leakcheck.report.json_file import Document, parse
 
-TONES: Final[Mapping[str, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
-_WORST_FIRST: Final = ("red", "yellow", "green")
+TONES: Final[Mapping[Colour | None, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
 _LABEL_WIDTH: Final = 13
 _TEXT_WIDTH: Final = 80 - _LABEL_WIDTH
 BY_COLLECTOR: Final = ", released by the garbage collector only"
@@ -46,97 +46,92 @@ def page_of_document(document: Document, title: str) -> Page:
 
 
 def _build_page(document: Document, title: str) -> Page:
-    recordings = {one.test: one for one in document.recordings}
-    by_test = [(test, list(entries)) for test, entries in groupby(document.findings, key=lambda one: one.test)]
-    arms = tuple(arm_of_test(test, entries, recordings.get(test)) for test, entries in by_test)
-    partial = any(recording.stopped == "interrupted" for recording in recordings.values())
+    arms = tuple(map(arm_of_test, document.findings))
+    partial = any(finding.recording.stopped == "interrupted" for finding in document.findings)
     return Page(title, (_count_tones(arms),), arms, partial=partial)
 
 
-def arm_of_test(test: str, entries: Sequence[Entry], recording: Recording | None) -> Arm:
-    """Build the arm of one test.
-
-    Args:
-        test: Its node id.
-        entries: Its findings, one per verdict, as in the JSON file.
-        recording: Its readings; None if there are none.
-    """
-    colours = {one.colour for one in entries}
-    worst = next((colour for colour in _WORST_FIRST if colour in colours), "green")
-    culprit = next((one.culprit for one in entries if one.culprit), None)
-    not_green = [one for one in entries if one.colour != "green"]
-    green = [one for one in entries if one.colour == "green"][:_MAX_GREEN_CHARTS]
-    charts = (chart_of_verdict(one, recording) for one in (*not_green, *green))
+def arm_of_test(finding: Finding) -> Arm:
+    """Build the arm of one test."""
+    not_green = [one for one in finding.verdicts if one.colour != "green"]
+    green = [one for one in finding.verdicts if one.colour == "green"][:_MAX_GREEN_CHARTS]
+    charts = (chart_of_verdict(finding, one) for one in (*not_green, *green))
     return Arm(
-        name=test,
-        tone=TONES[worst],
-        verdicts=tuple(map(verdict_line, entries)),
-        culprit=culprit_text(culprit) if culprit else "",
+        name=finding.test,
+        tone=TONES[finding.colour],
+        verdicts=tuple(verdict_line(finding, one) for one in finding.verdicts),
+        culprit=culprit_text(finding.culprit) if finding.culprit else "",
         charts=tuple(chart for chart in charts if chart is not None),
     )
 
 
-def chart_of_verdict(entry: Entry, recording: Recording | None) -> Chart | None:
+def chart_of_verdict(finding: Finding, verdict: Verdict) -> Chart | None:
     """Return the chart of one verdict; None if `curve_of` finds too few readings."""
-    resource = find_resource(entry.resource)
-    released = is_of_collector(entry)
-    title = f"{entry.resource}: {resource.plural}{BY_COLLECTOR if released else ''}"
-    curve = curve_of(entry, recording, "", released=released)
+    resource = find_resource(verdict.resource)
+    released = is_of_collector(verdict)
+    title = f"{verdict.resource}: {resource.plural}{BY_COLLECTOR if released else ''}"
+    curve = curve_of(finding, verdict, "", released=released)
     if curve is None:
         return None
-    axis = "size" if entry.points else "iteration"
-    return Chart(title, resource.unit, axis, (curve,), verdict_line(entry), limit_of(entry, recording))
+    limit, line = limit_of(finding, verdict), verdict_line(finding, verdict)
+    return Chart(title, resource.unit, axis_of(finding), (curve,), line, limit)
 
 
-def limit_of(entry: Entry, recording: Recording | None) -> int | None:
+def axis_of(finding: Finding) -> Literal["size", "iteration"]:
+    """Return what the curves of a test run over."""
+    return "size" if finding.scaled is not None else "iteration"
+
+
+def limit_of(finding: Finding, verdict: Verdict) -> int | None:
     """Return the value of the resource at which the process fails; None if the chart shows no such limit.
 
     The limit bounds what is retained. Charts of peaks over an axis, and of what the garbage collector released, have
     none.
     """
-    if recording is None or entry.points or is_of_collector(entry):
+    if finding.scaled is not None or is_of_collector(verdict):
         return None
-    return recording.limits.get(entry.resource)
+    return finding.recording.limits.get(verdict.resource)
 
 
-def curve_of(entry: Entry, recording: Recording | None, name: str, *, released: bool = False) -> Curve | None:
-    """Return the readings of one verdict as a curve; None if there are fewer than two.
+def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:
+    """Return the readings behind one verdict as a curve; None if there are fewer than two.
 
     If the test ran over an axis (an argument that takes growing sizes), the curve shows the peak at each size instead.
 
     Args:
-        entry: The finding.
-        recording: Its readings.
+        finding: What was found in the test.
+        verdict: One of its verdicts.
         name: The label of the curve, which distinguishes arms that share a chart.
         released: Draw the total that the garbage collector has released up to each iteration, instead of the readings.
     """
-    if entry.points:
-        peaks = tuple((float(one.size), float(one.peak)) for one in entry.points)
-        return Curve(name, peaks, TONES[entry.colour])
-    series = recording.find(entry.resource) if recording is not None else None
+    tone, scaled = TONES[verdict.colour], finding.scaled
+    if scaled is not None:
+        peaks = zip(scaled.sizes, scaled.peaks(verdict.resource, "total"), strict=True)
+        points = tuple((float(size), float(peak)) for size, peak in peaks)
+        return Curve(name, points, tone) if points else None
+    series = finding.recording.find(verdict.resource)
     if series is None or series.iterations < 1:
         return None
     readings = accumulate(series.released, initial=0) if released else series.readings
     points = tuple((float(at), float(value)) for at, value in enumerate(readings))
-    return Curve(name, points, TONES[entry.colour], _fitted_line(points, entry))
+    return Curve(name, points, tone, _fitted_line(points, verdict))
 
 
-def is_of_collector(entry: Entry) -> bool:
+def is_of_collector(verdict: Verdict) -> bool:
     """Return whether a verdict is about what the garbage collector released, not about what is retained."""
-    return bool(entry.verdict == "unclosed")
+    return verdict.outcome == "unclosed"
 
 
-def verdict_line(entry: Entry) -> str:
+def verdict_line(finding: Finding, verdict: Verdict) -> str:
     """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
-    unit = find_resource(entry.resource).unit
-    line = f"{entry.resource} {entry.verdict.replace('_', ' ')}"
-    if entry.reason:
-        line += f": {entry.reason}"
-    if entry.verdict == "ok" and entry.floor:
-        per = "size" if entry.points else "iteration"
-        line += f"; would have caught {format_amount(entry.floor, unit)} per {per}"
-    elif entry.slope and format_rate(entry.slope, unit) not in entry.reason and not entry.points:
-        line += f" ({format_rate(entry.slope, unit)})"
+    unit = find_resource(verdict.resource).unit
+    line = f"{verdict.resource} {verdict.outcome.replace('_', ' ')}"
+    if verdict.reason:
+        line += f": {verdict.reason}"
+    if verdict.outcome == "ok" and verdict.floor:
+        line += f"; would have caught {format_amount(verdict.floor, unit)} per {axis_of(finding)}"
+    elif verdict.slope and format_rate(verdict.slope, unit) not in verdict.reason and finding.scaled is None:
+        line += f" ({format_rate(verdict.slope, unit)})"
     return line
 
 
@@ -151,15 +146,15 @@ def _wrap_row(label: str, text: str) -> list[str]:
     return wrap(text, 80, initial_indent=f"{label:<{_LABEL_WIDTH}}", subsequent_indent=" " * _LABEL_WIDTH)
 
 
-def _fitted_line(points: Sequence[XY], entry: Entry) -> tuple[XY, XY] | None:
+def _fitted_line(points: Sequence[XY], verdict: Verdict) -> tuple[XY, XY] | None:
     """Return the ends of a line with the slope of the verdict; None if the verdict is not about growth.
 
     The line covers the later half of the series, which is judged, and ends at the last reading.
     """
-    if not entry.slope or entry.verdict not in ("leak", "over_budget"):
+    if not verdict.slope or verdict.outcome not in ("leak", "over_budget"):
         return None
     (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]
-    return (x0, y1 - entry.slope * (x1 - x0)), (x1, y1)
+    return (x0, y1 - verdict.slope * (x1 - x0)), (x1, y1)
 
 
 def _count_tones(arms: Sequence[Arm]) -> str:

@@ -56,13 +56,18 @@ def test_the_reddest_verdict_names_the_finding_and_of_equals_the_worst() -> None
     ok, leak = Verdict("fd", "ok"), Verdict("heap", "leak", slope=5.0)
     waiting = Verdict("thread", "inconclusive")
     over = Verdict("process", "over_budget", level=1)
-    assert conclude(result(ok, waiting, over, leak), AUTO).verdict == leak
-    assert conclude(result(ok, waiting, over), AUTO).verdict == over
+    assert conclude(result(ok, waiting, over, leak), AUTO).verdicts == (
+        replace(leak, colour="red"),
+        replace(ok, colour="green"),
+        replace(waiting, colour="yellow"),
+        replace(over, colour="red"),
+    )
+    assert conclude(result(ok, waiting, over), AUTO).verdict == replace(over, colour="red")
     grown = Verdict("fd", "inconclusive", level=2)
-    assert conclude(result(waiting, grown), AUTO).verdict == grown
-    assert conclude(result(ok, waiting), AUTO).verdict == waiting
+    assert conclude(result(waiting, grown), AUTO).verdict == replace(grown, colour="yellow")
+    assert conclude(result(ok, waiting), AUTO).verdict == replace(waiting, colour="yellow")
     # Where a leak is not to fail, what is red comes first.
-    assert conclude(result(leak, over), ("over_budget",)).verdict == over
+    assert conclude(result(leak, over), ("over_budget",)).verdict == replace(over, colour="red")
 
 
 def test_a_test_that_was_stopped_before_its_start_is_inconclusive() -> None:
@@ -95,7 +100,7 @@ def test_the_fingerprint_is_of_the_leak_and_not_of_the_machine() -> None:
     held = replace(leak, held={"fd": (Held("/home/ada/data/a.mp4", 17),)})
     # Other figures, another count, another folder.
     again = replace(
-        held, verdict=replace(leak.verdict, slope=1.01, level=40), held={"fd": (Held("/builds/7/data/a.mp4", 3),)}
+        held, verdicts=(replace(leak.verdict, slope=1.01, level=40),), held={"fd": (Held("/builds/7/data/a.mp4", 3),)}
     )
     assert held.fingerprint == again.fingerprint
     assert leak.fingerprint.endswith("-fd")
@@ -104,8 +109,8 @@ def test_the_fingerprint_is_of_the_leak_and_not_of_the_machine() -> None:
         held.fingerprint,
         replace(leak, test="elsewhere/tests/test_loader.py::test_switch").fingerprint,
         replace(leak, test="tests/test_loader.py::test_other").fingerprint,
-        replace(leak, verdict=replace(leak.verdict, outcome="unclosed")).fingerprint,
-        replace(leak, verdict=replace(leak.verdict, resource="thread")).fingerprint,
+        replace(leak, verdicts=(replace(leak.verdict, outcome="unclosed"),)).fingerprint,
+        replace(leak, verdicts=(replace(leak.verdict, resource="thread"),)).fingerprint,
     }
     assert len(others) == 5
 
@@ -125,14 +130,12 @@ VERDICTS = st.builds(
     reason=TEXTS,
     advice=TEXTS,
     explicit=st.booleans(),
+    colour=COLOURS,
 )
 FINDINGS = st.builds(
     Finding,
     test=TEXTS,
-    colour=COLOURS,
-    verdict=VERDICTS,
-    verdicts=st.lists(VERDICTS, max_size=2).map(tuple),
-    colours=st.lists(COLOURS, max_size=2).map(tuple),
+    verdicts=st.lists(VERDICTS, min_size=1, max_size=2).map(tuple),
     budgets=st.dictionaries(TEXTS, TEXTS, max_size=2),
     seen=st.lists(st.builds(Seen, TEXTS, FLOATS, st.integers()), max_size=2).map(tuple),
     held=st.dictionaries(

@@ -30,7 +30,7 @@ def judged(
     lower: bool = False,
 ) -> Verdict:
     bound = parse_bound(value, axis, find_resource(resource).unit, lower=lower)
-    return judge_points(resource, axis, sizes, peaks, bound, lower=lower)[0]
+    return judge_points(resource, axis, sizes, peaks, bound, lower=lower)
 
 
 LINEAR = [n * MIB for n in SIZES]

@@ -52,58 +52,52 @@ def mask() -> Iterator[None]:
     os.umask(before)
 
 
-def test_each_verdict_has_an_object_and_each_test_a_recording() -> None:
+def test_each_test_has_an_object_with_its_verdicts_the_worst_first() -> None:
     one = finding()
+    common = {"peak": False, "kind": "measured", "law": None, "isolate": False, "explicit": True, "advice": ""}
     assert encode(document([one])) == {
-        "schema": 2,
+        "schema": 3,
         "findings": [
             {
                 "test": "tests/test_a.py::test_b",
-                "resource": "thread",
-                "verdict": "ok",
-                "colour": "green",
-                "slope": 0.0,
-                "level": 0,
-                "floor": 0.4,
-                "iterations": 13,
-                "peak": False,
-                "kind": "measured",
-                "site": None,
-                "owner": None,
-                "culprit": None,
-                "third_party": "",
-                "held": [],
-                "fingerprint": None,
-                "reason": "",
-                "law": None,
-                "points": [],
-                "seen": [],
-            },
-            {
-                "test": "tests/test_a.py::test_b",
-                "resource": "fd",
-                "verdict": "leak",
-                "colour": "red",
-                "slope": 1.0,
-                "level": 13,
-                "floor": None,
-                "iterations": 17,
-                "peak": False,
-                "kind": "measured",
-                "site": None,
-                "owner": None,
-                "culprit": None,
-                "third_party": "",
-                "held": [{"what": "/data/a.mp4", "count": 17, "note": ""}],
-                "fingerprint": one.fingerprint,
-                "reason": "+1.0/iter sustained over 17 iterations",
-                "law": None,
-                "points": [],
+                "verdicts": [
+                    {
+                        "resource": "fd",
+                        "verdict": "leak",
+                        "colour": "red",
+                        "slope": 1.0,
+                        "level": 13,
+                        "floor": None,
+                        "iterations": 17,
+                        "reason": "+1.0/iter sustained over 17 iterations",
+                        **common,
+                    },
+                    {
+                        "resource": "thread",
+                        "verdict": "ok",
+                        "colour": "green",
+                        "slope": 0.0,
+                        "level": 0,
+                        "floor": 0.4,
+                        "iterations": 13,
+                        "reason": "",
+                        **common,
+                    },
+                ],
+                "budgets": {"thread": "0", "fd": "0"},
                 "seen": [{"resource": "heap", "slope": 1000.0, "level": 17000}],
+                "held": {"fd": [{"what": "/data/a.mp4", "count": 17, "note": ""}]},
+                "recording": encode(one.recording),
+                "reasons": {},
+                "culprit": None,
+                "third_party": "",
+                "scaled": None,
+                "colour": "red",
+                "fingerprint": one.fingerprint,
+                "site": None,
+                "owner": None,
             },
         ],
-        "recordings": [encode(one.recording)],
-        "scaled": {},
         "resources": {},
     }
 
@@ -148,7 +142,7 @@ def test_a_file_name_that_is_no_utf_8_does_not_lose_the_report(report: Path) -> 
     # As the operating system's bytes arrive in Python.
     name = os.fsdecode(b"/data/caf\xe9.mp4")
     write(report, [finding(what=name)])
-    assert json.loads(report.read_text(encoding="utf-8"))["findings"][1]["held"][0]["count"] == 17
+    assert json.loads(report.read_text(encoding="utf-8"))["findings"][0]["held"]["fd"][0]["count"] == 17
 
 
 def test_a_place_that_can_be_written_is_left_as_it_was(report: Path) -> None:

@@ -16,7 +16,7 @@ from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Phase, Recording
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.scaling_points import EXACT, Engine, Law, Point, Scaled
+from pytest_leakcheck.model.scaling_points import EXACT, Engine, Point, Scaled
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, headline
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
@@ -63,7 +63,7 @@ def scaled(
 
 
 def finding(found: Scaled, bounds: dict[str, str], culprits: Sequence[Culprit] = (), reason: str = "") -> Finding:
-    judged: list[tuple[Verdict, Law | None]] = []
+    judged: list[Verdict] = []
     for resource, text in bounds.items():
         bound = parse_bound(text, found.axis, find_resource(resource).unit)
         peaks = found.peaks(resource, "total")
@@ -172,7 +172,8 @@ def test_it_travels_as_json(found: Finding) -> None:
 def test_points_and_law_are_in_the_json_file() -> None:
     found = finding(GROWING, {"rss": "O(1)"}, [CULPRIT])
     (entry,) = encode(document([found]))["findings"]
-    assert entry["points"] == [{"size": size, "peak": (5 + size) * MIB} for size in SIZES]
-    assert (entry["law"]["order"], entry["law"]["exponent"], entry["slope"]) == ("O(n)", 1.0, MIB)
+    points = [(point["size"], point["peaks"]) for point in entry["scaled"]["points"]]
+    assert points == [(size, {"rss": (5 + size) * MIB}) for size in SIZES]
+    (verdict,) = entry["verdicts"]
+    assert (verdict["law"]["order"], verdict["law"]["exponent"], verdict["slope"]) == ("O(n)", 1.0, MIB)
     assert (entry["site"]["line"], entry["owner"]["name"]) == (40, "Uploader.add() local 'self'.parts")
-    assert document([found]).scaled[TEST] == GROWING
