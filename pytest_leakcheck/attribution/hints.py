@@ -82,7 +82,7 @@ SHAPES: Final = (
     Shape(
         _cycle_matches(r"Container\b.*Stream"),
         "a PyAV container and its streams refer to each other: close() the container, or use `with av.open(...)`; "
-        "closing or dropping an iterator over its frames does not close it",
+        "closing or dropping an iterator over its frames does not close the container",
     ),
     Shape(
         _for_handles("children threads fds segments", _call_path_matches(r"torch/utils/data/dataloader\.py")),

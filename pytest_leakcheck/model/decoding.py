@@ -87,8 +87,8 @@ def _classify(kind: Any) -> tuple[Any, tuple[Any, ...], frozenset[Any]]:
     """Classify an annotation.
 
     Returns:
-        The shape: `object` for a dataclass, `NoneType` for an optional, `Literal`, `dict`, `tuple`, a named tuple
-        class, or None for a scalar.
+        The shape: `object` for a dataclass; `NoneType` for an optional; None for a scalar; otherwise the type itself,
+        which is `Literal`, `dict`, `tuple` or a named tuple class.
         The types of the parts, or the values of a literal.
         A set with the scalar type that all parts share, or an empty set. Parts of that type need no decoding.
     """

@@ -60,7 +60,7 @@ class Recording:
     Attributes:
         test: The node id, or the name given to `measure`.
         series: One per counter, all of the same length.
-        warmup: The number of iterations before x[0].
+        warmup: The number of iterations before the first reading of each series.
         seconds: Wall time of warm-up and iterations, including the probes.
         collector: Whether the cyclic garbage collector of the program was on at the last reading.
         stopped: Why the repetition ended; ``lost`` if its process died.

@@ -24,8 +24,9 @@ class Leakcheck(Protocol):
 
         Args:
             n: The number of steps after the warm-up; if omitted, as many as the verdict needs.
-            levels: How far each resource may be above its start level (the reading after the warm-up); None bounds only
-                its growth. If omitted, the growth of all resources that are judged by default is bounded.
+            levels: How far each resource may be above its start level (the reading after the warm-up); with ``fd=None``,
+                only the growth of ``fd`` is bounded. If omitted, the growth of all resources that are judged by default
+                is bounded.
 
         Yields:
             The number of the step, from 0; steps of the warm-up are counted.

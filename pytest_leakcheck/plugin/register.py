@@ -22,8 +22,8 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 def register(config: pytest.Config, settings: Settings) -> None:
     """Register the measuring hooks, and prepare this process for them.
 
-    Set which project is under test. If the settings request it, let ``vram`` sum live tensors on the CPU. Make an xdist
-    worker use its own temporary folder; in the main process, remove stale folders of killed sessions.
+    Set which project is under test. If the settings request it, make ``vram`` count the bytes of the live CPU tensors.
+    Make an xdist worker use its own temporary folder; in the main process, remove stale folders of killed sessions.
     """
     set_project(config.rootpath, settings.blame)
     if settings.vram == "accounted":

@@ -58,7 +58,7 @@ class ProcessMemory:
 
 
 def find_driver(torch: Any, index: int) -> ProcessMemory | None:
-    """Return the best available source of the driver's count for a torch device; None if there is none."""
+    """Return the best source of the driver's count of memory in use on a torch device; None if there is none."""
     accelerator = torch.accelerator
     # Before torch 2.9, only the module of each device type reports the free memory.
     module = torch.get_device_module(accelerator.current_accelerator().type)

@@ -197,7 +197,7 @@ def _name_in_namespace(namespace: object, child: object) -> str:
 
 
 def _describe_function_reference(function: FunctionType, path: Sequence[object]) -> tuple[str, int]:
-    """Return the result of `_describe_reference` for a function; `path` contains the objects after it."""
+    """Do the work of `_describe_reference` for a holder that is a function; `path` holds the objects after it."""
     code = function.__code__
     first = path[0]
     second, third = (*path[1:], None, None)[:2]

@@ -365,7 +365,7 @@ def _make_site(code: CodeType, line: int, name: str) -> Site:
 
 
 def _format_flows(kept: dict[tuple[int, str], int], own: int) -> str:
-    """Format the largest amounts, the largest first.
+    """Format the net amounts that the calls of a function and its own lines keep: the largest, up or down, come first.
 
     An example is ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``.
     """

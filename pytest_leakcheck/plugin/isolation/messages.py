@@ -179,7 +179,8 @@ class Answer:
     Attributes:
         ended: How the process that the session started ended.
         messages: The messages of each process, by rank (its number among the processes that run the test together).
-        stacks: The stacks of each process that ran once for its peaks and had to be ended, by rank; else empty.
+        stacks: The stacks of the processes, by rank, if the item ran only once to measure its peaks and they had to be
+            ended; else an empty tuple.
         failures: The exit status of each rank that failed, as its launcher saw it.
     """
 
