@@ -83,6 +83,7 @@ class _MeasuringFixture:
     def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Iterator[int]:
         from pytest_leakcheck.config.markers import ceiling_of, effort_of
         from pytest_leakcheck.config.plan import Plan
+        from pytest_leakcheck.plugin.harness_errors import unmeasured
         from pytest_leakcheck.plugin.stash import PROCESS
         from pytest_leakcheck.runner.repetition import Repetition
 
@@ -95,22 +96,26 @@ class _MeasuringFixture:
         plan = Plan(self._node.nodeid, budgets, effort, process, ceiling)
         repetition = self._repetition = Repetition(plan, self._gauges)
         step, wanted = 0, True
-        repetition.begin()
         self._looping = True
         try:
+            repetition.begin()
             while wanted:
                 with repetition.ceiling:
                     yield step
                 step += 1
                 wanted = repetition.iteration_done()
+            result = repetition.end()
+        except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            repetition.abandon()
+            result = unmeasured(plan, error, of_test=False)
+            yield from range(step, n or 0)
         except BaseException:
-            # The loop ended early (for example with `break`), or a gauge raised an exception. Release the instruments,
-            # and give no verdict.
-            repetition.end("interrupted")
+            # The loop ended early, for example with `break`. Release the instruments, and give no verdict.
+            repetition.abandon()
             raise
         finally:
             self._looping, self._repetition = False, None
-        self._report(repetition.end())
+        self._report(result)
 
     def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
         __tracebackhide__ = True

@@ -23,6 +23,7 @@ from pytest_leakcheck.judge.not_judged import does_not_repeat
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
@@ -182,7 +183,7 @@ class Repeater:
         Returns:
             First, the result; None if the first iteration failed, skipped or failed as expected, because such a test
             gets no verdict. Second, the reports of the first iteration, to log instead of a last run, if it did not
-            pass, or if a later iteration failed without a red verdict; else None.
+            pass, or if a later iteration or the measurement failed without a red verdict; else None.
         """
         timer = Timer(item)
         timer.stop()
@@ -210,16 +211,16 @@ class Repeater:
                     first_run.keep([*self._subtests, *reports])
                     repetition.follow(*iteration.gauges.seal())
                 if failed and (error is None or not repetition.failed(error)):
-                    result = repetition.end("failed", error)
-                    if any(verdict.outcome in RED for verdict in result.verdicts):
-                        return result, None
-                    return _inconclusive_result(result, iteration.count, error), first_run.take()
+                    return _end_failed(repetition, iteration.count, error, first_run)
                 del reports
                 if not failed and not repetition.iteration_done():
                     return repetition.end(), None
                 interim.so_far()
+        except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            repetition.abandon()
+            return unmeasured(plan, error), first_run.take() or None
         except BaseException:
-            repetition.end("interrupted")
+            repetition.abandon()
             raise
         finally:
             self._subtests.clear()
@@ -262,10 +263,16 @@ def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
         return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
 
 
-def _inconclusive_result(result: Result, count: int, error: BaseException | None) -> Result:
-    """Return an inconclusive result for a test that is not repeatable.
+def _end_failed(
+    repetition: Repetition, count: int, error: BaseException | None, first_run: replay.FirstRun
+) -> tuple[Result, list[pytest.TestReport] | None]:
+    """Return what `Repeater._repeat` returns for a test whose first iteration passed, and a later one failed.
 
-    Its first iteration passed and a later one failed, but not because a resource that it leaks ran out.
+    The test leaks if a resource that it leaks ran out. Otherwise, it is not repeatable, and the result is inconclusive.
     """
+    result = repetition.end("failed", error)
+    if any(verdict.outcome in RED for verdict in result.verdicts):
+        return result, None
     what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
-    return Result(result.plan, result.recording, (does_not_repeat(result.plan, count, what),), result.held)
+    verdict = does_not_repeat(result.plan, count, what)
+    return Result(result.plan, result.recording, (verdict,), result.held), first_run.take()

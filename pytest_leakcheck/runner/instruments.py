@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
@@ -79,13 +80,15 @@ class Instruments:
 
     def close(self) -> None:
         """Close all but the watch on the garbage collector."""
-        self.tree.close()
-        for instrument in self.probes:
-            instrument.close()
-        for folder in self.folders.values():
-            folder.close()
-        if self.changes is not None:
-            self.changes.close()
+        with ExitStack() as closing:
+            # If one raises an exception, the others are closed nevertheless.
+            closing.callback(self.tree.close)
+            for probe in self.probes:
+                closing.callback(probe.close)
+            for folder in self.folders.values():
+                closing.callback(folder.close)
+            if self.changes is not None:
+                closing.callback(self.changes.close)
 
     def reasons(self) -> dict[str, str]:
         """Return, for each wanted resource that cannot be read, the reason.

@@ -8,7 +8,7 @@ passes through phases: `WarmUp`, `Measuring`, and after a red (failing) verdict 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +135,16 @@ class Repetition:
         sampler.close()
         run.sampler = None
         return account_for_ceiling(result, run.ceiling.outcome())
+
+    def abandon(self) -> None:
+        """Release everything after an error or an interrupt, without a result; a step that fails skips no other."""
+        self._origin.leave_elsewhere(1)
+        sampler, self._run.sampler = self._run.sampler, None
+        if sampler is not None:
+            with suppress(Exception):
+                self._phase.end()
+            with suppress(Exception):
+                sampler.close()
 
     def _result(self, sampler: Sampler, stopped: Stopped) -> Result:
         plan = self._run.plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
 from pytest_leakcheck.probes.device import Vram
@@ -85,8 +86,9 @@ class Sampler:
 
     def close(self) -> None:
         """Close the instruments; the rows stay."""
-        self.instruments.watch.close()
-        self.instruments.close()
+        with ExitStack() as closing:
+            closing.callback(self.instruments.close)
+            closing.callback(self.instruments.watch.close)
 
     def start(self) -> None:
         """Read row 0, the start level, and discard earlier rows."""

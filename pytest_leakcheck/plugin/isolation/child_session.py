@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Generator
 from dataclasses import replace
@@ -163,6 +164,12 @@ class Child:
         if not getattr(report, "leakcheck_silent", False):
             hook = self._config.hook
             self.write(Reported(hook.pytest_report_to_serializable(config=self._config, report=report)))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_internalerror(self, excrepr: object) -> None:
+        # The terminal reporter of this process writes nowhere, but the session shows what stands on standard error.
+        if sys.__stderr__ is not None:
+            sys.__stderr__.write(f"{excrepr}\n")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:

@@ -21,9 +21,12 @@ from pytest_leakcheck.judge.not_judged import process_lost, unavailable
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.harness_errors import is_of_harness, unmeasured
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
+    Answer,
     Done,
     GroupMade,
     Interim,
@@ -46,13 +49,20 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
     """Run an item in a subprocess, and log its reports.
 
     If this system does not support that, skip the item with the reason, or fail it with ``--leakcheck-missing=fail``.
+    If the subprocess cannot be started, run the item once in this process, without a verdict.
     """
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     why_not = supervisor.unsupported()
     if why_not:
-        _skip(item, nextitem, plan, settings, why_not)
+        verdicts = tuple(unavailable(budget.resource, why_not) for budget in plan.budgets)
+        _run_once(item, nextitem, plan, settings, verdicts)
     else:
-        _run(item, nextitem, plan, settings)
+        try:
+            answer = _send(item, plan)
+        except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            _run_once(item, nextitem, plan, settings, unmeasured(plan, error).verdicts)
+        else:
+            _log_answer(item, nextitem, plan, settings, answer)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
@@ -60,25 +70,38 @@ def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
     """Run an item in a subprocess after iterations in this process led to no decision, and log its reports.
 
     Returns:
-        False if this system does not support that.
+        False if this system does not support that, or the subprocess cannot be started.
     """
     if supervisor.unsupported():
         return False
-    _run(item, nextitem, plan, settings)
+    try:
+        answer = _send(item, plan)
+    except Exception as error:
+        if not is_of_harness(error):
+            raise
+        return False
+    _log_answer(item, nextitem, plan, settings, answer)
     return True
 
 
-def _skip(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings, why_not: str) -> None:
-    verdicts = tuple(unavailable(budget.resource, why_not) for budget in plan.budgets)
+def _run_once(
+    item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings, verdicts: tuple[Verdict, ...]
+) -> None:
+    """Run an item in this process, logged, with verdicts that were given without measuring it."""
     recording = Recording(plan.test, (), environment=describe_environment())
     item.stash[PLAN] = plan
     item.stash[FINDINGS] = [conclude(Result(plan, recording, verdicts, {}), settings.fail_on, settings.missing)]
     runtestprotocol(item, nextitem=nextitem)
 
 
-def _run(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> None:
+def _send(item: pytest.Item, plan: Plan) -> Answer:
     step = 2 * plan.effort.max_time + START_UP
-    answer = send(item, supervisor.Patience(step, step))
+    return send(item, supervisor.Patience(step, step))
+
+
+def _log_answer(
+    item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings, answer: Answer
+) -> None:
     ended, (messages,) = answer.ended, answer.messages
     killed = _remove_groups(one.path for one in select(messages, GroupMade))
     reports = [report_of(item, one.report) for one in select(messages, Reported)]

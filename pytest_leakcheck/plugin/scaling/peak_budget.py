@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.judge_peak import judge_peak
 from pytest_leakcheck.judge.not_judged import unavailable
@@ -16,6 +17,7 @@ from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.scaling_points import Point, Sizing
+from pytest_leakcheck.plugin.harness_errors import describe, is_of_harness
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import culprits_of, recording_of
 from pytest_leakcheck.runner.processes import supervisor
@@ -32,15 +34,24 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
 
     Returns:
         The result with one more verdict for each budget with a peak. If a peak is exceeded, the culprit is the known
-        cause of the first exceeded peak.
+        cause of the first exceeded peak. If the process cannot be started, the verdicts on peaks are ``unavailable``.
     """
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
     budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
     why_not = supervisor.unsupported()
-    if why_not:
-        missing = tuple(unavailable(budget.resource, why_not, peak=True) for budget in budgets)
-        return replace(result, verdicts=(*result.verdicts, *missing))
+    if not why_not:
+        try:
+            return _measure_peaks(item, result, settings, budgets)
+        except Exception as error:
+            if not is_of_harness(error):
+                raise
+            why_not = f"the measurement failed: {describe(error)}"
+    missing = tuple(unavailable(budget.resource, why_not, peak=True) for budget in budgets)
+    return replace(result, verdicts=(*result.verdicts, *missing))
+
+
+def _measure_peaks(item: pytest.Item, result: Result, settings: Settings, budgets: list[Budget]) -> Result:
     patience = supervisor.Patience(START_UP, settings.max_time)
     resources = tuple(budget.resource for budget in budgets)
     children = ChildrenPeak()

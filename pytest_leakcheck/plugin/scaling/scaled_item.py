@@ -33,6 +33,7 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.harness_errors import describe, is_of_harness
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
@@ -109,9 +110,17 @@ class _ScaledRun:
     def reports(self) -> list[pytest.TestReport]:
         """Run the test at each size, and return the reports to log."""
         why_not = supervisor.unsupported() or _explain_missing_engine(self._sweep)
-        if why_not:
-            missing = [unavailable(aim.resource, why_not) for aim in self._sweep.aims]
-            return [_make_report(self._item, self._conclude(missing))]
+        if not why_not:
+            try:
+                return self._run_sizes()
+            except Exception as error:
+                if not is_of_harness(error):
+                    raise
+                why_not = f"the measurement failed: {describe(error)}"
+        missing = [unavailable(aim.resource, why_not) for aim in self._sweep.aims]
+        return [_make_report(self._item, self._conclude(missing))]
+
+    def _run_sizes(self) -> list[pytest.TestReport]:
         last: list[pytest.TestReport] = []
         for size in self._sweep.sizes:
             answer, children = self._run_size(size)

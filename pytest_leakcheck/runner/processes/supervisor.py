@@ -26,6 +26,9 @@ from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 # the threshold moves as blocks are freed, and blocks of one size would come from different places.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
 _TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
+# The only key of an object that `to_line` writes for a tuple, and for a dict that has itself one of these as its only key.
+_TUPLE_KEY: Final = "$tuple"
+_DICT_KEY: Final = "$dict"
 _POLL_SECONDS: Final = 0.01
 # Seconds that a child process gets to exit by itself after it has finished. Threads and children that it leaked could
 # keep it alive forever.
@@ -286,15 +289,23 @@ def from_line(line: str) -> Any:
     Raises:
         ValueError: The line is incomplete.
     """
-    return json.loads(line, object_hook=lambda one: tuple(one["$tuple"]) if one.keys() == {"$tuple"} else one)
+    return json.loads(line, object_hook=_from_json_object)
+
+
+def _from_json_object(found: dict[str, Any]) -> Any:
+    if found.keys() == {_TUPLE_KEY}:
+        return tuple(found[_TUPLE_KEY])
+    return dict(found[_DICT_KEY]) if found.keys() == {_DICT_KEY} else found
 
 
 def _to_json_types(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _to_json_types(one) for key, one in value.items()}
+        found = {str(key): _to_json_types(one) for key, one in value.items()}
+        is_like_ours = len(found) == 1 and not found.keys().isdisjoint((_TUPLE_KEY, _DICT_KEY))
+        return {_DICT_KEY: list(found.items())} if is_like_ours else found
     if isinstance(value, (list, tuple)):
         items = [_to_json_types(one) for one in value]
-        return {"$tuple": items} if isinstance(value, tuple) else items
+        return {_TUPLE_KEY: items} if isinstance(value, tuple) else items
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 

@@ -142,7 +142,16 @@ def test_tunables(given: str | None, tuned: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, 1.5, "ä\udc80", [1, (2, [3, ()])], {"a": ("b", {"c": (True,)})}, {"$tuple": 1, "b": 2}],
+    [
+        None,
+        1.5,
+        "ä\udc80",
+        [1, (2, [3, ()])],
+        {"a": ("b", {"c": (True,)})},
+        {"$tuple": 1, "b": 2},
+        {"$tuple": 5},
+        {"$dict": {"$tuple": (1,)}},
+    ],
 )
 def test_values_come_back_as_they_were(value: Any) -> None:
     line = to_line(value)

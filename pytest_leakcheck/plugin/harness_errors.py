@@ -1,0 +1,68 @@
+"""Tell errors of the measurement from those of pytest, of other plugins and of the user.
+
+An error of the measurement must cost no more than the verdict on one test: the test keeps the outcome that it has
+without the plugin, its finding is ``inconclusive``, and the next test is judged.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Final
+
+import _pytest
+import pluggy
+import pytest
+
+from pytest_leakcheck.attribution.call_paths import is_standard
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.judge.not_judged import measurement_failed
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model.recording import Recording
+
+_OURS: Final = str(Path(__file__).parents[1])
+_PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__)
+
+
+def is_of_harness(error: Exception) -> bool:
+    """Return whether an error was raised in the measurement, or in what the measurement called.
+
+    That is so if code of this package called it, and not code of pytest that this package called. The error may have
+    its cause in the test, which may have closed our descriptors or replaced a function of the standard library. Wrong
+    use of the plugin (`LeakcheckError`) is not an error of the measurement.
+    """
+    if isinstance(error, LeakcheckError):
+        return False
+    files = _files_of(error)
+    callers = [file.startswith(_OURS) for file in files if file.startswith((_OURS, *_PYTEST))]
+    return bool(callers) and callers[-1]
+
+
+def describe(error: Exception) -> str:
+    """Describe an error on one line, with the innermost line of this package that it passed through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OURS)]
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"{said} ({Path(frames[-1].filename).relative_to(_OURS)}:{frames[-1].lineno})" if frames else said
+
+
+def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
+    """Return the result for a test that could not be measured because of an error of the measurement.
+
+    Args:
+        plan: The plan of the test.
+        error: The error. Any other error is raised again.
+        of_test: Whether an error that a function of the project raised counts as well, for example a function that the
+            test has put in place of one of the standard library, or a gauge.
+    """
+    innermost = _files_of(error)[-1]
+    if not is_of_harness(error) or not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):
+        raise error
+    budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
+    verdict = measurement_failed(budget.resource, describe(error), explicit=budget.explicit)
+    return Result(plan, Recording(plan.test, (), stopped="failed"), (verdict,), {})
+
+
+def _files_of(error: Exception) -> list[str]:
+    """List the files that an error passed through, the innermost last."""
+    return [frame.f_code.co_filename for frame, _line in traceback.walk_tb(error.__traceback__)]

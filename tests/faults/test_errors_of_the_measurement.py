@@ -1,0 +1,195 @@
+"""An error of the measurement costs the verdict on one test: the session goes on, and the tests around it are judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from projects import Outcome, Project
+
+BEFORE = """
+    import os
+    import shutil
+    import tempfile
+    import time
+
+    import pytest
+
+    KEPT = []
+
+    def refuse(*_, **__):
+        raise RuntimeError("refused")
+
+    @pytest.mark.fd_budget(0)
+    def test_leaky_before():
+        KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    @pytest.mark.fd_budget(0)
+    def test_clean_before():
+        os.close(os.open(__file__, os.O_RDONLY))
+"""
+AFTER = """
+    @pytest.mark.fd_budget(0)
+    def test_leaky_after():
+        KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    @pytest.mark.fd_budget(0)
+    def test_clean_after():
+        os.close(os.open(__file__, os.O_RDONLY))
+"""
+AROUND = {
+    "test_leaky_before": "leak",
+    "test_clean_before": "ok",
+    "test_leaky_after": "leak",
+    "test_clean_after": "ok",
+}
+
+
+def around(ran: Outcome) -> dict[str, str]:
+    """The verdicts on the four tests."""
+    return {name: verdict for (name, _resource), verdict in ran.verdicts.items() if name in AROUND}
+
+
+def faulty(project: Project, tests: str) -> Outcome:
+    project.write("test_it.py", BEFORE + tests + AFTER)
+    ran = project.run()
+    assert "INTERNALERROR" not in ran.text
+    assert around(ran) == AROUND
+    return ran
+
+
+REPLACES = """
+    PREAD = os.pread
+
+    @pytest.mark.leakcheck(isolate={isolate})
+    def test_fault():
+        os.pread = refuse
+
+    def test_put_back():
+        os.pread = PREAD
+"""
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_function_that_the_measurement_uses_is_replaced(project: Project, isolate: bool) -> None:
+    ran = faulty(project, REPLACES.format(isolate=isolate))
+    (found,) = (one for one in ran.findings if one["test"].endswith("test_fault"))
+    assert (found["verdict"], found["colour"]) == ("inconclusive", "yellow")
+    assert found["reason"].startswith("the measurement failed: RuntimeError: refused (probes/memory.py:")
+    assert ran.last_line == "2 failed, 4 passed"
+
+
+def test_in_a_loop_the_remaining_steps_run_and_the_loop_is_inconclusive(project: Project) -> None:
+    ran = faulty(
+        project,
+        """
+    PREAD = os.pread
+    DONE = []
+
+    def test_fault(leakcheck):
+        for step in leakcheck.steps(30, rss="1 MiB"):
+            DONE.append(step)
+            if step == 5:
+                os.close(max(int(name) for name in os.listdir("/proc/self/fd")))
+                os.pread = None
+
+    def test_put_back():
+        os.pread = PREAD
+        assert DONE == list(range(len(DONE)))
+        assert len(DONE) >= 30
+    """,
+    )
+    assert ran.verdicts["test_fault", "rss"] == "inconclusive"
+    assert (
+        "the measurement failed: TypeError: 'NoneType' object is not callable"
+        in ran.finding("test_fault", "rss")["reason"]
+    )
+
+
+def test_descriptors_that_the_plugin_opened_are_closed(project: Project) -> None:
+    ran = faulty(
+        project,
+        """
+    @pytest.mark.leakcheck
+    def test_fault():
+        os.closerange(1000, 65536)
+
+    @pytest.mark.leakcheck(isolate=True)
+    def test_fault_alone():
+        os.closerange(1000, 65536)
+    """,
+    )
+    assert ran.last_line == "2 failed, 4 passed"
+
+
+def test_the_folder_for_temporary_files_is_gone(project: Project) -> None:
+    folder = project.folder / "temporary"
+    folder.mkdir()
+    project.write(
+        "test_it.py",
+        BEFORE
+        + """
+    def test_removes():
+        shutil.rmtree(tempfile.gettempdir())
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.leakcheck(isolate=True)
+    def test_isolated():
+        pass
+
+    @pytest.mark.rss_budget(peak="1 MiB")
+    def test_peak():
+        pass
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+    def test_sizes(n):
+        pass
+    """
+        + AFTER,
+    )
+    ran = project.run("-rs", TMPDIR=str(folder))
+    assert "INTERNALERROR" not in ran.text
+    assert around(ran) == AROUND
+    assert ran.verdicts["test_isolated", "fd"] == "inconclusive"
+    assert "the measurement failed: FileNotFoundError: " in ran.finding("test_isolated")["reason"]
+    # Peaks that were not measured must not pass.
+    assert ran.verdicts["test_sizes", "rss"] == "unavailable"
+    assert "unavailable" in {one["verdict"] for one in ran.findings if one["test"].endswith("test_peak")}
+    assert ran.last_line == "2 failed, 4 passed, 2 skipped"
+
+
+def test_a_property_that_looks_like_a_message_between_the_processes(project: Project) -> None:
+    ran = faulty(
+        project,
+        """
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.leakcheck(isolate=True)
+    def test_fault(record_property):
+        record_property("x", {"$tuple": 5})
+    """,
+    )
+    assert ran.verdicts["test_fault", "fd"] == "ok"
+
+
+def test_an_internal_error_of_an_isolated_process_is_shown(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        class Broken:
+            def pytest_runtest_logstart(self):
+                raise RuntimeError("a plugin of the project failed")
+
+        def pytest_configure(config):
+            if hasattr(config.option, "leakcheck_task"):
+                config.pluginmanager.register(Broken())
+        """,
+    )
+    ran = faulty(
+        project,
+        """
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.leakcheck(isolate=True)
+    def test_fault():
+        pass
+    """,
+    )
+    assert "a plugin of the project failed" in ran.text
