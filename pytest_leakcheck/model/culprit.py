@@ -31,6 +31,7 @@ class Culprit:
         source: The source text of the line `site`.
         native: The C functions that allocated it, innermost first; empty unless native stacks were traced.
         ran_out: The line that failed when the resource ran out, in this process or in one of its worker processes.
+        share: The line with the largest share of a memory peak. It is the cause only if `where` is that line too.
     """
 
     resource: str
@@ -44,6 +45,7 @@ class Culprit:
     source: str = ""
     native: tuple[str, ...] = ()
     ran_out: Site | None = None
+    share: Share | None = None
 
     @property
     def site(self) -> Site | None:
@@ -110,6 +112,23 @@ class Where:
     def made_in(self) -> Site:
         """The innermost line of the call path."""
         return self.path[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of a memory peak that Python allocated on one line.
+
+    Attributes:
+        where: The line.
+        size: Bytes that were allocated there and were held at the peak.
+        total: Bytes of the peak.
+        source: The source text of the line.
+    """
+
+    where: Where
+    size: int
+    total: int
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.report.glyphs import Glyphs, shorten
 
 if TYPE_CHECKING:
@@ -25,11 +26,7 @@ _MAX_CALLERS: Final = 2
 
 def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """Yield (label, text) rows; the caller wraps a text that is longer than `width`."""
-    verb = find_resource(culprit.resource).verb
-    if culprit.where is not None:
-        yield from _site_rows(culprit.where, culprit.source, verb, width, glyphs)
-    elif "site" in culprit.unresolved:
-        yield verb, f"not resolved: {culprit.unresolved['site']}"
+    yield from _made_rows(culprit, width, glyphs)
     if culprit.native:
         yield "in C", f" {glyphs.arrow} ".join(reversed(culprit.native))
     if culprit.kept is not None:
@@ -83,6 +80,23 @@ def cycle_text(culprit: Culprit, glyphs: Glyphs) -> str:
 
 def _format_function(site: Site) -> str:
     return site.function if site.function.startswith("<") else f"{site.function}()"
+
+
+def _made_rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Yield the line that creates the resource.
+
+    If it is unknown, yield the reason and, for a memory peak, the line with the largest share.
+    """
+    verb, share = find_resource(culprit.resource).verb, culprit.share
+    if culprit.where is not None:
+        yield from _site_rows(culprit.where, culprit.source, verb, width, glyphs)
+        return
+    if "site" in culprit.unresolved:
+        yield verb, f"not resolved: {culprit.unresolved['site']}"
+    if share is not None:
+        yield from _site_rows(share.where, share.source, "largest", width, glyphs)
+        size, total = (format_amount(one, "bytes") for one in (share.size, share.total))
+        yield "", f"Python allocated {size} of {total} there; the rest is not resolved"
 
 
 def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:

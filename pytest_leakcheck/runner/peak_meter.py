@@ -210,9 +210,18 @@ class Meter:
         with self._peaks_lock:
             self._peaks[name] = max(self._peaks.get(name, 0), value)
 
-    def _inspect_composition(self, risen: int, frame: FrameType | None) -> None:
-        if self._composition is not None and frame is not None and self._composition.wants(frame, risen):
-            self._composition.look(frame, risen)
+    def _inspect_composition(self, frame: FrameType | None) -> None:
+        composition = self._composition
+        if composition is None or frame is None or self._rss is None:
+            return
+        risen = self._risen(self._rss)
+        if composition.wants(frame, risen):
+            self._rss.trim()
+            composition.look(frame, risen, self._risen(self._rss))
+
+    def _risen(self, rss: PeakRss) -> int:
+        """Return the resident memory above the start level, without the records of `tracemalloc`."""
+        return rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory()
 
     def culprits(self) -> list[Culprit]:
         """Return where each counter was highest, and the composition of memory; call this after `end`."""
@@ -260,8 +269,7 @@ class Meter:
         if time.perf_counter() < self._rest_until or self._rss is None:
             return
         began = time.thread_time()
-        # The memory that `tracemalloc` uses for its records is not the test's.
-        self._inspect_composition(self._rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory(), frame)
+        self._inspect_composition(frame)
         self._rest_until = time.perf_counter() + _REST_FACTOR * (time.thread_time() - began)
 
     def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
@@ -270,7 +278,7 @@ class Meter:
             resident = self._rss.now()
             with self._peaks_lock:
                 self._rss_top = max(self._rss_top, resident)
-            self._inspect_composition(resident - self._rss_start, frame)
+            self._inspect_composition(frame)
         for at, (name, read) in enumerate(self._reads.items()):
             value = read()
             if value > self._tops[at]:

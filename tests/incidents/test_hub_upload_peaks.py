@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
-from leakcheck_incidents.hub_upload import fixed, leaky, releases
+from leakcheck_incidents.hub_upload import fixed, leaky, leaky_commit, releases
 from leakcheck_incidents.hub_upload.releases import Checked
 from projects import Project
 from pytest_leakcheck.model.finding import Finding
@@ -44,6 +44,17 @@ def test_a_leaky_arm_keeps_a_shard_per_shard(reproduced: subprocess.CompletedPro
     slopes = re.findall(r"^rss \+([\d.]+) MiB per shard", reproduced.stdout, re.MULTILINE)
     assert len(slopes) == 2, reproduced.stdout
     assert all(18 <= float(slope) <= 21 for slope in slopes), slopes
+
+
+def test_the_line_that_reads_the_shards_is_named(reproduced: subprocess.CompletedProcess[str]) -> None:
+    """As the cause; at a size at which the Hub has more memory than the shards, with its share of the peak."""
+    for arm in (leaky, leaky_commit):
+        lines = inspect.getsource(arm).splitlines()
+        (line,) = [number for number, text in enumerate(lines, 1) if "path.read_bytes()" in text]
+        name = f"{arm.__name__.rpartition('.')[2]}.py"
+        assert re.search(
+            rf"^  (allocated|largest) +hub_upload/{name}:{line} in upload\(\)$", reproduced.stdout, re.MULTILINE
+        )
 
 
 def test_the_arms_differ_by_three_lines() -> None:

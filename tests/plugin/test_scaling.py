@@ -311,6 +311,8 @@ def test_the_pages_of_a_forked_child_are_its_own_from_the_fork_on(odd: Outcome) 
     peaks = [point["peak"] / (16 << 20) for point in found["points"]]
     assert all(0.9 * size < peak < 1.6 * size for size, peak in zip((1, 2, 4), peaks, strict=True)), peaks
     assert found["culprit"]["unresolved"]["site"] == "most of it is in child processes, which are not searched"
+    share = found["culprit"]["share"]
+    assert share is None or share["size"] < share["total"] / 2
 
 
 def test_a_gauge_that_fails_says_how(odd: Outcome) -> None:

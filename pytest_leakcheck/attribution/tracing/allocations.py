@@ -176,6 +176,19 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
         slope: Growth of the counter per iteration, in objects, blocks or bytes.
         by_size: Whether the counter counts bytes.
     """
+    best = largest_of(kept, by_size=by_size)
+    if best is None or (best.size if by_size else best.blocks) < _MIN_EXPLAINED_RATIO * slope:
+        return None
+    return best
+
+
+def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Place | None:
+    """Return the line that allocates the most; None if no call path leads to a line of the test.
+
+    Args:
+        kept: What is retained per call path and iteration.
+        by_size: Whether to compare bytes; if not, compare blocks.
+    """
     places: dict[tuple[str, int], Place] = {}
     for one in kept:
         where = read_path(one.path)
@@ -183,7 +196,4 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
             line = (where.site.file, where.site.line)
             known = places.get(line, Place(one.path, 0.0, 0.0))
             places[line] = Place(known.path, known.blocks + one.blocks, known.size + one.size)
-    best = max(places.values(), key=lambda place: place.size if by_size else place.blocks, default=None)
-    if best is None or (best.size if by_size else best.blocks) < _MIN_EXPLAINED_RATIO * slope:
-        return None
-    return best
+    return max(places.values(), key=lambda place: place.size if by_size else place.blocks, default=None)

@@ -1,6 +1,8 @@
 """Find the line and the owner (a variable or an attribute) of the memory that is held at a peak.
 
-Memory is inspected once or twice, when it is near the height of a peak that was measured before.
+Memory is inspected when it is near the height of a peak that was measured before, and again if it rises further. The
+run that is inspected may rise higher than the measured one, because the records of `tracemalloc` change which freed
+memory `malloc` can return to the system.
 
 `tracemalloc` gives the lines that allocated the live memory. The search for the owner covers the local variables of the
 running functions and the attributes of the objects that these variables refer to, because a test keeps its working data
@@ -13,6 +15,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
@@ -28,28 +31,36 @@ from pytest_leakcheck.attribution.object_inspection import (
     name_of,
     own_size,
 )
-from pytest_leakcheck.attribution.tracing.allocations import culprit_of, kept_now
+from pytest_leakcheck.attribution.tracing.allocations import kept_now, largest_of
 from pytest_leakcheck.attribution.tracing.source_code import text_of, with_functions
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step
+from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step
 
-# A line or an owner is named only if it accounts for at least this share of the peak.
+# A line or an owner is named as the cause only if it accounts for at least this share of the peak.
 _MIN_EXPLAINED_RATIO: Final = 0.5
+# A line that accounts for less is reported with its share, if it accounts for at least this one.
+_MIN_SHARE: Final = 0.01
 # Stack frames that `tracemalloc` records per allocation.
 _TRACED_FRAMES: Final = 24
-# The maximum number of inspections ("looks"). Each covers the variables of all threads. The second look can find data
-# that was not yet stored in a variable at the first look.
-_MAX_LOOKS: Final = 2
+# Inspections ("looks") at one height. Each covers the variables of all threads. The second look can find data that
+# was not yet stored in a variable at the first look.
+_LOOKS_PER_HEIGHT: Final = 2
+# Memory that exceeds the highest look by this factor is inspected again, up to a maximum number of looks.
+_MIN_RISE: Final = 1.1
+_MAX_LOOKS: Final = 10
 # Objects of these types are shared by many others, and are no part of a peak.
 _SHARED_TYPES: Final = (ModuleType, FunctionType, type)
 # The maximum number of entries of a container that are measured; the size of the others is extrapolated.
 _MAX_ENTRIES_MEASURED: Final = 32
 _NOT_ALLOCATED_BY_PYTHON: Final = "not allocated by Python: allocations in C are not traced to a line"
-IN_CHILDREN: Final = "most of it is in child processes, which are not searched"
+_NO_LINE: Final = "no line of Python allocated half of it, and allocations in C are not traced to a line"
+_IN_CHILDREN: Final = "most of it is in child processes, which are not searched"
 _NO_OWNER: Final = "no variable of a running function, and no attribute of one, holds half of it"
 
 
 class Composition:
     """The composition of one memory peak: the line and the owner of at least half of the memory.
+
+    The share of the line is kept too, because the line with the largest share may account for less than half.
 
     Create it before the test runs, call `look` when `wants` is true, and `culprit` at the end.
     """
@@ -64,37 +75,53 @@ class Composition:
         self._resource = resource
         self._wanted = wanted
         self._path: tuple[Site, ...] = ()
+        # Bytes that the last line of the path allocated, and the height of memory at that look.
+        self._size = self._total = 0
         self._owner: Owner | None = None
-        self._looks = 0
+        self._looks = self._height = 0
         self._seen: CodeType | None = None
         tracemalloc.start(_TRACED_FRAMES)
 
     def wants(self, frame: FrameType, risen: int) -> bool:
         """Return whether to look now.
 
-        The first look is due when enough memory is held. If it finds no owner, a second one is due in another function.
+        The first look is due when enough memory is held. If it finds no line or no owner, another one is due when
+        memory has risen further, and one in another function.
 
         Args:
             frame: The running frame.
             risen: Bytes above the start level.
         """
-        if risen < self._wanted or self._owner is not None or self._looks >= _MAX_LOOKS:
+        if risen < self._wanted or self._looks >= _MAX_LOOKS or (self._is_cause and self._owner is not None):
             return False
-        return frame.f_code is not self._seen
+        if risen >= _MIN_RISE * self._height:
+            return True
+        return self._looks < _LOOKS_PER_HEIGHT and frame.f_code is not self._seen
 
-    def look(self, frame: FrameType, risen: int) -> None:
+    def look(self, frame: FrameType, risen: int, held: int) -> None:
         """Search for the line and the owner of the memory that is held now.
 
         Args:
             frame: The running frame.
             risen: Bytes above the start level.
+            held: The same without the freed memory that `malloc` could return to the system.
         """
         self._looks += 1
         self._seen = frame.f_code
-        if not self._path:
-            place = culprit_of(kept_now(), risen, by_size=True)
-            self._path = place.path if place is not None else ()
-        self._owner = _find_owner(frame, risen)
+        self._height = held
+        # If less is held than the peak that was measured, freed memory was a part of that peak.
+        total = held if held >= self._wanted else risen
+        if not self._is_cause:
+            place = largest_of(kept_now(), by_size=True)
+            if place is not None and place.size * self._total >= self._size * total:
+                self._path, self._size, self._total = place.path, round(place.size), total
+        if self._owner is None:
+            self._owner = _find_owner(frame, total)
+
+    @property
+    def _is_cause(self) -> bool:
+        """Whether the line found so far accounts for enough of the peak to be its cause."""
+        return bool(self._path) and self._size >= _MIN_EXPLAINED_RATIO * self._total
 
     def culprit(self) -> Culprit:
         """Stop `tracemalloc` and return the culprit.
@@ -102,9 +129,13 @@ class Composition:
         Call this only at the end, because reading source files retains memory.
         """
         tracemalloc.stop()
-        where = read_path(with_functions(self._path)) if self._path else None
+        found = read_path(with_functions(self._path)) if self._path else None
+        source = text_of(found.site) if found else ""
+        where = found if self._is_cause else None
+        has_share = found is not None and self._size >= _MIN_SHARE * self._total
+        share = Share(found, self._size, self._total, source) if found and has_share else None
         missing = {
-            "site": _NOT_ALLOCATED_BY_PYTHON if where is None else "",
+            "site": "" if where else _NO_LINE if share else _NOT_ALLOCATED_BY_PYTHON,
             "owner": _NO_OWNER if self._owner is None else "",
         }
         if not self._looks:
@@ -114,8 +145,20 @@ class Composition:
             where,
             owner=self._owner,
             unresolved={part: why for part, why in missing.items() if why},
-            source=text_of(where.site) if where else "",
+            source=source if where else "",
+            share=share,
         )
+
+
+def add_children(culprit: Culprit, size: int) -> Culprit:
+    """Return the culprit of a peak that is mostly in child processes: no line of this process is the cause.
+
+    Args:
+        culprit: What the peak of this process consists of.
+        size: The peak of the child processes, in bytes.
+    """
+    share = replace(culprit.share, total=culprit.share.total + size) if culprit.share else None
+    return Culprit(culprit.resource, unresolved=dict.fromkeys(("site", "owner"), _IN_CHILDREN), share=share)
 
 
 def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:

@@ -18,7 +18,7 @@ from typing import Final
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing.peak_composition import IN_CHILDREN
+from pytest_leakcheck.attribution.tracing.peak_composition import add_children
 from pytest_leakcheck.config.markers import SCALING, MarkError
 from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
@@ -152,11 +152,13 @@ class _ScaledRun:
         """
         smallest, informative = self._points[0], self._scaled().most_informative_point(_MAX_QUICK_SECONDS)
         for point in (informative, smallest) if informative is not smallest else (smallest,):
-            if point.peak(RESIDENT, "per_rank") <= point.children:
-                return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), IN_CHILDREN))]
+            in_children = point.children >= point.peak(RESIDENT, "per_rank")
             answer, _children = self._run_size(point.size, naming=point.near_peak)
             if not _is_lost(answer):
-                return [one for one in culprits_of(answer) if one.resource == RESIDENT]
+                found = [one for one in culprits_of(answer) if one.resource == RESIDENT]
+                # Without a peak of its own, a process has no culprit.
+                own = found[0] if found else Culprit(RESIDENT)
+                return [add_children(own, point.children)] if in_children else found
             loss = _explain_loss(answer, f"{self._sweep.axis}={point.size}", self._settings.max_time)
         reason = f"the run that searches for the cause was lost: {loss}"
         return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), reason))]

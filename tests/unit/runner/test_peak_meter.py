@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
@@ -312,6 +313,83 @@ def test_what_python_has_not_allocated_is_not_named() -> None:
     culprit = named(work)
     assert (culprit.site, culprit.owner) == (None, None)
     assert culprit.unresolved["site"].startswith("not allocated by Python")
+
+
+def test_a_line_with_less_than_half_is_named_with_its_share_and_not_as_the_cause() -> None:
+    import mmap
+
+    def work(by_python: int) -> None:
+        parts = []
+        memory = mmap.mmap(-1, 16 * MIB)
+        for _ in range(by_python):
+            parts.append(bytes(range(256)) * 4096)  # noqa: PERF401 - the line that is sought
+        for at in range(0, (16 - by_python) * MIB, 4096):
+            memory[at] = 1
+            len(memory)
+        memory.close()
+
+    culprit = named(lambda: work(4))
+    assert culprit.site is None
+    assert culprit.unresolved["site"].startswith("no line of Python allocated half of it")
+    assert culprit.share is not None
+    assert culprit.share.source.startswith("parts.append(bytes(range(256)) * 4096)")
+    assert 4 * MIB <= culprit.share.size < 4.1 * MIB
+    assert 12 * MIB <= culprit.share.total < 17 * MIB
+
+    culprit = named(lambda: work(12))
+    assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
+    assert "site" not in culprit.unresolved
+    assert culprit.share is not None
+    assert culprit.share.where == culprit.where
+
+
+def test_memory_that_rises_further_is_looked_into_again() -> None:
+    """At the first look, memory that was freed since is most of it; in the same function, it then rises to the peak."""
+    import mmap
+
+    def work() -> None:
+        parts = []
+        memory = mmap.mmap(-1, 12 * MIB)
+        for at in range(0, 12 * MIB, 4096):
+            memory[at] = 1
+            len(memory)
+        for _ in range(16):
+            parts.append(bytes(range(256)) * 4096)  # noqa: PERF401 - the line that is sought
+        # Readings rest for some times what the first look took.
+        time.sleep(1)
+        memory.close()
+
+    culprit = named(work)
+    assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
+    assert culprit.share is not None
+    assert culprit.share.size > 12 * MIB
+
+
+def test_memory_that_malloc_could_return_is_no_part_of_what_is_held() -> None:
+    """Blocks that were freed below one that is still in use stay resident, and no line holds them."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.free.argtypes = [ctypes.c_void_p]
+
+    def work() -> None:
+        blocks = [libc.malloc(64 << 10) for _ in range(16 * 16)]
+        for block in blocks:
+            ctypes.memset(block, 1, 64 << 10)
+        last = libc.malloc(64)
+        for block in blocks:
+            libc.free(block)
+        parts = []
+        for _ in range(14):
+            parts.append(bytes(range(256)) * 4096)  # noqa: PERF401 - the line that is sought
+        # As above.
+        time.sleep(1)
+        libc.free(last)
+        len(parts)
+
+    culprit = named(work)
+    assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
+    assert culprit.share is not None
+    assert culprit.share.size > 0.8 * culprit.share.total
 
 
 def test_what_does_not_come_as_high_again_says_so() -> None:
