@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
-Arm: TypeAlias = Callable[[], object]
+Arm: TypeAlias = Callable[..., object]
 Thing = TypeVar("Thing")
 
 # Every word that a case may use for what it retains: the resources of the plugin, those to come included.
@@ -36,6 +36,10 @@ class Case:
         verdict: What the plugin is to call the leaky arm.
         doubt: Why ``inconclusive`` is an honest answer to the fixed or clean arm; empty where it is none.
         process_wide: The set-up changes the process for everyone, so that these run after all others.
+        folder: Each call takes a folder, as a `Path`, that is new and is removed after the call.
+        line: Parts of source text. A report is right if the line that it names has one of them; empty where another
+            process creates what is retained, so that no line of this one does.
+        owner: Names of the objects that hold what is retained. A report that names another one is wrong.
     """
 
     name: str
@@ -48,6 +52,9 @@ class Case:
     verdict: Literal["leak", "unclosed"] = "leak"
     doubt: str = ""
     process_wide: bool = False
+    folder: bool = False
+    line: tuple[str, ...] = ()
+    owner: tuple[str, ...] = ()
 
     @property
     def arms(self) -> dict[str, Arm]:

@@ -11,6 +11,7 @@ from cases import (
     churn,
     collected,
     descriptors,
+    handed_over,
     hooks,
     leftovers,
     mappings,
@@ -19,6 +20,7 @@ from cases import (
     processes,
     resident,
     shared,
+    temporary_paths,
     threads,
     transient,
     warming,
@@ -26,7 +28,7 @@ from cases import (
 from cases.case import Arm, Case
 
 _FAMILIES: Final = (
-    descriptors, collected, threads, processes, shared, leftovers, mappings, resident,
+    descriptors, collected, threads, processes, handed_over, shared, leftovers, temporary_paths, mappings, resident,
     objects, hooks, caches, aio, blocks, native,
     warming, churn, transient,
 )  # fmt: skip

@@ -78,7 +78,31 @@ def frame_let_go() -> None:
 
 
 CASES = (
-    Case("log_in_a_cycle", ("fd",), log_not_closed, log_closed, verdict="unclosed"),
-    Case("watch_in_a_cycle", ("fd",), watch_not_closed, watch_closed, verdict="unclosed"),
-    Case("frame_in_a_cycle", ("fd",), frame_in_a_cycle, frame_let_go, verdict="unclosed"),
+    Case(
+        "log_in_a_cycle",
+        ("fd",),
+        log_not_closed,
+        log_closed,
+        verdict="unclosed",
+        line=("os.open(os.devnull, os.O_WRONLY)",),
+        owner=("cycle of Log, method",),
+    ),
+    Case(
+        "watch_in_a_cycle",
+        ("fd",),
+        watch_not_closed,
+        watch_closed,
+        verdict="unclosed",
+        line=("select.epoll()",),
+        owner=("cycle of Watch, method",),
+    ),
+    Case(
+        "frame_in_a_cycle",
+        ("fd",),
+        frame_in_a_cycle,
+        frame_let_go,
+        verdict="unclosed",
+        line=("select.epoll()",),
+        owner=("cycle of LookupError, traceback, frame",),
+    ),
 )

@@ -92,10 +92,33 @@ def database_removed() -> None:
 
 
 CASES = (
-    Case("folder_left", ("disk",), folder_left, folder_removed, teardown=remove_all),
-    Case("folder_left_on_error", ("disk",), folder_left_on_error, folder_removed_on_error, teardown=remove_all),
-    Case("named_file_left", ("disk",), named_file_left, named_file_deleted, teardown=remove_all),
-    Case("made_file_left", ("disk",), made_and_left, made_and_removed, teardown=remove_all),
-    Case("named_pipe_left", ("disk",), pipe_left, pipe_removed, teardown=remove_all),
-    Case("database_left", ("disk",), database_left, database_removed, teardown=remove_all),
+    Case("folder_left", ("disk",), folder_left, folder_removed, teardown=remove_all, line=("tempfile.mkdtemp(",)),
+    Case(
+        "folder_left_on_error",
+        ("disk",),
+        folder_left_on_error,
+        folder_removed_on_error,
+        teardown=remove_all,
+        line=("tempfile.mkdtemp(",),
+    ),
+    Case(
+        "named_file_left",
+        ("disk",),
+        named_file_left,
+        named_file_deleted,
+        teardown=remove_all,
+        line=("tempfile.NamedTemporaryFile(",),
+    ),
+    Case(
+        "made_file_left", ("disk",), made_and_left, made_and_removed, teardown=remove_all, line=("tempfile.mkstemp(",)
+    ),
+    Case("named_pipe_left", ("disk",), pipe_left, pipe_removed, teardown=remove_all, line=("os.mkfifo(path)",)),
+    Case(
+        "database_left",
+        ("disk",),
+        database_left,
+        database_removed,
+        teardown=remove_all,
+        line=("sqlite3.connect(path)",),
+    ),
 )

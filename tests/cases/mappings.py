@@ -104,10 +104,34 @@ def stack_given_back() -> None:
 
 
 CASES = (
-    Case("map_kept", ("mmap", "object"), object_kept, object_closed, teardown=drain(MAPS, mmap.mmap.close)),
-    Case("file_mapped", ("fd",), file_mapped, file_unmapped, setup=Source.make, teardown=Source.remove),
     Case(
-        "array_over_file", ("fd",), array_over_file, array_copied_from_file, setup=Source.make, teardown=Source.remove
+        "map_kept",
+        ("mmap", "object"),
+        object_kept,
+        object_closed,
+        teardown=drain(MAPS, mmap.mmap.close),
+        line=("mmap.mmap(-1",),
+        owner=("cases.mappings.MAPS",),
+    ),
+    Case(
+        "file_mapped",
+        ("fd",),
+        file_mapped,
+        file_unmapped,
+        setup=Source.make,
+        teardown=Source.remove,
+        line=("mmap.mmap(Source.file.fileno()",),
+        owner=("cases.mappings.MAPS",),
+    ),
+    Case(
+        "array_over_file",
+        ("fd",),
+        array_over_file,
+        array_copied_from_file,
+        setup=Source.make,
+        teardown=Source.remove,
+        line=("np.memmap(",),
+        owner=("cases.mappings.ARRAYS",),
     ),
     Case(
         "pages_in_c",
@@ -115,10 +139,27 @@ CASES = (
         pages_in_c,
         pages_in_c_unmapped,
         teardown=drain(ADDRESSES, partial(unmap, size=64 * PAGE)),
+        line=("_mmap(None", "clib.map_pages(64 * PAGE)"),
+        owner=("cases.mappings.ADDRESSES",),
     ),
-    Case("file_mapped_in_c", ("mmap",), file_in_c, file_in_c_unmapped, setup=Source.make, teardown=Source.remove),
     Case(
-        "tail_forgotten", ("mmap",), tail_forgotten, tail_unmapped, teardown=drain(ADDRESSES, partial(unmap, size=PAGE))
+        "file_mapped_in_c",
+        ("mmap",),
+        file_in_c,
+        file_in_c_unmapped,
+        setup=Source.make,
+        teardown=Source.remove,
+        line=("_mmap(None", "clib.map_pages(8 * PAGE, Source"),
+        owner=("cases.mappings.ADDRESSES",),
+    ),
+    Case(
+        "tail_forgotten",
+        ("mmap",),
+        tail_forgotten,
+        tail_unmapped,
+        teardown=drain(ADDRESSES, partial(unmap, size=PAGE)),
+        line=("_mmap(None", "clib.map_pages(8 * PAGE)"),
+        owner=("cases.mappings.ADDRESSES",),
     ),
     Case(
         "stack_of_an_ended_thread",
@@ -126,5 +167,7 @@ CASES = (
         stack_of_an_ended_thread,
         stack_given_back,
         teardown=drain(ENDED, lambda handle: clib.pthread_join(handle, None)),
+        line=("pthread_create(", "clib.start_thread(clib.GETPID)"),
+        owner=("cases.mappings.ENDED",),
     ),
 )

@@ -13,6 +13,7 @@ import tempfile
 import time
 from asyncio import Task
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -64,13 +65,22 @@ def resident() -> int:
     )
 
 
-def children() -> int:
+def children() -> list[str]:
     """Those that run; threads and children may vanish while they are looked at."""
-    count = 0
+    running = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
-            for pid in (task / "children").read_text().split():
-                count += " Z " not in Path(f"/proc/{pid}/stat").read_text()
+            pids = (task / "children").read_text().split()
+            running += [pid for pid in pids if " Z " not in Path(f"/proc/{pid}/stat").read_text()]
+    return running
+
+
+def descriptors() -> int:
+    """Those of this process and of its children."""
+    count = 0
+    for process in ("self", *children()):
+        with contextlib.suppress(OSError):
+            count += len(os.listdir(f"/proc/{process}/fd"))
     return count
 
 
@@ -81,9 +91,9 @@ def blocks() -> int:
 
 
 METERS: Final[dict[str, Callable[[], int]]] = {
-    "fd": lambda: len(os.listdir("/proc/self/fd")),
+    "fd": descriptors,
     "thread": lambda: len(os.listdir("/proc/self/task")),
-    "process": children,
+    "process": lambda: len(children()),
     # Other programs write there too: only what bears this process's name.
     "shm": lambda: sum(f"leakcheck-{os.getpid()}-" in name for name in os.listdir("/dev/shm")),
     "disk": lambda: entries(tempfile.gettempdir()),
@@ -120,9 +130,15 @@ def _while_time_is_left() -> Iterator[int]:
         yield calls
 
 
+def _call_in_folder(arm: Arm) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        arm(Path(folder))
+
+
 def measure(name: str) -> dict[str, float]:
     """What an arm retains per call, once it has been called as often before."""
     case, arm = ARMS[name]
+    call = partial(_call_in_folder, arm) if case.folder else arm
     case.setup()
     if arm is case.leaky and case.verdict == "unclosed":
         # What the collector would give back stays where there is none.
@@ -130,15 +146,15 @@ def measure(name: str) -> dict[str, float]:
     try:
         calls = 0
         for _ in _while_time_is_left():
-            arm()
+            call()
             calls += 1
         gc.collect()
         gc.freeze()
         period = 1 if arm is case.leaky else min(_PERIOD, calls)
-        before = settled(arm, period)
+        before = settled(call, period)
         for _ in range(calls - period):
-            arm()
-        after = settled(arm, period)
+            call()
+        after = settled(call, period)
     finally:
         gc.unfreeze()
         gc.enable()

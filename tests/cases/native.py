@@ -39,7 +39,15 @@ def freed(size: int) -> None:
 
 
 def allocated_case(name: str, size: int) -> Case:
-    return Case(name, ("heap",), partial(allocated, size), partial(freed, size), teardown=drain(ADDRESSES, clib.free))
+    return Case(
+        name,
+        ("heap",),
+        partial(allocated, size),
+        partial(freed, size),
+        teardown=drain(ADDRESSES, clib.free),
+        line=("ADDRESSES.append(clib.malloc(size))",),
+        owner=("cases.native.ADDRESSES",),
+    )
 
 
 def copied_text() -> None:
@@ -85,6 +93,35 @@ def freed_on_error() -> None:
         clib.free(address)
 
 
+class Handle:
+    """What each call opens in C, and the next one closes: a header, and a body behind it."""
+
+    header = body = 0
+
+    @classmethod
+    def open(cls) -> None:
+        cls.header = clib.malloc(3000)
+        cls.body = clib.malloc(20_000)
+
+    @classmethod
+    def reopen(cls) -> None:
+        clib.free(cls.header)
+        clib.free(cls.body)
+        cls.open()
+
+    @classmethod
+    def reopen_and_lose(cls) -> None:
+        ADDRESSES.append(cls.header)
+        clib.free(cls.body)
+        cls.open()
+
+    @classmethod
+    def close(cls) -> None:
+        clib.free(cls.header)
+        clib.free(cls.body)
+        drain(ADDRESSES, clib.free)()
+
+
 def pattern_in_c() -> None:
     # 64 bytes are what regex_t takes in glibc; the compiled pattern hangs from it.
     compiled = clib.calloc(1, 64)
@@ -112,9 +149,17 @@ def replace(make: Callable[[], object]) -> None:
     KEPT[:] = [make()]
 
 
-def kept_case(name: str, kind: tuple[str, ...], make: Callable[[], object]) -> Case:
+def kept_case(name: str, kind: tuple[str, ...], make: Callable[[], object], *line: str) -> Case:
     """The leaky arm keeps all that it makes, the fixed one the last."""
-    return Case(name, kind, partial(keep, make), partial(replace, make), teardown=KEPT.clear)
+    return Case(
+        name,
+        kind,
+        partial(keep, make),
+        partial(replace, make),
+        teardown=KEPT.clear,
+        line=line,
+        owner=("cases.native.KEPT",),
+    )
 
 
 def unfinished_stream() -> Any:
@@ -225,6 +270,14 @@ def environment_grown() -> None:
     os.environ[unique("variable")] = "x" * 100
 
 
+def environment_of_flags_grown() -> None:
+    os.environ[unique("variable")] = "1"
+
+
+def environment_flag_reused() -> None:
+    os.environ[f"leakcheck-{os.getpid()}-variable"] = "1"
+
+
 def environment_reused() -> None:
     # One name: the C library keeps each text that was ever set, so that taking new ones away would not be enough.
     os.environ[f"leakcheck-{os.getpid()}-variable"] = "x" * 100
@@ -242,21 +295,84 @@ CASES = (
     allocated_case("malloc_128_bytes", 128),
     allocated_case("malloc_4_kib", 4 << 10),
     allocated_case("malloc_1_mib", 1 << 20),
-    Case("text_copied_in_c", ("heap",), copied_text, copied_text_freed, teardown=drain(ADDRESSES, clib.free)),
-    Case("every_tenth_malloc", ("heap",), every_tenth, every_one_freed, teardown=drain(ADDRESSES, clib.free)),
-    Case("malloc_lost_on_error", ("heap",), lost_on_error, freed_on_error, teardown=drain(ADDRESSES, clib.free)),
-    Case("pattern_in_c", ("heap",), pattern_in_c, pattern_in_c_freed, teardown=drain(ADDRESSES, free_pattern)),
-    kept_case("zlib_unfinished", ("heap",), unfinished_stream),
-    kept_case("bz2_unfinished", ("heap",), unfinished_archive),
-    kept_case("digest_kept", ("heap",), lambda: hashlib.sha512(b"salt")),
-    kept_case("tls_context_kept", ("heap",), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)),
-    kept_case("xml_parser_kept", ("heap",), expat.ParserCreate),
-    kept_case("array_kept", ("heap",), lambda: array("d", bytes(8000))),
-    kept_case("ctypes_buffer_kept", ("heap", "object"), lambda: ctypes.create_string_buffer(2000)),
-    kept_case("numpy_array_kept", ("heap",), lambda: np.zeros(300)),
-    kept_case("view_of_bytes_kept", ("heap", "object"), lambda: memoryview(bytes(5000))[:5]),
-    Case("few_rows_of_many", ("heap",), few_rows_of_many, few_rows_copied, teardown=KEPT.clear),
-    Case("database_kept", ("heap",), database_kept, database_closed, teardown=close_databases),
+    Case(
+        "text_copied_in_c",
+        ("heap",),
+        copied_text,
+        copied_text_freed,
+        teardown=drain(ADDRESSES, clib.free),
+        line=("clib.strdup(",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    Case(
+        "every_tenth_malloc",
+        ("heap",),
+        every_tenth,
+        every_one_freed,
+        teardown=drain(ADDRESSES, clib.free),
+        line=("address = clib.malloc(8192)",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    Case(
+        "malloc_lost_on_error",
+        ("heap",),
+        lost_on_error,
+        freed_on_error,
+        teardown=drain(ADDRESSES, clib.free),
+        line=("clib.calloc(1, 3000)",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    Case(
+        "pattern_in_c",
+        ("heap",),
+        pattern_in_c,
+        pattern_in_c_freed,
+        teardown=drain(ADDRESSES, free_pattern),
+        line=("clib.regcomp(compiled",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    Case(
+        "handle_freed_in_part",
+        ("heap",),
+        Handle.reopen_and_lose,
+        Handle.reopen,
+        setup=Handle.open,
+        teardown=Handle.close,
+        line=("cls.header = clib.malloc(3000)",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    kept_case("zlib_unfinished", ("heap",), unfinished_stream, "zlib.compressobj(", "stream.compress("),
+    kept_case("bz2_unfinished", ("heap",), unfinished_archive, "bz2.BZ2Decompressor()", "stream.decompress("),
+    kept_case("digest_kept", ("heap",), lambda: hashlib.sha512(b"salt"), 'hashlib.sha512(b"salt")'),
+    kept_case("tls_context_kept", ("heap",), lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), "ssl.SSLContext("),
+    kept_case("xml_parser_kept", ("heap",), expat.ParserCreate, "KEPT.append(make())"),
+    kept_case("array_kept", ("heap",), lambda: array("d", bytes(8000)), 'array("d", bytes(8000))'),
+    kept_case(
+        "ctypes_buffer_kept",
+        ("heap", "object"),
+        lambda: ctypes.create_string_buffer(2000),
+        "ctypes.create_string_buffer(2000)",
+    ),
+    kept_case("numpy_array_kept", ("heap",), lambda: np.zeros(300), "np.zeros(300)"),
+    kept_case("view_of_bytes_kept", ("heap", "object"), lambda: memoryview(bytes(5000))[:5], "memoryview(bytes(5000))"),
+    Case(
+        "few_rows_of_many",
+        ("heap",),
+        few_rows_of_many,
+        few_rows_copied,
+        teardown=KEPT.clear,
+        line=("np.ones((100, 100))[:1])",),
+        owner=("cases.native.KEPT",),
+    ),
+    Case(
+        "database_kept",
+        ("heap",),
+        database_kept,
+        database_closed,
+        teardown=close_databases,
+        line=('sqlite3.connect(":memory:")',),
+        owner=("cases.native.KEPT",),
+    ),
     Case(
         "statement_unfinished",
         ("heap", "object"),
@@ -265,9 +381,35 @@ CASES = (
         setup=Database.open,
         teardown=Database.close,
         doubt="the connection forgets its closed cursors at every 200th",
+        line=("Database.connection.execute(f",),
+        owner=("cases.native.KEPT",),
     ),
-    Case("bytes_lost_in_c", ("block",), bytes_lost, bytes_found, teardown=find_all),
-    Case("list_lost_in_c", ("object", "block"), list_lost, list_found, teardown=find_all),
-    Case("large_bytes_lost_in_c", ("heap",), large_bytes_lost, large_bytes_found, teardown=find_all),
-    Case("environment_grown", ("block", "heap"), environment_grown, environment_reused, teardown=restore_environment),
+    Case("bytes_lost_in_c", ("block",), bytes_lost, bytes_found, teardown=find_all, line=('lose(b"%09d"',)),
+    Case("list_lost_in_c", ("object", "block"), list_lost, list_found, teardown=find_all, line=("lose([1, 2, 3])",)),
+    Case(
+        "large_bytes_lost_in_c",
+        ("heap",),
+        large_bytes_lost,
+        large_bytes_found,
+        teardown=find_all,
+        line=("lose(bytes(20_000))",),
+    ),
+    Case(
+        "environment_grown",
+        ("block", "heap"),
+        environment_grown,
+        environment_reused,
+        teardown=restore_environment,
+        line=('os.environ[unique("variable")] =',),
+        owner=("posix.environ", "os.environ"),
+    ),
+    Case(
+        "environment_of_flags_grown",
+        ("block", "heap"),
+        environment_of_flags_grown,
+        environment_flag_reused,
+        teardown=restore_environment,
+        line=('os.environ[unique("variable")] =',),
+        owner=("posix.environ", "os.environ"),
+    ),
 )

@@ -61,7 +61,15 @@ def next_row_of_ring() -> None:
 
 
 CASES = (
-    Case("arena_grows", ("rss",), next_piece_of_arena, same_piece_of_arena, setup=Arena.reserve, teardown=Arena.unmap),
+    Case(
+        "arena_grows",
+        ("rss",),
+        next_piece_of_arena,
+        same_piece_of_arena,
+        setup=Arena.reserve,
+        teardown=Arena.unmap,
+        line=("ctypes.memset(Arena.address + PIECE *",),
+    ),
     Case(
         "ring_is_written",
         clean=next_row_of_ring,

@@ -137,25 +137,61 @@ def semaphore_without_a_name_dropped() -> None:
 
 
 CASES = (
-    Case("segment_not_unlinked", ("shm",), closed_but_not_unlinked, closed_and_unlinked, teardown=unlink_segments),
+    Case(
+        "segment_not_unlinked",
+        ("shm",),
+        closed_but_not_unlinked,
+        closed_and_unlinked,
+        teardown=unlink_segments,
+        line=('SharedMemory(unique("segment")',),
+    ),
     Case(
         "segment_not_closed",
         ("fd", "mmap"),
         unlinked_but_not_closed,
         closed_and_unlinked,
         teardown=drain(SEGMENTS, SharedMemory.close),
+        line=('SharedMemory(unique("segment")',),
+        owner=("cases.shared.SEGMENTS",),
     ),
-    Case("shared_list_not_unlinked", ("shm",), list_not_unlinked, list_unlinked, teardown=unlink_segments),
-    Case("raw_file_left", ("shm",), raw_file_left, raw_file_removed, teardown=unlink_files),
-    Case("array_left_on_error", ("shm",), array_left_on_error, array_removed_on_error, teardown=unlink_files),
-    Case("segment_in_c", ("shm",), segment_in_c, segment_in_c_unlinked, teardown=unlink_files),
-    Case("semaphore_in_c", ("shm",), semaphore_in_c, semaphore_in_c_unlinked, teardown=unlink_files),
+    Case(
+        "shared_list_not_unlinked",
+        ("shm",),
+        list_not_unlinked,
+        list_unlinked,
+        teardown=unlink_segments,
+        line=("ShareableList(",),
+    ),
+    Case(
+        "raw_file_left", ("shm",), raw_file_left, raw_file_removed, teardown=unlink_files, line=("path.write_bytes(",)
+    ),
+    Case(
+        "array_left_on_error",
+        ("shm",),
+        array_left_on_error,
+        array_removed_on_error,
+        teardown=unlink_files,
+        line=(".tofile(path)",),
+    ),
+    Case(
+        "segment_in_c", ("shm",), segment_in_c, segment_in_c_unlinked, teardown=unlink_files, line=("clib.shm_open(",)
+    ),
+    Case(
+        "semaphore_in_c",
+        ("shm",),
+        semaphore_in_c,
+        semaphore_in_c_unlinked,
+        teardown=unlink_files,
+        line=("clib.sem_open(",),
+    ),
     Case(
         "semaphore_for_children",
         ("shm", "mmap", "heap", "object", "block"),
         semaphore_for_children_kept,
         semaphore_for_children_dropped,
         teardown=drain(SEMAPHORES),
+        line=("SPAWN.Semaphore(1)",),
+        owner=("cases.shared.SEMAPHORES",),
     ),
     Case(
         "semaphore_without_a_name",
@@ -163,5 +199,7 @@ CASES = (
         semaphore_without_a_name_kept,
         semaphore_without_a_name_dropped,
         teardown=drain(SEMAPHORES),
+        line=("FORK.Semaphore(1)",),
+        owner=("cases.shared.SEMAPHORES",),
     ),
 )

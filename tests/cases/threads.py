@@ -162,14 +162,32 @@ def loop_in_a_thread_stopped() -> None:
 
 
 CASES = (
-    Case("thread_waiting_for_ever", ("thread",), waiting_for_ever, joined, teardown=end_waiting),
-    Case("timer_armed", ("thread",), timer_armed, timer_cancelled, teardown=drain(TIMERS, end_timer)),
+    Case(
+        "thread_waiting_for_ever",
+        ("thread",),
+        waiting_for_ever,
+        joined,
+        teardown=end_waiting,
+        line=("thread.start()",),
+        owner=("cases.threads.THREADS",),
+    ),
+    Case(
+        "timer_armed",
+        ("thread",),
+        timer_armed,
+        timer_cancelled,
+        teardown=drain(TIMERS, end_timer),
+        line=("timer.start()",),
+        owner=("cases.threads.TIMERS",),
+    ),
     Case(
         "executor_not_shut",
         ("thread",),
         executor_not_shut,
         executor_shut,
         teardown=drain(POOLS, ThreadPoolExecutor.shutdown),
+        line=("pool.submit(abs",),
+        owner=("cases.threads.POOLS",),
     ),
     Case(
         "thread_pool_not_closed",
@@ -177,6 +195,8 @@ CASES = (
         thread_pool_not_closed,
         thread_pool_closed,
         teardown=drain(OLD_POOLS, end_pool),
+        line=("ThreadPool(1)",),
+        owner=("cases.threads.OLD_POOLS",),
     ),
     Case(
         "worker_without_sentinel",
@@ -184,6 +204,8 @@ CASES = (
         worker_without_sentinel,
         worker_with_sentinel,
         teardown=drain(QUEUES, end_worker),
+        line=("thread.start()",),
+        owner=("cases.threads.QUEUES",),
     ),
     Case(
         "log_listener_running",
@@ -191,13 +213,25 @@ CASES = (
         log_listener_running,
         log_listener_stopped,
         teardown=drain(LISTENERS, QueueListener.stop),
+        line=("listener.start()",),
+        owner=("cases.threads.LISTENERS",),
     ),
-    Case("thread_in_c", ("thread",), thread_in_c, thread_in_c_stopped, teardown=drain(HANDLES, clib.stop_thread)),
+    Case(
+        "thread_in_c",
+        ("thread",),
+        thread_in_c,
+        thread_in_c_stopped,
+        teardown=drain(HANDLES, clib.stop_thread),
+        line=("pthread_create(", "clib.start_thread(clib.PAUSE)"),
+        owner=("cases.threads.HANDLES",),
+    ),
     Case(
         "loop_in_a_thread",
         ("fd", "thread"),
         loop_in_a_thread,
         loop_in_a_thread_stopped,
         teardown=drain(LOOPS, end_loop),
+        line=("asyncio.new_event_loop()", "thread.start()"),
+        owner=("cases.threads.LOOPS",),
     ),
 )

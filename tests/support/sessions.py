@@ -17,10 +17,20 @@ ARMS_CONFTEST: Final = """
 """
 ARMS_SESSION: Final = """
     import pytest
+    from cases.catalog import ARMS
 
-    @pytest.mark.leakcheck
-    @pytest.mark.parametrize("arm", {arms}, indirect=True)
-    def test_arm(arm): arm()
+    PLAIN = [name for name in {arms} if not ARMS[name][0].folder]
+    IN_FOLDER = [name for name in {arms} if ARMS[name][0].folder]
+
+    if PLAIN:
+        @pytest.mark.leakcheck
+        @pytest.mark.parametrize("arm", PLAIN, indirect=True)
+        def test_arm(arm): arm()
+
+    if IN_FOLDER:
+        @pytest.mark.leakcheck
+        @pytest.mark.parametrize("arm", IN_FOLDER, indirect=True)
+        def test_arm_in_folder(arm, tmp_path): arm(tmp_path)
 """
 # What is held for good is waited for in vain: a shorter time says the same.
 HURRIED: Final = """

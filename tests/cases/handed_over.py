@@ -1,0 +1,324 @@
+"""Work that the test hands to a thread or a process that lives on, and which leaks there.
+
+The line that leaks in the thread is right, and so is the line that hands the work over. The line that waits for the end
+of the work is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+import queue
+import threading
+from array import array
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkContext, SpawnContext
+from multiprocessing.pool import ThreadPool
+from multiprocessing.process import BaseProcess
+from typing import IO, Any, ClassVar
+
+from cases.case import Case, drain
+
+FORK: ForkContext = multiprocessing.get_context("fork")
+SPAWN: SpawnContext = multiprocessing.get_context("spawn")
+FILES: list[IO[str]] = []
+NUMBERS: array[int] = array("i")
+ROWS: list[Any] = []
+BUFFERS: list[bytes] = []
+EXECUTORS: list[ProcessPoolExecutor] = []
+
+
+def open_and_keep() -> None:
+    FILES.append(open(os.devnull))
+
+
+def open_and_close() -> None:
+    with open(os.devnull) as file:
+        file.read()
+
+
+class Pools:
+    """Threads that live as long as the program, each with one more way to hand work to it."""
+
+    executor: ThreadPoolExecutor
+    pool: ThreadPool
+    loop: asyncio.AbstractEventLoop
+
+    @classmethod
+    def start(cls) -> None:
+        cls.executor = ThreadPoolExecutor(1)
+        cls.executor.submit(abs, -1).result()
+        cls.pool = ThreadPool(1)
+        cls.pool.apply(abs, (-1,))
+        cls.loop = asyncio.new_event_loop()
+
+    @classmethod
+    def stop(cls) -> None:
+        cls.loop.run_until_complete(cls.loop.shutdown_default_executor())
+        cls.loop.close()
+        cls.executor.shutdown()
+        cls.pool.close()
+        cls.pool.join()
+        drain(NUMBERS, os.close)()
+        drain(FILES, lambda file: file.close())()
+        ROWS.clear()
+        BUFFERS.clear()
+
+
+def hand_to_executor(work: Callable[[], None]) -> None:
+    future = Pools.executor.submit(work)
+    future.result()
+
+
+def number_from_executor() -> None:
+    NUMBERS.append(Pools.executor.submit(os.open, os.devnull, os.O_RDONLY).result())
+
+
+def number_from_executor_closed() -> None:
+    os.close(Pools.executor.submit(os.open, os.devnull, os.O_RDONLY).result())
+
+
+def number_from_pool() -> None:
+    NUMBERS.append(Pools.pool.apply(os.open, (os.devnull, os.O_RDONLY)))
+
+
+def number_from_pool_closed() -> None:
+    os.close(Pools.pool.apply(os.open, (os.devnull, os.O_RDONLY)))
+
+
+async def open_beside_loop() -> int:
+    return await asyncio.get_running_loop().run_in_executor(None, os.open, os.devnull, os.O_RDONLY)
+
+
+def number_from_loop() -> None:
+    NUMBERS.append(Pools.loop.run_until_complete(open_beside_loop()))
+
+
+def number_from_loop_closed() -> None:
+    os.close(Pools.loop.run_until_complete(open_beside_loop()))
+
+
+def rows_parsed_in_executor() -> None:
+    ROWS.extend(Pools.executor.map(json.loads, ["[1, 2, 3]"]))
+
+
+def rows_parsed_and_dropped() -> None:
+    ROWS[:] = Pools.executor.map(json.loads, ["[1, 2, 3]"])
+
+
+def buffer_made_in_executor() -> None:
+    BUFFERS.append(Pools.executor.submit(bytes, 5000).result())
+
+
+def buffer_made_and_dropped() -> None:
+    BUFFERS[:] = [Pools.executor.submit(bytes, 5000).result()]
+
+
+def run_in_a_thread(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+class Consumer:
+    """A thread that takes its work from a queue."""
+
+    jobs: queue.Queue[Callable[[], None] | None]
+    thread: threading.Thread
+
+    @classmethod
+    def start(cls) -> None:
+        cls.jobs = queue.Queue()
+        cls.thread = threading.Thread(target=cls.consume, daemon=True)
+        cls.thread.start()
+
+    @classmethod
+    def consume(cls) -> None:
+        while (job := cls.jobs.get()) is not None:
+            job()
+            cls.jobs.task_done()
+
+    @classmethod
+    def stop(cls) -> None:
+        cls.jobs.put(None)
+        cls.thread.join()
+        drain(FILES, lambda file: file.close())()
+
+
+def hand_to_consumer(work: Callable[[], None]) -> None:
+    Consumer.jobs.put(work)
+    Consumer.jobs.join()
+
+
+def executor_of_processes() -> ProcessPoolExecutor:
+    executor = ProcessPoolExecutor(1, mp_context=FORK)
+    executor.submit(abs, -1).result()
+    return executor
+
+
+def process_executor_not_shut() -> None:
+    EXECUTORS.append(executor_of_processes())
+
+
+def process_executor_shut() -> None:
+    executor_of_processes().shutdown()
+
+
+def serve(requests: Connection) -> None:
+    """Do what a worker process is asked to do, until it is asked for nothing more."""
+    files = []
+    while request := requests.recv():
+        file = open(os.devnull)
+        if request == "keep":
+            files.append(file)
+        else:
+            file.close()
+        requests.send("done")
+
+
+class Worker:
+    """A process that serves requests."""
+
+    process: BaseProcess
+    requests: ClassVar[Connection]
+
+    @classmethod
+    def start(cls, context: ForkContext | SpawnContext) -> None:
+        cls.requests, requests = context.Pipe()
+        cls.process = context.Process(target=serve, args=(requests,), daemon=True)
+        cls.process.start()
+        requests.close()
+        cls.ask("close")
+
+    @classmethod
+    def ask(cls, request: str) -> None:
+        cls.requests.send(request)
+        cls.requests.recv()
+
+    @classmethod
+    def stop(cls) -> None:
+        cls.requests.send("")
+        cls.process.join()
+        cls.process.close()
+        cls.requests.close()
+
+
+def keep_in_worker() -> None:
+    Worker.ask("keep")
+
+
+def close_in_worker() -> None:
+    Worker.ask("close")
+
+
+CASES = (
+    Case(
+        "file_opened_in_executor",
+        ("fd",),
+        partial(hand_to_executor, open_and_keep),
+        partial(hand_to_executor, open_and_close),
+        setup=Pools.start,
+        teardown=Pools.stop,
+        line=("FILES.append(open(os.devnull))", "Pools.executor.submit(work)"),
+        owner=("cases.handed_over.FILES",),
+    ),
+    Case(
+        "number_from_executor",
+        ("fd",),
+        number_from_executor,
+        number_from_executor_closed,
+        setup=Pools.start,
+        teardown=Pools.stop,
+        line=("NUMBERS.append(Pools.executor.submit(",),
+        owner=("cases.handed_over.NUMBERS",),
+    ),
+    Case(
+        "number_from_pool",
+        ("fd",),
+        number_from_pool,
+        number_from_pool_closed,
+        setup=Pools.start,
+        teardown=Pools.stop,
+        line=("NUMBERS.append(Pools.pool.apply(",),
+        owner=("cases.handed_over.NUMBERS",),
+    ),
+    Case(
+        "number_from_loop",
+        ("fd",),
+        number_from_loop,
+        number_from_loop_closed,
+        setup=Pools.start,
+        teardown=Pools.stop,
+        line=("run_in_executor(None, os.open", "NUMBERS.append(Pools.loop.run_until_complete("),
+        owner=("cases.handed_over.NUMBERS",),
+    ),
+    Case(
+        "rows_parsed_in_executor",
+        ("object", "block"),
+        rows_parsed_in_executor,
+        rows_parsed_and_dropped,
+        setup=Pools.start,
+        teardown=Pools.stop,
+        line=("ROWS.extend(Pools.executor.map(",),
+        owner=("cases.handed_over.ROWS",),
+    ),
+    Case(
+        "buffer_made_in_executor",
+        ("heap",),
+        buffer_made_in_executor,
+        buffer_made_and_dropped,
+        setup=Pools.start,
+        teardown=Pools.stop,
+        line=("BUFFERS.append(Pools.executor.submit(",),
+        owner=("cases.handed_over.BUFFERS",),
+    ),
+    Case(
+        "file_opened_in_a_thread",
+        ("fd",),
+        partial(run_in_a_thread, open_and_keep),
+        partial(run_in_a_thread, open_and_close),
+        teardown=drain(FILES, lambda file: file.close()),
+        line=("FILES.append(open(os.devnull))",),
+        owner=("cases.handed_over.FILES",),
+    ),
+    Case(
+        "file_opened_by_a_consumer",
+        ("fd",),
+        partial(hand_to_consumer, open_and_keep),
+        partial(hand_to_consumer, open_and_close),
+        setup=Consumer.start,
+        teardown=Consumer.stop,
+        line=("FILES.append(open(os.devnull))", "Consumer.jobs.put(work)"),
+        owner=("cases.handed_over.FILES",),
+    ),
+    Case(
+        "process_executor_not_shut",
+        ("fd", "thread", "process"),
+        process_executor_not_shut,
+        process_executor_shut,
+        teardown=drain(EXECUTORS, ProcessPoolExecutor.shutdown),
+        line=("ProcessPoolExecutor(1", "executor.submit(abs"),
+        owner=("cases.handed_over.EXECUTORS",),
+    ),
+    Case(
+        "file_kept_in_forked_worker",
+        ("fd",),
+        keep_in_worker,
+        close_in_worker,
+        setup=partial(Worker.start, FORK),
+        teardown=Worker.stop,
+    ),
+    Case(
+        "file_kept_in_spawned_worker",
+        ("fd",),
+        keep_in_worker,
+        close_in_worker,
+        setup=partial(Worker.start, SPAWN),
+        teardown=Worker.stop,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Files in a folder that is made for each call and removed after it, as `tmp_path` is: what is open there stays open."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import shutil
+import sqlite3
+import tempfile
+from pathlib import Path
+from typing import IO
+
+from cases.case import Case, drain
+from cases.leftovers import PREFIX, remove_all
+
+FILES: list[IO[str]] = []
+CONNECTIONS: list[sqlite3.Connection] = []
+MAPS: list[mmap.mmap] = []
+
+
+def file_kept(folder: Path) -> None:
+    FILES.append(open(folder / "log", "w"))
+
+
+def file_closed(folder: Path) -> None:
+    with open(folder / "log", "w") as file:
+        file.write("closed")
+
+
+def database_kept(folder: Path) -> None:
+    connection = sqlite3.connect(folder / "rows.db")
+    connection.execute("create table rows (number)")
+    CONNECTIONS.append(connection)
+
+
+def database_closed(folder: Path) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "rows.db")) as connection:
+        connection.execute("create table rows (number)")
+
+
+def map_file(folder: Path) -> mmap.mmap:
+    (folder / "rows").write_bytes(bytes(4 * mmap.PAGESIZE))
+    with open(folder / "rows", "r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def map_kept(folder: Path) -> None:
+    MAPS.append(map_file(folder))
+
+
+def map_closed(folder: Path) -> None:
+    map_file(folder).close()
+
+
+def copied_part_left(folder: Path) -> None:
+    descriptor, part = tempfile.mkstemp(prefix=PREFIX)
+    os.close(descriptor)
+    shutil.copy(part, folder / "whole")
+
+
+def moved_part(folder: Path) -> None:
+    descriptor, part = tempfile.mkstemp(prefix=PREFIX)
+    os.close(descriptor)
+    shutil.move(part, folder / "whole")
+
+
+CASES = (
+    Case(
+        "tmp_path_file_kept",
+        ("fd",),
+        file_kept,
+        file_closed,
+        teardown=drain(FILES, lambda file: file.close()),
+        folder=True,
+        line=("open(folder /",),
+        owner=("cases.temporary_paths.FILES",),
+    ),
+    Case(
+        "tmp_path_database_kept",
+        ("fd",),
+        database_kept,
+        database_closed,
+        teardown=drain(CONNECTIONS, sqlite3.Connection.close),
+        folder=True,
+        line=("sqlite3.connect(folder /",),
+        owner=("cases.temporary_paths.CONNECTIONS",),
+    ),
+    Case(
+        "tmp_path_map_kept",
+        ("fd", "mmap"),
+        map_kept,
+        map_closed,
+        teardown=drain(MAPS, mmap.mmap.close),
+        folder=True,
+        line=("mmap.mmap(file.fileno()",),
+        owner=("cases.temporary_paths.MAPS",),
+    ),
+    Case(
+        "tmp_path_part_left",
+        ("disk",),
+        copied_part_left,
+        moved_part,
+        teardown=remove_all,
+        folder=True,
+        line=("tempfile.mkstemp(",),
+    ),
+)
