@@ -21,6 +21,7 @@ from typing import Any, Final
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.probes.folders import name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
 
@@ -129,7 +130,7 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
 
     A descriptor number that was reused for another target counts as a new handle.
     """
-    fds = group(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
+    fds = group_files(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
     for pid in before.children.keys() & after.children.keys():
         # Look only at children that existed before. The descriptors of a new child are part of the leak of that child.
         new_there = (
@@ -138,7 +139,7 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
             if whose == pid and before.of_children.get((pid, fd)) != target
         )
         note = f"in child {after.children[pid]}"
-        fds += tuple(replace(one, note=note) for one in group(map(describe_target, new_there)))
+        fds += tuple(replace(one, note=note) for one in group_files(map(describe_target, new_there)))
     threads = [name for number, name in after.threads.items() if number not in before.threads]
     started = {pid: command for pid, command in after.children.items() if pid not in before.children}
     found: dict[Handles, tuple[Held, ...]] = {
@@ -154,6 +155,24 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
 def group(kinds: Iterable[str]) -> tuple[Held, ...]:
     """Count equal descriptions, most frequent first."""
     return tuple(Held(what, count) for what, count in Counter(kinds).most_common())
+
+
+def group_files(targets: Iterable[str]) -> tuple[Held, ...]:
+    """Count descriptions of descriptors; files of one folder form one group if their names follow a pattern."""
+    counts = Counter(targets)
+    patterns = {name: _path_patterns(name) for name in counts if name.startswith(("/", "memfd "))}
+    common = Counter(pattern for several in patterns.values() for pattern in set(several))
+    grouped: Counter[str] = Counter()
+    for name, count in counts.items():
+        best = max(patterns.get(name, ()), key=common.__getitem__, default=name)
+        grouped[best if common[best] > 1 else name] += count
+    return tuple(Held(what, count) for what, count in grouped.most_common())
+
+
+def _path_patterns(path: str) -> tuple[str, ...]:
+    """Return the patterns that the name of a file follows, with the folder before each of them."""
+    folder, slash, name = path.rpartition("/")
+    return tuple(f"{folder}{slash}{pattern.replace('#', '*')}" for pattern in name_patterns(name))
 
 
 def describe_target(target: str) -> str:

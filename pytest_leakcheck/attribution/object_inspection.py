@@ -171,6 +171,19 @@ def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:
     return sum(_size(part, arrays) for place, part in _parts(one).items() if place not in shared)
 
 
+def payload(one: object, beside: object, arrays: dict[int, str]) -> tuple[object, int]:
+    """Return the part of an entry that holds at least half of its bytes, and the size of that part.
+
+    If there is no such part, return the entry itself and the bytes of all its parts. Parts that are shared with a
+    neighboring entry do not count. The arguments are those of `own_size`.
+    """
+    shared = _parts(beside)
+    sizes = [(_size(part, arrays), part) for place, part in _parts(one).items() if place not in shared]
+    total = sum(size for size, _part in sizes)
+    largest, part = max(sizes, key=lambda pair: pair[0], default=(0, one))
+    return (part, largest) if 2 * largest >= total else (one, total)
+
+
 def _parts(one: object) -> dict[int, object]:
     """Return an object and what it refers to, directly or indirectly, by ``id()``."""
     parts = {id(one): one}

@@ -137,8 +137,8 @@ class Folder:
 
         Entries with similar names have the same pattern.
         """
-        common = Counter(kind for name in self._arrived for kind in _name_patterns(name))
-        return [f"{self.path}/{max(_name_patterns(name), key=common.__getitem__)}" for name in self._arrived]
+        common = Counter(kind for name in self._arrived for kind in name_patterns(name))
+        return [f"{self.path}/{max(name_patterns(name), key=common.__getitem__)}" for name in self._arrived]
 
     def names(self) -> list[str]:
         """Return the entries that count."""
@@ -158,7 +158,7 @@ class Folder:
     def set_aside(self) -> SetAside:
         """A summary of the entries that do not count, although this process tree might have created them."""
         working = [name for name, row in self._aside.items() if row >= 0 and not self._is_from_background(name)]
-        kinds = {kind for name in working for kind in _name_patterns(name) if kind in self.others}
+        kinds = {kind for name in working for kind in name_patterns(name) if kind in self.others}
         return SetAside(len(working), len(self._aside) - len(working), tuple(sorted(kinds)))
 
     def relist(self, row: int, *, resting: bool = False) -> None:
@@ -206,17 +206,17 @@ class Folder:
         known = dict(self._arrived)
         self.relist(row, resting=True)
         arrived = [name for name in self._arrived if name not in known and name not in self.provenance.own]
-        self._resting_arrivals.update(kind for name in arrived for kind in _name_patterns(name))
+        self._resting_arrivals.update(kind for name in arrived for kind in name_patterns(name))
         self._background_patterns |= dict.fromkeys(
-            kind for name in arrived if name in self.provenance.by_earlier_thread for kind in _name_patterns(name)
+            kind for name in arrived if name in self.provenance.by_earlier_thread for kind in name_patterns(name)
         )
         before = (*known, *(gone[0] for gone in self._gone))
-        working = Counter(kind for name in before if name not in self.provenance.own for kind in _name_patterns(name))
+        working = Counter(kind for name in before if name not in self.provenance.own for kind in name_patterns(name))
         share = worked / (worked + seconds)
         found = {
             kind: name
             for name in arrived
-            for kind in _name_patterns(name)
+            for kind in name_patterns(name)
             if kind not in self.others
             and self._resting_arrivals[kind] > 1
             and not _exceeds_steady_arrivals(working[kind], self._resting_arrivals[kind], share)
@@ -285,11 +285,11 @@ class Folder:
         Such a thread was running before the test, and creates entries with this name pattern while the test rests too.
         """
         return name in self.provenance.by_earlier_thread and not self._background_patterns.keys().isdisjoint(
-            _name_patterns(name)
+            name_patterns(name)
         )
 
     def _resembles_others(self, name: str) -> bool:
-        return bool(self.others) and not self.others.keys().isdisjoint(_name_patterns(name))
+        return bool(self.others) and not self.others.keys().isdisjoint(name_patterns(name))
 
 
 def watched_folders() -> tuple[Folder, ...]:
@@ -300,7 +300,7 @@ def watched_folders() -> tuple[Folder, ...]:
     return Folder("shm", "/dev/shm"), Folder("disk", tempfile.gettempdir())  # noqa: S108 - the folder is only watched
 
 
-def _name_patterns(name: str) -> tuple[str, str]:
+def name_patterns(name: str) -> tuple[str, str]:
     """Return two patterns of a name: one without its numbers, one without its random suffix.
 
     Names that were generated in the same way have equal patterns.

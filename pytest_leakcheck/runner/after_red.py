@@ -9,7 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from pytest_leakcheck.attribution.live_handles import Identities, describe_target, group, survivors, take_identities
+from pytest_leakcheck.attribution.live_handles import (
+    Identities,
+    describe_target,
+    group,
+    group_files,
+    survivors,
+    take_identities,
+)
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
@@ -145,7 +152,7 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
     if red.resource in sampler.instruments.folders:
         held[red.resource] = group(sampler.instruments.folders[red.resource].kinds())
     if sampler.instruments.watch.released_names:
-        held[red.resource] = group(
+        held[red.resource] = group_files(
             describe_target(name) for name in sampler.instruments.watch.released_names.elements()
         )
     return held

@@ -22,9 +22,10 @@ from pytest_leakcheck.attribution.call_paths import plugin_files
 from pytest_leakcheck.attribution.handle_kinds import pieces_of, things_of
 from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
-from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
-from pytest_leakcheck.attribution.heap.object_kinds import kinds_of
+from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
+from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of
 from pytest_leakcheck.attribution.heap.owner_candidates import Sought, search
+from pytest_leakcheck.attribution.heap.owner_search import Holders
 from pytest_leakcheck.attribution.heap.tensors import tensor_kinds
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.object_inspection import container_kind, length
@@ -52,6 +53,8 @@ _KEEPER_ITERATIONS: Final = 6
 # Share of the iterations: a resource that grows in fewer of them is searched for at its own rate. Also, a kind of
 # object is reported only if at least this share of the expected number exists.
 _MIN_FREQUENT_RATIO: Final = 0.5
+# Where bytes are retained, a kind of object is reported only if all its objects hold at least this share of them.
+_MIN_BYTES_SHARE: Final = 0.1
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
@@ -196,9 +199,10 @@ class CauseSearch:
         try:
             sought = self._describe_sought(made)
             ours = {id(came), id(sought), *_own_identities(), *self._bounded}
-            holders = search(sought, came, before.grown(later, ours), earlier | later, ours)
+            growing = before.grown(later, ours)
+            holders = search(sought, came, growing, earlier | later, ours)
             if self._resource.in_python:
-                self.kinds = kinds_of(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
+                self.kinds = self._retained_kinds(came, holders, growing)
             elif self._resource.exhausts == "device":
                 self.kinds = tensor_kinds(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
             if holders.is_cycle:
@@ -208,7 +212,7 @@ class CauseSearch:
                 del garbage
         finally:
             # Release the list before the freeze, so that the search retains none of these objects.
-            del came
+            del came, growing
             gc.freeze()
         if not holders.owners and self._resource.handles == "threads":
             self._why["owner"] = "the interpreter holds each thread until it ends"
@@ -224,6 +228,19 @@ class CauseSearch:
         left = MOST - self._schedule.used - (FOR_NATIVE if self._wants_native(made) else 0)
         if container_kind(container) is not None and left >= _KEEPER_ITERATIONS:
             yield from self._find_keeper(container)
+
+    def _retained_kinds(self, came: Sequence[object], holders: Holders, growing: Sequence[Growing]) -> tuple[Held, ...]:
+        """List the kinds of objects that are retained: first the entries that the owner has gained."""
+        iterations, of_objects = self._schedule.used, self._resource.made_of == "objects"
+        of_bytes = self._resource.made_of == "memory"
+        least_bytes = _MIN_BYTES_SHARE * self._verdict.slope * iterations if of_bytes else 0.0
+        kinds = kinds_of(came, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes)
+        gained = [
+            one for one in growing if not one.is_value and any(one.holder is holder for holder in holders.objects[:1])
+        ]
+        entries = [kind_of_entries(one, iterations, of_bytes=not of_objects) for one in gained]
+        first = tuple(kind for kind in entries if kind is not None)
+        return (*first, *(kind for kind in kinds if kind.what not in {one.what for one in first}))
 
     def _describe_sought(self, made: Made) -> Sought:
         slope, made_of = self._verdict.slope, self._resource.made_of

@@ -8,16 +8,51 @@ from types import BuiltinFunctionType, CellType, FrameType, FunctionType, Genera
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
+from pytest_leakcheck.attribution.heap.growing_containers import Growing
 from pytest_leakcheck.attribution.heap.tensors import describe_tensor, is_tensor
-from pytest_leakcheck.attribution.object_inspection import array_types, module_of_type, own_size, type_name
+from pytest_leakcheck.attribution.object_inspection import (
+    array_types,
+    container_kind,
+    last_entries,
+    module_of_type,
+    own_size,
+    payload,
+    type_name,
+)
 from pytest_leakcheck.model.culprit import Held
 
 _MAX_KINDS: Final = 5
 # Types of objects that only accompany other objects. They show little about the cause.
-_AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType)
+AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType)
 
 
-def kinds_of(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
+def accompanies(one: object) -> bool:
+    """Return whether an object only accompanies other objects: containers, functions, frames."""
+    return container_kind(one) is not None or type(one) in (tuple, *AUXILIARY_TYPES)
+
+
+def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Held | None:
+    """Return the kind of the entries that a container has gained; None if their type shows little about them.
+
+    Args:
+        growing: The container.
+        iterations: The number of iterations in which it has grown.
+        of_bytes: Whether bytes or blocks are retained. The part of an entry that holds most of its bytes then counts,
+            such as a bytearray in a list. Otherwise an entry that is a container only accompanies other objects.
+    """
+    newest = [key if value is None else value for key, value in last_entries(growing.holder, 2)]
+    entry, beside = newest[0], newest[-1] if len(newest) > 1 else None
+    arrays = array_types()
+    size = own_size(entry, beside, arrays)
+    if of_bytes:
+        entry, size = payload(entry, beside, arrays)
+    elif accompanies(entry):
+        return None
+    name = arrays.get(id(type(entry)), kind_of(entry))
+    return Held(name, growing.gained, f"{size:,} B each, in {iterations} iterations")
+
+
+def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes: float = 0.0) -> tuple[Held, ...]:
     """Return the most frequent kinds of new objects.
 
     Builtin types are reported only if no other type is frequent.
@@ -27,20 +62,23 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float) -> tuple[Hel
         iterations: The number of iterations.
         least: The minimum number per iteration for a kind to be reported. A kind with only one object is never
             reported.
+        least_bytes: The minimum number of bytes that all objects of a kind must hold.
     """
     found: dict[str, list[Any]] = defaultdict(list)
     for one in objects:
-        if type(one) not in _AUXILIARY_TYPES and not is_ours(one):
+        if type(one) not in AUXILIARY_TYPES and not is_ours(one):
             found[kind_of(one)].append(one)
     often = [(name, some) for name, some in found.items() if len(some) >= max(2.0, least * iterations)]
     # Builtin objects that accompany objects of other types add no information, and the search itself creates some.
     own = [pair for pair in often if module_of_type(type(pair[1][0])) != "builtins"]
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
     arrays = array_types()
+    sized = [(name, len(some), own_size(some[-1], some[-2], arrays)) for name, some in often]
     return tuple(
-        Held(name, len(some), f"{own_size(some[-1], some[-2], arrays):,} B each, in {iterations} iterations")
-        for name, some in often[:_MAX_KINDS]
-    )
+        Held(name, count, f"{size:,} B each, in {iterations} iterations")
+        for name, count, size in sized
+        if count * size >= least_bytes
+    )[:_MAX_KINDS]
 
 
 def kind_of(one: Any) -> str:

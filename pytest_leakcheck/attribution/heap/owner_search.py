@@ -20,6 +20,7 @@ from typing import Final
 
 from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, fitting
+from pytest_leakcheck.attribution.heap.object_kinds import accompanies
 from pytest_leakcheck.attribution.heap.reference_text import describe_holder, steps_of
 from pytest_leakcheck.attribution.object_inspection import (
     all_objects,
@@ -157,14 +158,27 @@ def _find_owners_of_survivors(
         if path := path_to[id(hold)]:
             steps, name = steps_of((*path, *_end_of_path(hold, new)), hold.holder)
             some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
-            gained = growing[id(hold.holder)].gained / iterations if id(hold.holder) in growing else 0.0
-            text = describe_many(some, len(hold.reached), array_types())
+            container = growing.get(id(hold.holder))
+            gained = container.gained / iterations if container else 0.0
+            text = _describe_entries(container, type(survivors[0])) if container else ""
+            text = text or describe_many(some, len(hold.reached), array_types())
             owner = Owner(name, describe_holder(path[0]), steps, text, gained)
             found.append((owner, hold.holder, is_runners(path)))
     if not found:
         what = describe_holder(largest[0].holder)
         return Holders((), f"not resolved: they are held by a {what}, which is held outside Python objects (C)")
     return _without_test_runner(found)
+
+
+def _describe_entries(one: Growing, survivor: type) -> str:
+    """Describe the entries that a container has gained, such as errors whose tracebacks hold the survivors.
+
+    Empty if the newest entry is of the survivors' type, or only accompanies other objects.
+    """
+    entries = [_payload(key, value) for key, value in last_entries(one.holder, min(one.gained, _MAX_SAMPLED))]
+    if type(entries[0]) is survivor or accompanies(entries[0]):
+        return ""
+    return describe_many(entries, one.gained, array_types())
 
 
 def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:

@@ -17,6 +17,7 @@ from pytest_leakcheck.attribution.live_handles import (
     describe_fd,
     describe_target,
     group,
+    group_files,
     live_children,
     open_files,
     survivors,
@@ -45,6 +46,19 @@ def test_numbers_that_differ_from_one_to_the_next_are_left_out(target: str, text
 def test_equal_ones_are_counted_most_frequent_first() -> None:
     assert group(["a", "b", "b", "c", "b", "c"]) == (Held("b", 3), Held("c", 2), Held("a", 1))
     assert group([]) == ()
+
+
+def test_files_whose_names_differ_by_a_pattern_are_one_kind() -> None:
+    parts = [f"/data/part-{number}.bin" for number in range(5)]
+    assert group_files([*parts, "/data/log", "socket"]) == (
+        Held("/data/part-*.bin", 5),
+        Held("/data/log", 1),
+        Held("socket", 1),
+    )
+    assert group_files(["/tmp/tmpa1b2c3d4", "/tmp/tmpk_9xyzzy"]) == (Held("/tmp/tmp*", 2),)
+    # One name is no pattern, and the folder tells files apart.
+    assert group_files(["/a/part-1.bin"] * 3) == (Held("/a/part-1.bin", 3),)
+    assert {one.count for one in group_files(["/a/part-1.bin", "/b/part-1.bin"])} == {1}
 
 
 # No process has such a number.

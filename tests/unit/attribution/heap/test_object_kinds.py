@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_leakcheck.attribution.heap.object_kinds import kinds_of
+from pytest_leakcheck.attribution.heap.growing_containers import Growing
+from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of
 from pytest_leakcheck.model.culprit import Held
 
 
@@ -27,3 +28,26 @@ def test_builtin_types_are_told_where_there_are_none_of_the_programs_own_and_wha
 
 def test_functions_and_frames_are_not_told() -> None:
     assert kinds_of([lambda: None for _ in range(30)], 20, 0.5) == ()
+
+
+def test_kinds_with_few_of_the_bytes_are_left_out() -> None:
+    lists: list[Any] = [[] for _ in range(5)]
+    assert kinds_of(lists, 5, 0.5, least_bytes=280) == (Held("list", 5, "56 B each, in 5 iterations"),)
+    assert kinds_of(lists, 5, 0.5, least_bytes=281) == ()
+
+
+def test_of_bytes_the_part_that_holds_them_counts_and_not_what_it_is_in() -> None:
+    def kind(entry: Any, *, of_bytes: bool) -> tuple[str, int, str] | None:
+        held = kind_of_entries(Growing([entry(), entry()], 2), 2, of_bytes=of_bytes)
+        return None if held is None else (held.what, held.count, held.note.partition(",")[0])
+
+    large = 1 << 16
+    assert kind(lambda: bytearray(large), of_bytes=True) == ("bytearray", 2, "65")
+    assert kind(lambda: [bytearray(large)], of_bytes=True) == ("bytearray", 2, "65")
+    # No part of it holds most of the bytes.
+    assert kind(lambda: [bytearray(large), bytearray(large), bytearray(large)], of_bytes=True) == ("list", 2, "196")
+    # Of objects, a list only holds others, and an object of another type is named itself.
+    assert kind(lambda: [bytearray(large)], of_bytes=False) is None
+    error = kind(lambda: KeyError(1), of_bytes=False)
+    assert error is not None
+    assert error[:2] == ("KeyError", 2)
