@@ -49,9 +49,7 @@ class Residue:
         self._property_count = len(item.user_properties)
         self._outliving: list[pytest.FixtureDef[Any]] = []
         self._tmp_path: Path | None = None
-        terminal = item.config.pluginmanager.getplugin("terminalreporter")
-        self._stats: dict[str, list[Any]] = terminal.stats if terminal is not None else {}
-        self._report_counts = {category: len(reports) for category, reports in self._stats.items()}
+        self._stash_keys: set[Any] = set()
         _settle_environment()
 
     def before_teardown(self) -> None:
@@ -84,10 +82,9 @@ class Residue:
             shutil.rmtree(self._tmp_path, ignore_errors=True)
             _release_number(item.config, self._tmp_path.name.lower())
             self._tmp_path = None
-        _rebuild(item.stash)
-        # Subtests report in every iteration; only those of the logged run should count.
-        for category, reports in self._stats.items():
-            del reports[self._report_counts.get(category, 0) :]
+        # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
+        self._stash_keys = self._stash_keys or set(item.stash._storage)
+        _rebuild(item.stash, self._stash_keys)
         for key, _count in self._subtest_failures():
             del item.config.stash[failed_subtests_key][key]
 
@@ -121,10 +118,10 @@ def _settle_environment() -> None:
             return
 
 
-def _rebuild(stash: pytest.Stash) -> None:
-    """Rebuild the dict of a stash, so that its size does not depend on keys that were added and removed before."""
+def _rebuild(stash: pytest.Stash, keys: set[Any]) -> None:
+    """Rebuild the dict of a stash from `keys`, so that its size does not depend on keys that were added and removed."""
     storage: dict[Any, Any] = stash._storage
-    entries = list(storage.items())
+    entries = [(key, value) for key, value in storage.items() if key in keys]
     storage.clear()
     # Add the entries one by one, because `update` would take over the size of the dict that it copies.
     for key, value in entries:

@@ -27,6 +27,7 @@ from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
+from pytest_leakcheck.plugin.subtest_reports import kept_apart
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -44,7 +45,6 @@ class Repeater:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._subtests: list[pytest.TestReport] = []
         self._known_threads = thread_ids()
         self._left_threads: dict[str, str] = {}
 
@@ -66,12 +66,12 @@ class Repeater:
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.perf_counter()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), kept_apart(item.session) as subtests:
             # Ignore the warning about an object that the garbage collector frees unclosed, because the object is a
             # finding, not a failure of an iteration. Under `-W error`, the warning would be raised in the next
             # iteration. The logged run uses the unchanged filters.
             warnings.simplefilter("ignore", ResourceWarning)
-            result, first_run = self._repeat(item, plan, examples)
+            result, first_run = self._repeat(item, plan, examples, subtests)
         if (
             result is not None
             and first_run is None
@@ -155,7 +155,6 @@ class Repeater:
             item.stash[ORIGIN].leave_elsewhere(int(call.excinfo is not None))
         report = yield
         if REPEATING in item.stash:
-            report.leakcheck_silent = True  # type: ignore[attr-defined]
             # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is reported as failed.
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
@@ -166,17 +165,8 @@ class Repeater:
             report.duration += item.stash.get(REPEATED, 0.0)
         return report
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the subtest reports of the current iteration.
-
-        The first iteration, with its subtests, may later be logged as the only run of the test.
-        """
-        if isinstance(report, pytest.SubtestReport) and getattr(report, "leakcheck_silent", False):
-            self._subtests.append(report)
-
     def _repeat(
-        self, item: pytest.Item, plan: Plan, examples: Examples
+        self, item: pytest.Item, plan: Plan, examples: Examples, subtests: list[pytest.TestReport]
     ) -> tuple[Result | None, list[pytest.TestReport] | None]:
         """Run the iterations, which are not logged.
 
@@ -196,19 +186,18 @@ class Repeater:
             interim = _InterimSender(item, repetition, self._settings)
             while True:
                 iteration.count += 1
-                self._subtests.clear()
                 timer.start()
-                reports = _run_silently(item)
+                reports = _run_silently(item, subtests)
                 timer.stop()
                 error, iteration.error = iteration.error, None
                 failed = error is not None or residue.failed_subtests()
                 if failed and iteration.count == 1:
                     repetition.end("failed")
-                    return None, [*self._subtests, *reports]
+                    return None, reports
                 residue.put_back()
                 examples.fix()
                 if iteration.count == 1:
-                    first_run.keep([*self._subtests, *reports])
+                    first_run.keep(reports)
                     repetition.follow(*iteration.gauges.seal())
                 if failed and (error is None or not repetition.failed(error)):
                     return _end_failed(repetition, iteration.count, error, first_run)
@@ -223,7 +212,6 @@ class Repeater:
             repetition.abandon()
             raise
         finally:
-            self._subtests.clear()
             del item.stash[REPEATING]
 
 
@@ -256,11 +244,21 @@ class _InterimSender:
         self._child = None
 
 
-def _run_silently(item: pytest.Item) -> list[pytest.TestReport]:
-    """Run one iteration without logging; fixtures of wider scopes are not torn down."""
+def _run_silently(item: pytest.Item, subtests: list[pytest.TestReport]) -> list[pytest.TestReport]:
+    """Run one iteration without logging; fixtures of wider scopes are not torn down.
+
+    Args:
+        item: The test.
+        subtests: Receives the reports of subtests.
+
+    Returns:
+        The reports of the subtests and of all phases.
+    """
+    subtests.clear()
     # Record the warnings and discard them. pytest's own record spans all iterations and would keep all their warnings.
     with warnings.catch_warnings(record=True):
-        return runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+        reports = runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
+    return [*subtests, *reports]
 
 
 def _end_failed(

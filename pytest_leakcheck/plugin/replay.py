@@ -86,7 +86,6 @@ def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.Te
     else:
         reports[-1].sections += sections
     for report in reports:
-        report.leakcheck_silent = False  # type: ignore[attr-defined]
         item.ihook.pytest_runtest_logreport(report=report)
 
 

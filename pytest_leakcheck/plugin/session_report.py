@@ -74,8 +74,7 @@ class SessionReport:
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
         if isinstance(report, pytest.SubtestReport):
-            # Subtests report in every iteration. Show only the reports from the logged run.
-            return ("", "", "") if getattr(report, "leakcheck_silent", False) else None
+            return None
         found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
         leaks = any(data["colour"] == "red" and data["recording"]["stopped"] != "lost" for data in found)
         if report.when == "call" and report.failed and leaks:

@@ -161,9 +161,8 @@ class Child:
     # only when it shows the report.
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if not getattr(report, "leakcheck_silent", False):
-            hook = self._config.hook
-            self.write(Reported(hook.pytest_report_to_serializable(config=self._config, report=report)))
+        hook = self._config.hook
+        self.write(Reported(hook.pytest_report_to_serializable(config=self._config, report=report)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:
