@@ -6,10 +6,12 @@ The outcome of these verdicts is ``unavailable`` or ``inconclusive``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import ceil
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.base import Unavailable
@@ -101,6 +103,26 @@ def measurement_failed(resource: str, error: str, *, explicit: bool) -> Verdict:
     advice = "if the test does not replace or close what the plugin uses, please report this"
     reason = f"the measurement failed: {error}"
     return Verdict(resource, "inconclusive", reason=reason, advice=advice, explicit=explicit)
+
+
+def left_early(result: Result, step: int | None) -> Result:
+    """Return the result of a loop that the test left before its end: ``inconclusive``, unless it is red already.
+
+    Args:
+        result: What the loop has found.
+        step: The number of the step in which it was left; None if it was never begun.
+    """
+    if any(verdict.outcome in RED for verdict in result.verdicts):
+        return result
+    first = result.plan.budgets[0]
+    verdict = Verdict(
+        first.resource,
+        "inconclusive",
+        reason="the loop was never begun" if step is None else f"left in step {step}, by break, return or an exception",
+        advice="let the loop run to its end: it ends as soon as the verdict is known",
+        explicit=first.explicit,
+    )
+    return replace(result, verdicts=(verdict,))
 
 
 def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:

@@ -12,14 +12,6 @@ from pytest_leakcheck.plugin.stash import PLAN, PROCESS
 from pytest_leakcheck.plugin.timeout import within_timeout
 
 
-def runs_once(config: pytest.Config) -> bool:
-    """Return whether an option makes each test run once, without a verdict.
-
-    A debugger must not stop in every iteration.
-    """
-    return any(config.getoption(name) for name in ("usepdb", "trace", "setuponly"))
-
-
 class Collection:
     """The hooks that store a plan on each item whose marks ask for one; registered only with ``--leakcheck``."""
 
@@ -28,38 +20,37 @@ class Collection:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
-        self, collector: pytest.Collector
+        self,
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         """Plan the collected items.
 
         An invalid mark is a collection error, so that pytest reports it in the same way with and without xdist.
         """
         report = yield
-        wrong = self._plan_items(collector.config, report.result or ())
+        wrong = self._plan_items(report.result or ())
         if wrong:
             report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []
         return report
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Plan the items again, for marks that a conftest added after collection."""
-        wrong = self._plan_items(config, items)
+        wrong = self._plan_items(items)
         if wrong:
             raise pytest.UsageError(*wrong)
 
-    def _plan_items(self, config: pytest.Config, nodes: Iterable[object]) -> list[str]:
+    def _plan_items(self, nodes: Iterable[object]) -> list[str]:
         """Store a plan on each item whose marks ask for one.
 
         Returns:
             An error message for each item with an invalid mark.
         """
-        once = runs_once(config)
         wrong: list[str] = []
         for item in nodes:
             if not isinstance(item, pytest.Item):
                 continue
             try:
-                if not once and item.get_closest_marker(SCALING) is not None:
+                if item.get_closest_marker(SCALING) is not None:
                     self._plan_sizes(item)
                     continue
                 loops = "leakcheck" in getattr(item, "fixturenames", ())
@@ -67,7 +58,7 @@ class Collection:
             except MarkError as error:
                 wrong.append(f"{item.nodeid}: {error}")
             else:
-                if plan is not None and not once:
+                if plan is not None:
                     item.stash[PLAN] = within_timeout(item, plan)
         return wrong
 

@@ -6,10 +6,11 @@ It uses the same runner as repeated tests. Without ``--leakcheck`` it does nothi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -17,18 +18,21 @@ from pytest_leakcheck.config.budget import Budget, Level, read_levels
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
 from pytest_leakcheck.plugin.inert_fixture import Inert, Leakcheck, check_steps
-from pytest_leakcheck.plugin.stash import SIZE
+from pytest_leakcheck.plugin.stash import FINDINGS, FIXTURE, PLAN, PROCESS, REPEATING, SIZE, UNMEASURED
 
 if TYPE_CHECKING:
     from pytest_leakcheck.judge.result import Result
     from pytest_leakcheck.plugin.stash import Iteration
     from pytest_leakcheck.runner.repetition import Repetition
 
+UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() nor budget()"
+
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """Return the value of the fixture.
 
-    It measures nothing without ``--leakcheck``, and nothing in the last run of a repeated test, which is logged. Inside
+    It measures nothing without ``--leakcheck``, and nothing with a debugger or in the last run of a repeated test, which is
+    logged. Inside
     the iterations of such a test, and in a process that runs a test once for its peaks, it measures only gauges and
     checkpoints.
     """
@@ -38,11 +42,14 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
         from pytest_leakcheck.plugin.isolation.metered_run import Sized
 
         return Sized(node.config)
-    from pytest_leakcheck.plugin.stash import PLAN, REPEATING
-
+    if node.stash[UNMEASURED]:
+        return Inert()
     if REPEATING in node.stash:
         return _RepeatedFixture(node.stash[REPEATING])
-    return Inert() if PLAN in node.stash else _MeasuringFixture(node, settings)
+    if PLAN in node.stash:
+        return Inert()
+    fixture = node.stash[FIXTURE] = MeasuringFixture(node, settings)
+    return fixture
 
 
 class _RepeatedFixture(Inert):
@@ -61,7 +68,24 @@ class _RepeatedFixture(Inert):
         self._iteration.repetition.checkpoint(label)
 
 
-class _MeasuringFixture:
+class FixtureHooks:
+    """The hook that ends the use of the fixture with the body of the test; registered with ``--leakcheck``."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        fixture: MeasuringFixture | None = item.stash.get(FIXTURE, None)
+        if fixture is None:
+            return (yield)
+        del item.stash[FIXTURE]
+        try:
+            result = yield
+        finally:
+            fixture.close()
+        fixture.finish()
+        return result
+
+
+class MeasuringFixture:
     """The fixture in a test that runs once; it judges each loop and block."""
 
     rank = 0
@@ -73,20 +97,31 @@ class _MeasuringFixture:
         self._gauge_levels: dict[str, int | None] = {}
         self._looping = False
         self._repetition: Repetition | None = None
+        self._used = False
+        # Weak references: a loop that the test leaves ends at once, so that another one may begin.
+        self._loops: list[weakref.ref[Generator[int, None, None]]] = []
+        self._not_begun: list[tuple[Budget, ...]] = []
+        self._left: list[Result] = []
 
     def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
         # The report on wrong use ends with the user's own line.
         __tracebackhide__ = True
         check_steps(n)
-        return self._judged_steps(n, read_levels(levels))
+        self._used = True
+        budgets = read_levels(levels)
+        loop = self._judged_steps(n, budgets)
+        self._loops.append(weakref.ref(loop))
+        self._not_begun.append(budgets)
+        return loop
 
-    def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Iterator[int]:
+    def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Generator[int, None, None]:
         from pytest_leakcheck.config.markers import ceiling_of, effort_of
         from pytest_leakcheck.config.plan import Plan
+        from pytest_leakcheck.judge.not_judged import left_early
         from pytest_leakcheck.plugin.harness_errors import unmeasured
-        from pytest_leakcheck.plugin.stash import PROCESS
         from pytest_leakcheck.runner.repetition import Repetition
 
+        self._not_begun.remove(levels)
         effort = effort_of(self._settings)
         if n is not None:
             effort = replace(effort, iterations=n)
@@ -102,15 +137,20 @@ class _MeasuringFixture:
             while wanted:
                 with repetition.ceiling:
                     yield step
+                if self._node.stash[UNMEASURED]:
+                    repetition.end("interrupted")
+                    return
                 step += 1
                 wanted = repetition.iteration_done()
             result = repetition.end()
+        except GeneratorExit:
+            self._left.append(left_early(repetition.end("interrupted"), step))
+            raise
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             repetition.abandon()
             result = unmeasured(plan, error, of_test=False)
             yield from range(step, n or 0)
         except BaseException:
-            # The loop ended early, for example with `break`. Release the instruments, and give no verdict.
             repetition.abandon()
             raise
         finally:
@@ -119,6 +159,7 @@ class _MeasuringFixture:
 
     def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
         __tracebackhide__ = True
+        self._used = True
         of_block = (name for name, resource in RESOURCES.items() if resource.of_block)
         return self._judged_block(read_levels(levels) if levels else tuple(map(Budget, of_block)))
 
@@ -129,7 +170,8 @@ class _MeasuringFixture:
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
         with measure_block(self._node.nodeid, budgets, self._gauges) as finished:
             yield
-        self._report(finished())
+        if not self._node.stash[UNMEASURED]:
+            self._report(finished())
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         if self._looping and name not in self._gauges:
@@ -143,13 +185,37 @@ class _MeasuringFixture:
         if self._repetition is not None:
             self._repetition.checkpoint(label)
 
+    def close(self) -> None:
+        """End the loops that the test has suspended, so that later tests can be measured."""
+        for reference in self._loops:
+            if (loop := reference()) is not None:
+                loop.close()
+
+    def finish(self) -> None:
+        """Report the loops that the test has left, and whether it measured anything; call after the body of the test.
+
+        Raises:
+            LeakError: The verdict on such a loop is red (failing).
+        """
+        from pytest_leakcheck.config.plan import Plan
+        from pytest_leakcheck.judge.not_judged import left_early
+        from pytest_leakcheck.judge.result import Result
+        from pytest_leakcheck.model.recording import Recording
+
+        for budgets in self._not_begun:
+            nothing = Recording(self._node.nodeid, (), stopped="interrupted")
+            self._left.append(left_early(Result(Plan(self._node.nodeid, budgets), nothing, (), {}), None))
+        for result in self._left:
+            self._report(result)
+        if not self._used:
+            self._node.stash[UNMEASURED] = UNUSED
+
     def _gauge_budgets(self) -> tuple[Budget, ...]:
         return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())
 
     def _report(self, result: Result) -> None:
         from pytest_leakcheck.judge.conclude_finding import conclude
         from pytest_leakcheck.plugin.errors import LeakError
-        from pytest_leakcheck.plugin.stash import FINDINGS
         from pytest_leakcheck.plugin.terminal_encoding import report_text
 
         finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)

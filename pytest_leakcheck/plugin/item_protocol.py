@@ -15,7 +15,7 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin.repeated_item import Repeater
-from pytest_leakcheck.plugin.stash import PLAN, PROCESS, SWEEP
+from pytest_leakcheck.plugin.stash import PLAN, PROCESS, SWEEP, UNMEASURED
 
 
 class ItemProtocol:
@@ -27,6 +27,8 @@ class ItemProtocol:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        if item.stash[UNMEASURED]:
+            return None
         # Import the modules when the first item needs them. Isolation, including psutil, is a fifth of what the plugin
         # loads, but most tests run in this process and do not need it.
         if SWEEP in item.stash:
@@ -58,12 +60,10 @@ class ItemProtocol:
     def _plan_of_fixture(self, item: pytest.Item) -> Plan | None:
         """Return a provisional plan for a test that uses the fixture; None for other tests.
 
-        Also return None with a debugger or ``--setup-only``. The fixture makes the real plan when the test runs. This
-        plan only provides the effort (iterations and time) and the ceiling (resource limits). Its budget names the
-        resource in the report if the subprocess gives no verdict.
+        The fixture makes the real plan when the test runs. This plan only provides the effort (iterations and time) and
+        the ceiling (resource limits). Its budget names the resource in the report if the subprocess gives no verdict.
         """
-        option = item.config.option
-        if "leakcheck" not in getattr(item, "fixturenames", ()) or option.usepdb or option.trace or option.setuponly:
+        if "leakcheck" not in getattr(item, "fixturenames", ()):
             return None
         ceiling, effort = ceiling_of(item.iter_markers(), self._settings), effort_of(self._settings)
         if ceiling.sizes:

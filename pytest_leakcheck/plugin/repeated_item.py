@@ -26,7 +26,7 @@ from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
-from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, Iteration
+from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, UNMEASURED, Iteration
 from pytest_leakcheck.plugin.subtest_reports import kept_apart
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.timeout import Timer
@@ -171,9 +171,10 @@ class Repeater:
         """Run the iterations, which are not logged.
 
         Returns:
-            First, the result; None if the first iteration failed, skipped or failed as expected, because such a test
-            gets no verdict. Second, the reports of the first iteration, to log instead of a last run, if it did not
-            pass, or if a later iteration or the measurement failed without a red verdict; else None.
+            First, the result; None if the test gets no verdict, because its first iteration failed, skipped or failed
+            as expected, or because a debugger stopped in it. Second, the reports of the first iteration, to log instead
+            of a last run, if there is no result, or if a later iteration or the measurement failed without a red
+            verdict; else None.
         """
         timer = Timer(item)
         timer.stop()
@@ -191,9 +192,9 @@ class Repeater:
                 timer.stop()
                 error, iteration.error = iteration.error, None
                 failed = error is not None or residue.failed_subtests()
-                if failed and iteration.count == 1:
+                if item.stash[UNMEASURED] or (failed and iteration.count == 1):
                     repetition.end("failed")
-                    return None, reports
+                    return None, reports if iteration.count == 1 else first_run.take()
                 residue.put_back()
                 examples.fix()
                 if iteration.count == 1:

@@ -17,11 +17,12 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.collection import runs_once
 from pytest_leakcheck.plugin.coloured_report import ColouredReport, has_colours
+from pytest_leakcheck.plugin.debugger import find_debugger
+from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.terminal_summary import first_line, nothing_measured, summary_lines
+from pytest_leakcheck.report.terminal_summary import first_line, nothing_measured, summary_lines, unmeasured_lines
 
 _MARKUP: Mapping[str, dict[str, bool]] = {
     "red": {"red": True},
@@ -42,6 +43,7 @@ class SessionReport:
         """
         self._config, self._settings = config, settings
         self._findings: list[Finding] = []
+        self._unmeasured: dict[str, str] = {}
         self._began = time.perf_counter()
         self._json: Path | None = None
         self._write_error = ""
@@ -55,7 +57,9 @@ class SessionReport:
         if config.pluginmanager.hasplugin("xdist") and not xdist.is_worker(config):
             config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")
 
-    def pytest_report_header(self) -> str:
+    def pytest_report_header(self, config: pytest.Config) -> str:
+        if debugger := find_debugger(config):
+            return f"leakcheck: no verdicts: {debugger}"
         effort = f"{self._settings.iterations} iterations" if self._settings.iterations else "adaptive"
         return f"leakcheck: {effort}, at most {self._settings.max_time:g} s per test"
 
@@ -63,6 +67,8 @@ class SessionReport:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if isinstance(report, pytest.SubtestReport):
             return
+        if reason := getattr(report, "leakcheck_unmeasured", ""):
+            self._unmeasured[report.nodeid] = reason
         found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
         self._findings += [decode(Finding, data) for data in found]
         crash = getattr(report.longrepr, "reprcrash", None)
@@ -82,10 +88,7 @@ class SessionReport:
         return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-        passed = len(terminalreporter.getreports("passed"))
-        if not self._findings and passed:
-            for line in nothing_measured(passed, debugger=runs_once(config)):
-                terminalreporter.write_line(line, yellow=True)
+        self._write_unmeasured(terminalreporter)
         if not self._findings and not self._json:
             return
         quiet = config.get_verbosity() < 0
@@ -106,6 +109,16 @@ class SessionReport:
             terminalreporter.write_line(f"leakcheck: {self._write_error}", red=True)
         elif self._json and not quiet:
             terminalreporter.write_line(f"leakcheck: wrote {self._json}")
+
+    def _write_unmeasured(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write how many tests have no verdict although they asked for one, and why."""
+        reasons = [one for one in self._unmeasured.values() if one != UNUSED or terminalreporter.verbosity > 0]
+        lines = unmeasured_lines(reasons)
+        passed = len(terminalreporter.getreports("passed"))
+        if not self._findings and not lines and passed:
+            lines = nothing_measured(passed)
+        for line in lines:
+            terminalreporter.write_line(line, yellow=True)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

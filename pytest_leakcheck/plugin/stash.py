@@ -7,7 +7,7 @@ other keys are set on items.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -60,6 +60,10 @@ ENCODING: Final[pytest.StashKey[str]] = pytest.StashKey()
 PLAN: Final[pytest.StashKey[Plan]] = pytest.StashKey()
 SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
+# Why the item has no verdict: a debugger is at work, or it does not use its fixture. Empty if it may have one.
+UNMEASURED: Final[pytest.StashKey[str]] = pytest.StashKey()
+# The `MeasuringFixture` of a test that runs once; set until its body ends.
+FIXTURE: Final[pytest.StashKey[Any]] = pytest.StashKey()
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
 ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()

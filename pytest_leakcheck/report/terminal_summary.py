@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pytest_leakcheck.model.finding import Finding
@@ -34,15 +34,21 @@ def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> s
     return f" {glyphs.dot} ".join((f"{len(worst)} measured", *parts, cost))
 
 
-def nothing_measured(passed: int, *, debugger: bool) -> tuple[str, ...]:
+def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
+    """Return a line for each reason why tests that asked for a verdict have none.
+
+    Args:
+        reasons: The reason of each such test.
+    """
+    return tuple(f"leakcheck: {count} not measured: {reason}" for reason, count in Counter(reasons).items())
+
+
+def nothing_measured(passed: int) -> tuple[str, ...]:
     """Return lines that explain why a session that asked for leaks has no verdict.
 
     Args:
         passed: How many tests passed.
-        debugger: An option makes each test run once.
     """
-    if debugger:
-        return (f"leakcheck: 0 of {passed} measured: --pdb, --trace and --setup-only run each test once",)
     return (
         f"leakcheck: 0 of {passed} measured: none carries `leakcheck` or a budget",
         "  mark a whole file with: pytestmark = pytest.mark.leakcheck",

@@ -9,6 +9,7 @@ followed back to a root, such as a module or a running frame.
 from __future__ import annotations
 
 import gc
+import inspect
 import linecache
 import re
 import sys
@@ -120,6 +121,7 @@ class CauseSearch:
             held: The handles or objects of the resource that are new and still exist.
         """
         found = self._culprit
+        ended_early = inspect.getgeneratorstate(self._steps) != inspect.GEN_CLOSED
         try:
             self._steps.close()
             where, kept = self._made.resolve(), self._kept.resolve()
@@ -129,11 +131,8 @@ class CauseSearch:
         except Exception as error:  # noqa: BLE001 - as above
             self._note_failure(error)
         missing = {"site": found.where is None, "owner": found.owner is None and not found.cycle}
-        unresolved = {
-            part: self._why.get(part, "no time was left to search for it")
-            for part, is_missing in missing.items()
-            if is_missing
-        }
+        otherwise = "the iterations ended during the search" if ended_early else "no time was left to search for it"
+        unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
         found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
         return replace(found, hint=hint_for(found, held))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from projects import HEAD, Project
+import pytest
+
+from projects import HEAD, Outcome, Project
 
 
 def test_a_test_that_fails_gets_no_verdict(project: Project) -> None:
@@ -116,6 +118,176 @@ def test_a_debugger_means_one_run(project: Project) -> None:
         "test_it.py", HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak(); assert len(KEPT) == 1\n"
     )
     assert project.run("--pdb").last_line == "1 passed"
+
+
+RUNS_OF_EACH_KIND = """
+    import os, sys
+    import pytest
+
+    RUNS = []
+
+    @pytest.fixture(autouse=True, scope="module")
+    def counted():
+        yield
+        print("RUNS", {name: RUNS.count(name) for name in sorted(set(RUNS))})
+
+    @pytest.mark.fd_budget(0)
+    def test_repeated():
+        RUNS.append("repeated")
+        BODY
+
+    @pytest.mark.leakcheck(isolate=True)
+    def test_isolated():
+        assert "GLIBC_TUNABLES" not in os.environ
+        RUNS.append("isolated")
+
+    @pytest.mark.scaling_budget("rows", [4, 8, 16], heap="O(n)")
+    def test_sizes(rows): RUNS.append("sizes")
+
+    def test_loop(leakcheck):
+        for step in leakcheck.steps(fd=0): RUNS.append("loop")
+
+    def test_plain(): RUNS.append("plain")
+"""
+ONCE = "RUNS {'isolated': 1, 'loop': 1, 'plain': 1, 'repeated': 1, 'sizes': 1}"
+
+
+def _assert_once(outcome: Outcome, reason: str) -> None:
+    assert outcome.last_line == "5 passed", outcome.text
+    assert outcome.findings == []
+    assert ONCE in outcome.text
+    assert f"\nleakcheck: no verdicts: {reason}\n" in outcome.text
+    # `test_plain` did not ask for a verdict.
+    assert f"\nleakcheck: 4 not measured: {reason}\n" in outcome.text
+
+
+@pytest.mark.parametrize("module", ["pydevd", "debugpy"])
+def test_the_debugger_of_an_editor_means_one_run(project: Project, module: str) -> None:
+    """The module stands in for the debugger: editors import it before pytest."""
+    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
+    project.write(f"stub/{module}.py", "")
+    project.write("stub/attached.py", f"import {module}")
+    text = f"the debugger {module} is loaded, so each test runs once"
+    _assert_once(project.run("-s", "-p", "attached", PYTHONPATH="stub"), text)
+    # Installed, and not imported: the debugger is not in use.
+    assert "not measured" not in project.run("-k", "repeated", PYTHONPATH="stub").text
+
+
+def test_a_session_under_pdb_means_one_run(project: Project) -> None:
+    """As `python -m pdb -m pytest` does: its tracer is set while the session runs."""
+    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
+    project.write(
+        "stub/debugged.py", "import bdb, sys\none = bdb.Bdb()\none.reset()\nsys.settrace(one.trace_dispatch)\n"
+    )
+    outcome = project.run("-s", "-p", "debugged", PYTHONPATH="stub")
+    _assert_once(outcome, "the debugger Bdb traces, so each test runs once")
+
+
+def test_a_debugger_that_monitors_means_one_run(project: Project) -> None:
+    """From Python 3.12 on, a debugger may use `sys.monitoring`, which reserves an identifier for debuggers."""
+    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
+    project.write(
+        "stub/debugged.py",
+        """
+        import sys
+        from types import SimpleNamespace
+
+        if hasattr(sys, "monitoring"): sys.monitoring.use_tool_id(sys.monitoring.DEBUGGER_ID, "one")
+        else: sys.monitoring = SimpleNamespace(DEBUGGER_ID=0, get_tool={0: "one"}.get)
+        """,
+    )
+    outcome = project.run("-s", "-p", "debugged", PYTHONPATH="stub")
+    _assert_once(outcome, "the debugger one monitors, so each test runs once")
+
+
+def test_trace_means_one_run(project: Project) -> None:
+    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
+    project.write("stub/unattended.py", _UNATTENDED)
+    outcome = project.run("-s", "--trace", "--pdbcls=unattended:Unattended", PYTHONPATH="stub")
+    _assert_once(outcome, "with --trace, each test runs once")
+
+
+# A debugger that continues at once, because its input is not a terminal.
+_UNATTENDED = """
+    import pdb
+
+    class Unattended(pdb.Pdb):
+        def interaction(self, *_arguments):
+            print("STOPPED")
+            self.set_continue()
+"""
+
+
+def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
+    project.write("stub/unattended.py", _UNATTENDED)
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    RUNS = []
+
+    @pytest.fixture(autouse=True, scope="module")
+    def counted():
+        yield
+        print("RUNS", {name: RUNS.count(name) for name in sorted(set(RUNS))})
+
+    def count(name):
+        RUNS.append(name)
+        return RUNS.count(name)
+
+    @pytest.mark.fd_budget(0)
+    def test_first():
+        leak()
+        count("first")
+        breakpoint()
+
+    @pytest.mark.fd_budget(0)
+    def test_set_trace():
+        count("set_trace")
+        import pdb; pdb.set_trace()
+
+    @pytest.mark.fd_budget(0)
+    def test_fifth():
+        if count("fifth") == 5:
+            breakpoint()
+            assert 0, "in the fifth iteration"
+
+    @pytest.fixture
+    def stops(): breakpoint()
+
+    @pytest.mark.fd_budget(0)
+    def test_in_set_up(stops): count("set_up")
+
+    def test_loop(leakcheck):
+        for step in leakcheck.steps(fd=0):
+            if count("loop") == 3: breakpoint()
+
+    def test_block(leakcheck):
+        with leakcheck.budget(fd=0):
+            leak()
+            breakpoint()
+
+    @pytest.mark.fd_budget(0)
+    def test_never(): leak()
+    """,
+    )
+    outcome = project.run("-s", "--pdbcls=unattended:Unattended", PYTHONPATH="stub")
+    assert outcome.last_line == "1 failed, 6 passed", outcome.text
+    assert "RUNS {'fifth': 5, 'first': 1, 'loop': 3, 'set_trace': 1, 'set_up': 1}" in outcome.text
+    assert outcome.text.count("STOPPED") == 6
+    assert outcome.verdicts == {("test_never", "fd"): "leak"}
+    assert "\nleakcheck: 6 not measured: a debugger stopped in it\n" in outcome.text
+
+
+def test_coverage_is_no_debugger(project: Project) -> None:
+    """Neither its tracer in C nor that in Python, nor the trace function of another tool."""
+    project.write("test_it.py", HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak()\n")
+    project.write("stub/other.py", "import sys\ndef trace(*_arguments): return None\nsys.settrace(trace)\n")
+    for options in (("--cov=.",), ("--cov=.", "--cov-config=python.cfg"), ("-p", "other")):
+        project.write("python.cfg", "[run]\ncore = pytrace\n")
+        outcome = project.run(*options, PYTHONPATH="stub")
+        assert outcome.verdicts == {("test_it", "fd"): "leak"}, outcome.text
+        assert "not measured" not in outcome.text
 
 
 def test_a_timeout_is_never_of_our_making(project: Project) -> None:

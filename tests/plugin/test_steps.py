@@ -57,18 +57,93 @@ def test_five_hundred_steps_of_one_model(project: Project) -> None:
     assert found["floor"] < 10 / 400
 
 
-def test_a_loop_that_is_left_early_gets_no_verdict(project: Project) -> None:
+def test_a_loop_that_is_left_early_is_inconclusive(project: Project) -> None:
     project.write(
-        "test_it.py", TRAINING.format(after="KEPT.append(file); break", arguments="fd=0").replace("; break", "")
+        "test_it.py",
+        """
+        import os
+        import pytest
+
+        KEPT = []
+
+        def test_break(leakcheck):
+            for step in leakcheck.steps(fd=0):
+                if step == 5: break
+            for step in leakcheck.steps(thread=0): pass
+
+        def test_return(leakcheck):
+            for step in leakcheck.steps(fd=0):
+                if step == 5: return
+
+        def test_exception(leakcheck):
+            with pytest.raises(ValueError):
+                for step in leakcheck.steps(fd=0): raise ValueError
+
+        def test_suspended(leakcheck):
+            steps = leakcheck.steps(fd=0)
+            for _ in range(6): next(steps)
+
+        def test_never_begun(leakcheck): leakcheck.steps(fd=0)
+
+        def test_to_the_end(leakcheck):
+            for step in leakcheck.steps(fd=0): pass
+
+        def test_after_the_leak_is_known(leakcheck):
+            for step in leakcheck.steps(fd=0):
+                KEPT.append(os.open(__file__, os.O_RDONLY))
+                if step == 21: break
+        """,
     )
-    text = (
-        (project.folder / "test_it.py")
-        .read_text()
-        .replace("model.train(step)", "model.train(step)\n        if step == 30 or step == 5: break")
-    )
-    project.write("test_it.py", text)
     outcome = project.run()
-    assert (outcome.status, outcome.findings) == (0, []), outcome.text
+    assert outcome.last_line == "1 failed, 6 passed", outcome.text
+    assert {(one["test"].partition("::")[2], one["resource"]): one["reason"] for one in outcome.findings} == {
+        ("test_break", "fd"): "left in step 5, by break, return or an exception",
+        ("test_break", "thread"): "",
+        ("test_return", "fd"): "left in step 5, by break, return or an exception",
+        ("test_exception", "fd"): "left in step 0, by break, return or an exception",
+        ("test_suspended", "fd"): "left in step 5, by break, return or an exception",
+        ("test_never_begun", "fd"): "the loop was never begun",
+        ("test_to_the_end", "fd"): "",
+        ("test_after_the_leak_is_known", "fd"): "+1.0/iter sustained over 17 iterations",
+    }
+    assert "not resolved: the iterations ended during the search" in outcome.text
+    assert "1 ok · 1 leak · 5 inconclusive" in outcome.text
+    strict = project.run("--leakcheck-fail-on=leak,inconclusive", "-k", "break or never or to_the_end")
+    assert strict.last_line == "2 failed, 1 passed, 4 deselected", strict.text
+
+
+def test_a_test_that_fails_in_a_loop_leaves_no_measurement_open(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        def test_fails(leakcheck):
+            steps = leakcheck.steps(fd=0)
+            for _ in range(6): next(steps)
+            assert 0, "my own failure"
+
+        def test_later(leakcheck):
+            for step in leakcheck.steps(fd=0): pass
+        """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "1 failed, 1 passed", outcome.text
+    assert outcome.verdicts == {("test_later", "fd"): "ok"}
+
+
+def test_a_fixture_that_is_not_used_is_said_with_v(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        def test_unused(leakcheck): leakcheck.checkpoint("here")
+        def test_used(leakcheck):
+            with leakcheck.budget(fd=0): pass
+        """,
+    )
+    line = "leakcheck: 1 not measured: it asks for the fixture `leakcheck`, and uses neither steps() nor budget()\n"
+    assert line in project.run("-v").text
+    assert "not measured" not in project.run().text
+    # A session without any verdict says that, as before.
+    assert "leakcheck: 0 of 1 measured" in project.run("-k", "unused").text
 
 
 def test_a_block(project: Project) -> None:
