@@ -16,6 +16,7 @@ import pytest
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.verdict import WORST_FIRST
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.coloured_report import ColouredReport, has_colours
 from pytest_leakcheck.plugin.debugger import find_debugger
@@ -29,6 +30,14 @@ _MARKUP: Mapping[str, dict[str, bool]] = {
     "yellow": {"yellow": True},
     "green": {"green": True},
     "dim": {"light": True},
+}
+# The letter and the word under which pytest shows a test that failed by its verdict.
+_STATUS_WORDS: Mapping[str, tuple[str, str]] = {
+    "leak": ("L", "LEAK"),
+    "over_budget": ("O", "OVER BUDGET"),
+    "unclosed": ("U", "UNCLOSED"),
+    "inconclusive": ("I", "INCONCLUSIVE"),
+    "unavailable": ("A", "UNAVAILABLE"),
 }
 
 
@@ -82,10 +91,15 @@ class SessionReport:
         if isinstance(report, pytest.SubtestReport):
             return None
         found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
-        leaks = any(data["colour"] == "red" and data["recording"]["stopped"] != "lost" for data in found)
-        if report.when == "call" and report.failed and leaks:
-            return "failed", "L", "LEAK"
-        return None
+        red = {
+            data["verdict"]["outcome"]
+            for data in found
+            if data["colour"] == "red" and data["recording"]["stopped"] != "lost"
+        }
+        if report.when != "call" or not report.failed or not red:
+            return None
+        letter, word = _STATUS_WORDS[min(red, key=WORST_FIRST.index)]
+        return "failed", letter, word
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         self._write_unmeasured(terminalreporter)

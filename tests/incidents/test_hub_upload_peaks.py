@@ -36,7 +36,7 @@ def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[
     assert "push_to_hub arm: 3 of 3 as expected" in reproduced.stdout
     assert "NOT" not in reproduced.stdout
     # One line of pytest per test, when all of its sizes are over.
-    assert len(re.findall(r"::test_peak_of_operations\[leaky\] LEAK ", reproduced.stdout)) == 1
+    assert len(re.findall(r"::test_peak_of_operations\[leaky\] OVER BUDGET ", reproduced.stdout)) == 1
     assert len(re.findall(r"::test_peak\[fixed\] PASSED ", reproduced.stdout)) == 1
 
 

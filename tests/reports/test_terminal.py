@@ -130,7 +130,7 @@ def test_the_short_summary_carries_the_first_line(project: Project) -> None:
     for style in ("short", "line", "native", "no"):
         text = project.run(f"--tb={style}").text
         assert "LEAK test_it.py::test_leak - LeakError: fd +1.0/iter — test_it.py:5 os.open()" in text
-    assert "test_it.py L.L" in text
+    assert "test_it.py L.O" in text
 
 
 def test_verbose_names_what_passed_and_its_floor(project: Project) -> None:
@@ -173,6 +173,54 @@ def test_a_debugger_is_said_to_leave_no_verdict(project: Project) -> None:
     text = project.run("--pdb").text
     assert "\nleakcheck: no verdicts: with --pdb, each test runs once\n" in text
     assert "\nleakcheck: 3 not measured: with --pdb, each test runs once\n" in text
+
+
+def test_each_verdict_has_its_letter_and_word(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os
+        import pytest
+
+        KEPT = []
+
+        @pytest.mark.fd_budget(0)
+        def test_leaks(): KEPT.append(os.open(__file__, os.O_RDONLY))
+
+        @pytest.mark.fd_budget(1)
+        def test_two_stay(runs=[]):
+            runs.append(1)
+            if len(runs) in (5, 6): KEPT.append(os.open(__file__, os.O_RDONLY))
+
+        @pytest.mark.fd_budget(0)
+        def test_cycle():
+            cycle = [open(__file__)]
+            cycle.append(cycle)
+
+        @pytest.mark.fd_budget(0)
+        def test_once(runs=[]):
+            runs.append(1)
+            assert len(runs) < 3
+
+        @pytest.mark.arrow_budget(0)
+        def test_no_arrow(): pass
+
+        @pytest.mark.fd_budget(0)
+        def test_own_failure(): assert 0
+
+        def test_two_blocks(leakcheck):
+            with leakcheck.budget(fd=1): pass
+            for _ in leakcheck.steps(fd=0): KEPT.append(os.open(__file__, os.O_RDONLY))
+        """,
+    )
+    strict = ("--leakcheck-fail-on=leak,over_budget,unclosed,inconclusive", "--leakcheck-missing=fail")
+    outcome = project.run(*strict)
+    words = ["LEAK", "OVER BUDGET", "UNCLOSED", "INCONCLUSIVE", "UNAVAILABLE", "FAILED", "LEAK"]
+    assert re.findall(r"(?m)^([A-Z][A-Z ]+) test_it\.py::", outcome.text) == words
+    assert "test_it.py LOUIAFL" in outcome.text
+    assert outcome.last_line == "7 failed"
+    verbose = project.run("-v", "-n", "1", *strict)
+    assert re.findall(r"(?m)^\[gw0\] \[ *\d+%\] ([A-Z][A-Z ]+) test_it\.py::", verbose.text) == words
 
 
 def test_an_option_without_leakcheck_is_not_silent(project: Project) -> None:
