@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pytest_leakcheck.config.budget import Level, read_levels
+from pytest_leakcheck.config.budget import Levels, read_levels
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.report.glyphs import glyphs_for
 from pytest_leakcheck.runner.repetition import Repetition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ def measure(
     warmup: int = 3,
     max_time: float = 30.0,
     min_time: float = 3.0,
-    **levels: Level,
+    **levels: Unpack[Levels],
 ) -> Measurement:
     """Call a function repeatedly and judge what it retains.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
@@ -16,6 +16,27 @@ _UNCLOSED_CHOICES: Final = ("fail", "warn", "allow")
 KEYWORDS: Final = ("per_iteration", "peak", "over", "unclosed", "reason")
 
 Level = int | str | None
+
+
+class Levels(TypedDict, total=False):
+    """The keywords of ``steps()``, ``budget()`` and ``measure()`` for type checkers, as in `resource_table.ROWS`.
+
+    Type checkers do not know the counters that a project adds. A typed test gives their levels in a dict: ``**levels``.
+    """
+
+    fd: int | None
+    thread: int | None
+    process: int | None
+    shm: int | None
+    disk: int | None
+    task: int | None
+    heap: Level
+    object: int | None
+    block: int | None
+    arrow: Level
+    vram: Level
+    mmap: Level
+    rss: Level
 
 
 class BudgetError(LeakcheckError, ValueError):
@@ -132,7 +153,7 @@ def default_budget(resource: str) -> Budget:
     return Budget(resource, per_iteration=find_resource(resource).default_rate, explicit=False)
 
 
-def read_levels(levels: dict[str, Level]) -> tuple[Budget, ...]:
+def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
     """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``.
 
     Without levels, return growth budgets for all resources that are judged by default.

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget, Level, read_levels
+from pytest_leakcheck.config.budget import Budget, Levels, read_levels
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
 from pytest_leakcheck.plugin.inert_fixture import Inert, Leakcheck, check_steps
 from pytest_leakcheck.plugin.stash import FINDINGS, FIXTURE, PLAN, PROCESS, REPEATING, SIZE, UNMEASURED
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from pytest_leakcheck.judge.result import Result
     from pytest_leakcheck.plugin.stash import Iteration
     from pytest_leakcheck.runner.repetition import Repetition
@@ -103,7 +105,7 @@ class MeasuringFixture:
         self._not_begun: list[tuple[Budget, ...]] = []
         self._left: list[Result] = []
 
-    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+    def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
         # The report on wrong use ends with the user's own line.
         __tracebackhide__ = True
         check_steps(n)
@@ -157,7 +159,7 @@ class MeasuringFixture:
             self._looping, self._repetition = False, None
         self._report(result)
 
-    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
+    def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         __tracebackhide__ = True
         self._used = True
         of_block = (name for name, resource in RESOURCES.items() if resource.of_block)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pytest_leakcheck.config.budget import Level, read_levels
+from pytest_leakcheck.config.budget import Levels, read_levels
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Leakcheck(Protocol):
@@ -19,7 +22,7 @@ class Leakcheck(Protocol):
     @property
     def rank(self) -> int: ...
 
-    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+    def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
         """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
 
         Args:
@@ -36,7 +39,7 @@ class Leakcheck(Protocol):
         """
         ...
 
-    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
+    def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         """Judge a block that runs once: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
 
         The levels after the block are compared with those before it.
@@ -80,14 +83,14 @@ class Inert:
     def rank(self) -> int:
         return 0
 
-    def steps(self, n: int | None = None, **levels: Level) -> Iterator[int]:
+    def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
         # The report on wrong use ends with the user's own line.
         __tracebackhide__ = True
         read_levels(levels)
         check_steps(n)
         return iter(range(1 if n is None else n))
 
-    def budget(self, **levels: Level) -> contextlib.AbstractContextManager[None]:
+    def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         __tracebackhide__ = True
         read_levels(levels)
         return contextlib.nullcontext()

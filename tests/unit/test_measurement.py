@@ -55,7 +55,7 @@ def test_a_level_that_cannot_be_read_is_named() -> None:
     with pytest.raises(
         BudgetError, match=r"fds=0: no such resource\. Did you mean 'fd'\? Valid resources are fd, thread"
     ):
-        measure(int, fds=0)
+        measure(int, fds=0)  # type: ignore[call-arg]
     with pytest.raises(BudgetError, match=r"heap='much': 'much' is not a size"):
         measure(int, heap="much")
 
