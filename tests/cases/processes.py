@@ -8,9 +8,13 @@ import signal
 import subprocess
 import time
 from array import array
+from functools import partial
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.pool import Pool
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import IO
 
 from cases.case import Case, drain
 
@@ -117,6 +121,74 @@ def pool_closed() -> None:
     end_pool(pool)
 
 
+# A forked child gets a copy of each of these. Nothing was opened for it.
+HELD: list[IO[bytes]] = []
+
+
+def hold_files(count: int) -> None:
+    HELD.extend(Path("/dev/null").open("rb") for _ in range(count))
+
+
+def release_files() -> None:
+    drain(HELD, IO.close)()
+
+
+def end_all_forked() -> None:
+    drain(FORKED, end_forked)()
+    release_files()
+
+
+def workers_forked_again() -> None:
+    drain(FORKED, end_forked)()
+    FORKED.extend(fork_a_child() for _ in range(2))
+
+
+def file_kept_beside_workers() -> None:
+    workers_forked_again()
+    HELD.append(Path("/dev/null").open("rb"))
+
+
+def file_closed_beside_workers() -> None:
+    workers_forked_again()
+    Path("/dev/null").open("rb").close()
+
+
+class Opener:
+    """A worker that opens a file for each request: at "keep" it leaves the file open."""
+
+    requests: Connection
+    worker: BaseProcess
+
+    @classmethod
+    def start(cls) -> None:
+        hold_files(20)
+        cls.requests, its_end = FORK.Pipe()
+        cls.worker = FORK.Process(target=cls.serve, args=(its_end,), daemon=True)
+        cls.worker.start()
+
+    @staticmethod
+    def serve(requests: Connection) -> None:
+        kept = []
+        while request := requests.recv():
+            file = Path("/dev/null").open("rb")
+            if request == "keep":
+                kept.append(file)
+            else:
+                file.close()
+            requests.send(len(kept))
+
+    @classmethod
+    def ask(cls, request: str) -> None:
+        cls.requests.send(request)
+        cls.requests.recv()
+
+    @classmethod
+    def stop(cls) -> None:
+        end_worker(cls.worker)
+        cls.requests.close()
+        release_files()
+
+
 end_children = drain(CHILDREN, end_child)
 end_workers = drain(WORKERS, end_worker)
 
@@ -165,6 +237,35 @@ CASES = (
         teardown=end_workers,
         line=("worker.start()",),
         owner=("cases.processes.WORKERS",),
+    ),
+    Case(
+        "fork_left_with_files",
+        ("process",),
+        fork_left,
+        fork_ended,
+        setup=partial(hold_files, 20),
+        teardown=end_all_forked,
+        line=("os.fork()",),
+        owner=("cases.processes.FORKED",),
+    ),
+    Case("workers_forked_again", clean=workers_forked_again, setup=partial(hold_files, 50), teardown=end_all_forked),
+    Case(
+        "file_kept_beside_workers",
+        ("fd",),
+        file_kept_beside_workers,
+        file_closed_beside_workers,
+        setup=partial(hold_files, 20),
+        teardown=end_all_forked,
+        line=('HELD.append(Path("/dev/null").open("rb"))',),
+        owner=("cases.processes.HELD",),
+    ),
+    Case(
+        "file_kept_by_worker",
+        ("fd",),
+        partial(Opener.ask, "keep"),
+        partial(Opener.ask, "close"),
+        setup=Opener.start,
+        teardown=Opener.stop,
     ),
     Case(
         "process_pool_not_closed",

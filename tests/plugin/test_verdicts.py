@@ -204,6 +204,51 @@ def test_leaks_of_children_are_named_as_children(project: Project) -> None:
     assert "means" not in outcome.text
 
 
+def test_what_a_child_inherits_is_not_opened(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, signal
+        import pytest
+        FILES = [open(__file__) for _ in range(20)]
+        READY = os.pipe()
+        CHILDREN = []
+
+        @pytest.fixture(scope="module", autouse=True)
+        def end_children():
+            yield
+            for child in CHILDREN:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+        def leave_child(opened):
+            child = os.fork()
+            if not child:
+                for _ in range(opened): os.open("/dev/null", os.O_RDONLY)
+                os.write(READY[1], b"1")
+                signal.alarm(300)
+                while True: signal.pause()
+            CHILDREN.append(child)
+            os.read(READY[0], 1)
+
+        @pytest.mark.leakcheck
+        def test_left(): leave_child(0)
+
+        @pytest.mark.fd_budget(0)
+        def test_inherits(): leave_child(0)
+
+        @pytest.mark.fd_budget(0)
+        def test_opens(): leave_child(3)
+        """,
+    )
+    outcome = project.run()
+    assert outcome.verdicts["test_left", "process"] == "leak"
+    assert outcome.verdicts["test_left", "fd"] == "ok"
+    assert outcome.verdicts["test_inherits", "fd"] == "ok"
+    opens = outcome.finding("test_opens")
+    assert (opens["verdict"], opens["slope"]) == ("leak", 3.0)
+
+
 def test_noise_of_the_allocator_is_no_leak(project: Project) -> None:
     project.write(
         "test_it.py",
