@@ -7,7 +7,6 @@ that ``pytest-leakcheck watch`` writes.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import webbrowser
 from pathlib import Path
@@ -72,4 +71,4 @@ def _read_page(path: Path) -> Page:
         first = file.readline()
     if _LEDGER_KEY in first:
         return page_of_ledger(path)
-    return page_of_findings(json.loads(path.read_text(encoding="utf-8")), path.name)
+    return page_of_findings(path.read_text(encoding="utf-8"), path.name)

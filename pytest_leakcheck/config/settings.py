@@ -204,6 +204,14 @@ OPTIONS: Final = (
         "through a symbolic link; a pipe or a device is written to directly.",
         ini=False,
     ),
+    Option(
+        "json-readings",
+        "string",
+        "failed",
+        "WORD",
+        "Findings whose readings the file of --leakcheck-json holds: 'failed' (all that are not ok) or 'all'.",
+        check=_one_of("failed", "all"),
+    ),
 )
 
 
@@ -225,6 +233,7 @@ class Settings:
     missing: str = "skip"
     summary: str = "failed"
     json: str = ""
+    json_readings: str = "failed"
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def from_command_line(self, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from itertools import repeat
 from types import NoneType
@@ -25,12 +25,18 @@ def encode(value: Any) -> Any:
     """Convert dataclasses to dicts in the order of their fields, and tuples to lists.
 
     The dict of a dataclass with a ``SCHEMA`` attribute starts with the key ``schema``. It ends with the properties that
-    the attribute ``DERIVED`` names, if there is one; `decode` does not read them.
+    the attribute ``DERIVED`` names, if there is one; `decode` does not read them. If the attribute ``SPARSE`` is true,
+    fields and properties with their default (None for a property) are left out.
     """
     if is_dataclass(value):
         encoded = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
-        encoded |= {_json_key(one): encode(getattr(value, one.name)) for one in fields(value)}
-        return encoded | {name: encode(getattr(value, name)) for name in getattr(value, "DERIVED", ())}
+        defaults = _defaults_of(value.__class__)
+        for one in fields(value):
+            content = getattr(value, one.name)
+            if one.name not in defaults or content != defaults[one.name]:
+                encoded[_json_key(one)] = encode(content)
+        derived = {name: getattr(value, name) for name in getattr(value, "DERIVED", ())}
+        return encoded | {name: encode(one) for name, one in derived.items() if one is not None}
     if isinstance(value, Mapping):
         return {key: encode(one) for key, one in value.items()}
     return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value
@@ -110,9 +116,11 @@ def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
     if schema is not None and data.get("schema") != schema:
         seen = data.get("schema")
         raise DecodeError(f"{_join_path(path, 'schema')} {seen!r} is not {schema}: written by another version")
+    defaults = _defaults_of(kind)
     parts = {
         name: _decode(of, data.get(key, _MISSING), _join_path(path, key))
         for name, (key, of) in _fields_of(kind).items()
+        if key in data or name not in defaults
     }
     return kind(**parts)
 
@@ -138,6 +146,15 @@ def _json_key(one: Field[Any]) -> str:
 
 def _join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+@cache
+def _defaults_of(kind: Any) -> dict[str, Any]:
+    """Return the defaults of the fields that `encode` leaves out if they have them."""
+    if not getattr(kind, "SPARSE", False):
+        return {}
+    found = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+    return found | {one.name: one.default_factory() for one in fields(kind) if one.default_factory is not MISSING}
 
 
 @cache

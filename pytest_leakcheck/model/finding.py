@@ -45,6 +45,7 @@ class Finding:
         scaled: The peaks at each size, if the test was run over an axis.
     """
 
+    SPARSE: ClassVar = True
     DERIVED: ClassVar = ("colour", "fingerprint", "site", "owner")
 
     test: str

@@ -27,6 +27,8 @@ class Series:
         kind: How the readings were obtained.
     """
 
+    SPARSE: ClassVar = True
+
     resource: str
     readings: tuple[int, ...]
     released: tuple[int, ...] = ()
@@ -73,6 +75,7 @@ class Recording:
     """
 
     SCHEMA: ClassVar[int] = 1
+    SPARSE: ClassVar = True
 
     test: str
     series: tuple[Series, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.model.scaling_points import Law
@@ -39,6 +39,8 @@ class Verdict:
             decide; None until then.
         isolate: The outcome is ``inconclusive``, and running the test alone in a fresh process would decide it.
     """
+
+    SPARSE: ClassVar = True
 
     resource: str
     outcome: Outcome = field(metadata={"key": "verdict"})

@@ -5,7 +5,9 @@ Isolated means in a subprocess. The sizes are those that the mark ``scaling_budg
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin.repeated_item import Repeater
-from pytest_leakcheck.plugin.stash import PLAN, PROCESS, SWEEP, UNMEASURED
+from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, SWEEP, UNMEASURED
 
 
 class ItemProtocol:
@@ -69,3 +71,16 @@ class ItemProtocol:
         if ceiling.sizes:
             effort = replace(effort, isolate=True)
         return Plan(item.nodeid, (Budget(next(iter(RESOURCES))),), effort, ceiling=ceiling)
+
+
+class StashRelease:
+    """The hook that releases what was stored on an item for its reports, because pytest keeps all items to the end."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        result = yield
+        keys: tuple[pytest.StashKey[Any], ...] = (FINDINGS, REPEATED, ORIGIN)
+        for key in keys:
+            if key in item.stash:
+                del item.stash[key]
+        return result

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.verdict import WORST_FIRST
 
 if TYPE_CHECKING:
     # Not imported at run time, because only sessions that run tests in subprocesses need this module.
@@ -22,8 +25,11 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     The report and its findings get the node id that the item has in this process.
     """
     data["nodeid"] = item.nodeid
-    for finding in data.get("leakcheck", ()):
-        finding["test"] = finding["recording"]["test"] = item.nodeid
+    for finding in findings_of(data.pop("leakcheck", "")):
+        recording = replace(finding.recording, test=item.nodeid)
+        data["leakcheck"] = _add_line(
+            data.get("leakcheck", ""), replace(finding, test=item.nodeid, recording=recording)
+        )
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     assert isinstance(report, pytest.TestReport)
     if isinstance(report, pytest.SubtestReport):
@@ -71,9 +77,25 @@ def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> 
 
 
 def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
-    """Store findings on a report, and cut the crash message of a finding to its first line."""
-    report.leakcheck = encode(findings)  # type: ignore[attr-defined]
+    """Store findings on a report, and cut the crash message of a finding to its first line.
+
+    They are stored as text, because pytest keeps all reports, and each object of theirs would make every later
+    collection of garbage slower.
+    """
+    red = [one.verdict.outcome for one in findings if one.colour == "red" and one.recording.stopped != "lost"]
+    report.leakcheck_red = min(red, key=WORST_FIRST.index, default="")  # type: ignore[attr-defined]
+    for finding in findings:
+        report.leakcheck = _add_line(getattr(report, "leakcheck", ""), finding)  # type: ignore[attr-defined]
     # The short summary, JUnit and annotations show the crash message; on CI, pytest does not shorten it.
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
         crash.message = crash.message.partition("\n")[0]
+
+
+def findings_of(text: str) -> list[Finding]:
+    """Return the findings that `attach` has stored as text."""
+    return [decode(Finding, json.loads(line)) for line in text.splitlines()]
+
+
+def _add_line(text: str, finding: Finding) -> str:
+    return f"{text}{json.dumps(encode(finding))}\n"

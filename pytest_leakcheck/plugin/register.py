@@ -11,7 +11,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.debugger import DebuggerWatch
 from pytest_leakcheck.plugin.fixture import FixtureHooks
-from pytest_leakcheck.plugin.item_protocol import ItemProtocol
+from pytest_leakcheck.plugin.item_protocol import ItemProtocol, StashRelease
 from pytest_leakcheck.plugin.limited_phases import LimitedPhases
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.session_report import SessionReport
@@ -47,5 +47,6 @@ def register(config: pytest.Config, settings: Settings) -> None:
     config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
     config.pluginmanager.register(FixtureHooks(), "leakcheck-fixture")
     config.pluginmanager.register(ItemProtocol(settings, repeater), "leakcheck-protocol")
+    config.pluginmanager.register(StashRelease(), "leakcheck-release")
     # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
     config.pluginmanager.register(DebuggerWatch(), "leakcheck-debugger")

@@ -40,6 +40,10 @@ from pytest_leakcheck.runner.user_gauges import Gauges
 _MAX_SHARE_BEFORE_ISOLATION: Final = 0.5
 
 
+# The property of a test in JUnit's file if none of its verdicts needs attention.
+_ALL_GREEN: Final = ("leakcheck", "ok")
+
+
 class Repeater:
     """The hooks that repeat and judge items; registered with ``--leakcheck``."""
 
@@ -93,7 +97,8 @@ class Repeater:
             item.user_properties += [
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
                 for verdict in finding.verdicts
-            ]
+                if verdict.colour != "green"
+            ] or [_ALL_GREEN]
             if first_run is not None:
                 with room_for_descriptors():
                     first_run = replay.with_finding(item, first_run, finding, item.stash[REPEATED])

@@ -6,25 +6,36 @@ send.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TypeVar
 
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.verdict import WORST_FIRST
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.coloured_report import ColouredReport, has_colours
 from pytest_leakcheck.plugin.debugger import find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
+from pytest_leakcheck.plugin.item_reports import findings_of
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.terminal_summary import first_line, nothing_measured, summary_lines, unmeasured_lines
+from pytest_leakcheck.report.journal import Journal
+from pytest_leakcheck.report.terminal_summary import (
+    Tally,
+    first_line,
+    nothing_measured,
+    summary_lines,
+    unmeasured_lines,
+)
 
+_Returned = TypeVar("_Returned")
 _MARKUP: Mapping[str, dict[str, bool]] = {
     "red": {"red": True},
     "yellow": {"yellow": True},
@@ -51,13 +62,17 @@ class SessionReport:
             pytest.UsageError: The JSON report cannot be written to the given path.
         """
         self._config, self._settings = config, settings
-        self._findings: list[Finding] = []
+        # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
+        self._shown: list[str] = []
+        self._tally = Tally()
+        self._journal: Journal | None = None
         self._unmeasured: dict[str, str] = {}
         self._began = time.perf_counter()
         self._json: Path | None = None
         self._write_error = ""
         if not xdist.is_worker(config) and settings.json:
             self._json = Path(config.invocation_params.dir, settings.json)
+            self._journal = Journal(self._json)
             wrong = json_file.check_writable(self._json)
             if wrong:
                 raise pytest.UsageError(
@@ -73,16 +88,49 @@ class SessionReport:
         return f"leakcheck: {effort}, at most {self._settings.max_time:g} s per test"
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if isinstance(report, pytest.SubtestReport):
-            return
+    def pytest_sessionstart(self) -> None:
+        if self._journal is not None:
+            self._journal.begin()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, _Returned, _Returned]:
+        self._take(report)
+        result = yield
         if reason := getattr(report, "leakcheck_unmeasured", ""):
             self._unmeasured[report.nodeid] = reason
-        found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
-        self._findings += [decode(Finding, data) for data in found]
+        # By now, each plugin has written or sent what it needs of the report, which pytest keeps to the end.
+        if hasattr(report, "leakcheck"):
+            del report.leakcheck
+        return result
+
+    def _take(self, report: pytest.TestReport) -> None:
+        """Take the findings of a report."""
+        if isinstance(report, pytest.SubtestReport):
+            return
+        if text := getattr(report, "leakcheck", ""):
+            for finding in findings_of(text):
+                self._add(finding)
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and crash.message.startswith("LeakError: ") and has_colours(self._config):
             report.longrepr = ColouredReport(report.longrepr)
+
+    def _add(self, finding: Finding) -> None:
+        self._tally.add(finding)
+        if finding.colour == "green" and self._settings.json_readings != "all":
+            finding = replace(finding, recording=replace(finding.recording, series=()))
+        if self._journal is not None:
+            with room_for_descriptors():
+                self._journal.add(finding)
+        if finding.colour != "green" or self._wanted in ("all", "sensitivity"):
+            self._shown.append(json.dumps(encode(finding)))
+
+    @property
+    def _wanted(self) -> str:
+        """What the summary lists."""
+        verbosity, wanted = self._config.get_verbosity(), self._settings.summary
+        if verbosity < 0:
+            return "failed"
+        return "sensitivity" if wanted == "failed" and verbosity > 0 else wanted
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(
@@ -90,34 +138,27 @@ class SessionReport:
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
         if isinstance(report, pytest.SubtestReport):
             return None
-        found = cast("list[dict[str, Any]]", getattr(report, "leakcheck", ()))
-        red = {
-            data["verdict"]["outcome"]
-            for data in found
-            if data["colour"] == "red" and data["recording"]["stopped"] != "lost"
-        }
+        red = getattr(report, "leakcheck_red", "")
         if report.when != "call" or not report.failed or not red:
             return None
-        letter, word = _STATUS_WORDS[min(red, key=WORST_FIRST.index)]
+        letter, word = _STATUS_WORDS[red]
         return "failed", letter, word
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         self._write_unmeasured(terminalreporter)
-        if not self._findings and not self._json:
+        if not self._tally.worst and not self._json:
             return
         quiet = config.get_verbosity() < 0
-        wanted = self._settings.summary
-        if wanted == "failed" and config.get_verbosity() > 0:
-            wanted = "sensitivity"
         glyphs = glyphs_of(config)
-        headline = first_line(self._findings, time.perf_counter() - self._began, glyphs)
+        headline = first_line(self._tally, time.perf_counter() - self._began, glyphs)
         if terminalreporter.no_summary:
             terminalreporter.write_line(f"leakcheck: {headline}")
         else:
             if not quiet:
                 terminalreporter.write_sep("=", "leakcheck")
             terminalreporter.write_line(headline)
-            for colour, line in summary_lines(self._findings, "failed" if quiet else wanted, glyphs):
+            findings = findings_of("\n".join(self._shown))
+            for colour, line in summary_lines(findings, self._tally, self._wanted, glyphs):
                 terminalreporter.write_line(line, **_MARKUP[colour])
         if self._write_error:
             terminalreporter.write_line(f"leakcheck: {self._write_error}", red=True)
@@ -129,17 +170,18 @@ class SessionReport:
         reasons = [one for one in self._unmeasured.values() if one != UNUSED or terminalreporter.verbosity > 0]
         lines = unmeasured_lines(reasons)
         passed = len(terminalreporter.getreports("passed"))
-        if not self._findings and not lines and passed:
+        if not self._tally.worst and not lines and passed:
             lines = nothing_measured(passed)
         for line in lines:
             terminalreporter.write_line(line, yellow=True)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if not self._json:
+        if self._journal is None:
             return
         try:
-            json_file.write(self._json, self._findings)
+            with room_for_descriptors():
+                self._journal.finish()
         except OSError as error:
             self._write_error = f"could not write {self._json}: {error.strerror or error}"
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -1,9 +1,9 @@
-"""Write all findings of a session to one JSON file, and read it back."""
+"""Write all findings of a session to one JSON file, one per line, and read it back."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
@@ -25,12 +25,15 @@ class Document:
     Attributes:
         findings: One per measured test; several for a test that judges several loops or blocks.
         resources: The traits of the counters that the project has added, by name.
+        partial: The session was killed before its end.
     """
 
     SCHEMA: ClassVar[int] = 3
+    SPARSE: ClassVar = True
 
     findings: tuple[Finding, ...]
     resources: Mapping[str, Resource]
+    partial: bool = False
 
 
 class ReportError(LeakcheckError, ValueError):
@@ -63,12 +66,44 @@ def _check_verdicts(finding: Finding, added: Mapping[str, Resource], path: str) 
             raise DecodeError(f"{path}[{at}].resource: expected {valid}, got {name!r}")
 
 
+def read(text: str) -> Document:
+    """Read a report, or the journal that a killed session has left, with as many findings as it has whole.
+
+    Args:
+        text: The content of the file.
+
+    Raises:
+        ReportError: The text is neither, has another schema version, or is damaged.
+        ValueError: The text is not JSON.
+    """
+    first, *lines = text.split("\n")
+    if not (first.startswith("{") and first.endswith("}") and lines):
+        return parse(json.loads(text))
+    data = json.loads(first)
+    # The session may have been killed in the midst of a line.
+    data["findings"] = [json.loads(line) for line in lines if line.endswith("}")]
+    return parse(data)
+
+
 def document(findings: Sequence[Finding]) -> Document:
     """Build the document from the findings of a session."""
-    return Document(
-        tuple(findings),
-        added_rows(verdict.resource for finding in findings for verdict in finding.verdicts),
-    )
+    return Document(tuple(findings), added_rows(RESOURCES))
+
+
+def to_line(finding: Finding) -> str:
+    """Return the JSON of a finding, on one line."""
+    return json.dumps(encode(finding), ensure_ascii=False)
+
+
+def render(findings: Iterable[str]) -> str:
+    """Return the text of a file.
+
+    Args:
+        findings: The JSON of each finding; each becomes a line.
+    """
+    resources = json.dumps(encode(added_rows(RESOURCES)))
+    joined = "".join(f"\n{line}," for line in findings).removesuffix(",")
+    return f'{{"schema": {Document.SCHEMA}, "findings": [{joined}\n], "resources": {resources}}}\n'
 
 
 def write(path: Path, findings: Sequence[Finding]) -> None:
@@ -77,4 +112,4 @@ def write(path: Path, findings: Sequence[Finding]) -> None:
     Raises:
         OSError: The file cannot be written. A file that existed before is still there.
     """
-    write_whole(path, json.dumps(encode(document(findings)), indent=1, ensure_ascii=False) + "\n")
+    write_whole(path, render(map(to_line, findings)))

@@ -35,6 +35,12 @@ def check_writable(path: Path) -> str:
     return ""
 
 
+def is_replaceable(path: Path) -> bool:
+    """Return whether `write_whole` replaces what is at this path, or creates a file there."""
+    existing = _stat_existing(path)
+    return existing is None or (stat.S_ISREG(existing.st_mode) and _find_stream(existing) is None)
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a text to a file; a symbolic link is followed.
 
@@ -49,7 +55,7 @@ def write_whole(path: Path, text: str) -> None:
     # File names may contain bytes that are not UTF-8. The error handler turns each into an escape that JSON accepts.
     content = text.encode("utf-8", errors="backslashreplace")
     existing = _stat_existing(path)
-    if existing is None or (stat.S_ISREG(existing.st_mode) and _find_stream(existing) is None):
+    if existing is None or is_replaceable(path):
         _replace(_resolve_link(path), content, existing)
         return
     with os.fdopen(_open_special(path, existing), "wb") as file:

@@ -17,21 +17,45 @@ from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
 _FINGERPRINT_DIGITS: Final = 6
 
 
-def first_line(findings: Sequence[Finding], seconds: float, glyphs: Glyphs) -> str:
-    """Return a line with the number of measured tests, their outcomes and the time that repeating them took."""
-    # A test that measures several loops or blocks counts once, by its worst outcome.
-    worst: dict[str, str] = {}
-    for finding in findings:
+class Tally:
+    """What the section says of all tests together, without their findings.
+
+    Attributes:
+        worst: The worst outcome of each test. A test that measures several loops or blocks counts once.
+        seconds: How long repeating the tests took.
+        unavailable: The counters that could not be read, with the reason.
+    """
+
+    def __init__(self, findings: Iterable[Finding] = ()) -> None:
+        self.worst: dict[str, str] = {}
+        self.seconds = 0.0
+        self.unavailable: dict[str, str] = {}
+        for finding in findings:
+            self.add(finding)
+
+    def add(self, finding: Finding) -> None:
         outcome = finding.verdict.outcome
-        worst[finding.test] = min(outcome, worst.get(finding.test, "ok"), key=WORST_FIRST.index)
-    counts = Counter(worst.values())
+        self.worst[finding.test] = min(outcome, self.worst.get(finding.test, "ok"), key=WORST_FIRST.index)
+        self.seconds += finding.recording.seconds
+        self.unavailable |= finding.recording.unavailable
+
+
+def first_line(tally: Tally, seconds: float, glyphs: Glyphs) -> str:
+    """Return a line with the number of measured tests, their outcomes and the time that repeating them took.
+
+    Args:
+        tally: The tests.
+        seconds: How long the session took.
+        glyphs: The characters that the output stream can show.
+    """
+    counts = Counter(tally.worst.values())
     parts = [
         f"{counts[outcome]} {outcome.replace('_', ' ')}" for outcome in ("ok", *WORST_FIRST[:-1]) if counts[outcome]
     ]
-    spent = sum(finding.recording.seconds for finding in findings)
+    spent = tally.seconds
     # With xdist workers the sum covers all of them and can exceed the wall time.
     cost = f"repeating took {spent:.1f} s{'' if spent <= seconds else ' in all workers'}"
-    return f" {glyphs.dot} ".join((f"{len(worst)} measured", *parts, cost))
+    return f" {glyphs.dot} ".join((f"{len(tally.worst)} measured", *parts, cost))
 
 
 def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
@@ -55,11 +79,13 @@ def nothing_measured(passed: int) -> tuple[str, ...]:
     )
 
 
-def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """Yield the lines of the section as (color, text).
 
     Args:
-        findings: The findings, in order of arrival; those with equal fingerprints share a line.
+        findings: The findings, in order of arrival; those with equal fingerprints share a line. Green ones may be
+            missing if they are not wanted.
+        tally: All tests.
         wanted: ``failed`` leaves out green findings; ``sensitivity`` adds, per resource, the smallest leak that all of
             the green findings exclude; ``all`` lists each green finding; ``none`` yields nothing.
         glyphs: The characters that the output stream can show.
@@ -83,8 +109,7 @@ def summary_lines(findings: Sequence[Finding], wanted: str, glyphs: Glyphs) -> I
             reason = "" if line.endswith(first.verdict.reason) else first.verdict.reason
             yield from _wrap_dim("; ".join(filter(None, (reason, first.verdict.advice))))
     yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
-    absent = {name: reason for finding in findings for name, reason in finding.recording.unavailable.items()}
-    for name, reason in absent.items():
+    for name, reason in tally.unavailable.items():
         yield from _wrap_dim(f"not read here: {name} ({reason})")
 
 

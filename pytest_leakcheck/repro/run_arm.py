@@ -193,6 +193,7 @@ def _start_arm(incident: Incident, arm: str, options: Options) -> Iterator[_Star
 def command_of(incident: Incident, arm: str, options: Options, report: Path) -> list[str]:
     """Return the command that runs an arm and writes its report."""
     command = [sys.executable, "-m", "pytest", "--leakcheck", f"--leakcheck-json={report}"]
+    command.append("--leakcheck-json-readings=all")
     command += ["-v", "--no-header", "-p", "no:cacheprovider", "--leakcheck-summary=all", *options.arguments()]
     for plugin in (*_PLUGINS, *incident.plugins):
         command += ["-p", plugin]

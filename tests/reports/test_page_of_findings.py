@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,11 +31,10 @@ SIZES = """
 """
 
 
-def measured(project: Project, body: str) -> dict[str, Any]:
+def measured(project: Project, body: str) -> str:
     project.write("test_it.py", HEAD + body)
     project.run()
-    data: dict[str, Any] = json.loads((project.folder / "findings.json").read_text(encoding="utf-8"))
-    return data
+    return (project.folder / "findings.json").read_text(encoding="utf-8")
 
 
 def test_a_leak_and_its_mending(project: Project) -> None:
@@ -119,17 +117,17 @@ def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
 )
 def test_what_is_no_report_says_so(data: object, said: str) -> None:
     with pytest.raises(ReportError, match=said):
-        page_of_findings(data, "x")
+        page_of_findings(json.dumps(data), "x")
 
 
 def test_what_is_damaged_is_named_by_its_path(project: Project) -> None:
-    data = measured(project, LEAKY)
-    assert page_of_findings(data, "x").arms
+    text = measured(project, LEAKY)
+    assert page_of_findings(text, "x").arms
     for path, seen in (
         ("culprit.where.site.line: expected int", "x"),
         ("verdicts.0.resource: expected one of fd, .* or gauge:NAME", "connection"),
     ):
-        damaged = json.loads(json.dumps(data))
+        damaged = json.loads(text)
         at = damaged["findings"][0]
         *folders, name = path.partition(":")[0].split(".")
         for folder in folders:
@@ -139,7 +137,7 @@ def test_what_is_damaged_is_named_by_its_path(project: Project) -> None:
         with pytest.raises(
             ReportError, match=rf"^damaged report: findings\[0\]\.{said}, got '{seen}'\. Write a new one: "
         ):
-            page_of_findings(damaged, "x")
+            page_of_findings(json.dumps(damaged), "x")
 
 
 def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,12 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.finding import Finding
 
 ROOT = Path(__file__).parents[2]
 OLDEST = ROOT / ".venv" / "oldest" / "bin" / "python"
@@ -98,7 +101,7 @@ class Project:
         report.unlink(missing_ok=True)
         command = [python, "-m", "pytest", *(() if cache else ("-p", "no:cacheprovider")), *arguments]
         if leakcheck:
-            command += ["--leakcheck", f"--leakcheck-json={report}"]
+            command += ["--leakcheck", f"--leakcheck-json={report}", "--leakcheck-json-readings=all"]
             if not any(one.startswith(_MIN_TIME) for one in arguments):
                 # The tests of the waiting itself set it. Elsewhere it would cost each memory leak 3 s.
                 command.append(f"{_MIN_TIME}=0")
@@ -112,10 +115,20 @@ class Project:
             command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=limit
         )
         written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-        found = written.get("findings", [])
+        found = [whole(decode(Finding, one)) for one in written.get("findings", [])]
         readings = [one["recording"] for one in found]
         scaled = {one["test"]: one["scaled"] for one in found if one["scaled"]}
         return Outcome(done.returncode, done.stdout + done.stderr, rows(found), readings, scaled, time.time())
+
+
+def whole(value: Any) -> Any:
+    """As `encode`, with what has its default."""
+    if is_dataclass(value):
+        found = {str(one.metadata.get("key", one.name)): whole(getattr(value, one.name)) for one in fields(value)}
+        return found | {name: whole(getattr(value, name)) for name in getattr(value, "DERIVED", ())}
+    if isinstance(value, Mapping):
+        return {key: whole(one) for key, one in value.items()}
+    return [whole(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def rows(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

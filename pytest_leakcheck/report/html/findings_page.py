@@ -15,7 +15,7 @@ from pytest_leakcheck.model.verdict import Colour, Verdict
 from pytest_leakcheck.report.culprit_text import rows
 from pytest_leakcheck.report.glyphs import UNICODE
 from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
-from pytest_leakcheck.report.json_file import Document, parse
+from pytest_leakcheck.report.json_file import Document, read
 
 TONES: Final[Mapping[Colour | None, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
 _LABEL_WIDTH: Final = 13
@@ -26,17 +26,18 @@ BY_COLLECTOR: Final = ", released by the garbage collector only"
 _MAX_GREEN_CHARTS: Final = 2
 
 
-def page_of_findings(data: object, title: str) -> Page:
+def page_of_findings(text: str, title: str) -> Page:
     """Build the page of a whole report.
 
     Args:
-        data: The decoded JSON of the file.
+        text: The content of the file.
         title: The title of the page.
 
     Raises:
-        ReportError: The data is not a report of findings, has another schema version, or is damaged.
+        ReportError: The text is not a report of findings, has another schema version, or is damaged.
+        ValueError: The text is not JSON.
     """
-    return page_of_document(parse(data), title)
+    return page_of_document(read(text), title)
 
 
 def page_of_document(document: Document, title: str) -> Page:
@@ -47,7 +48,7 @@ def page_of_document(document: Document, title: str) -> Page:
 
 def _build_page(document: Document, title: str) -> Page:
     arms = tuple(map(arm_of_test, document.findings))
-    partial = any(finding.recording.stopped == "interrupted" for finding in document.findings)
+    partial = document.partial or any(finding.recording.stopped == "interrupted" for finding in document.findings)
     return Page(title, (_count_tones(arms),), arms, partial=partial)
 
 

@@ -35,6 +35,7 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
         "vram",
         "summary",
         "json",
+        "json_readings",
     }
 
 

@@ -21,7 +21,7 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, headline
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 from pytest_leakcheck.report.json_file import document
-from pytest_leakcheck.report.terminal_summary import summary_lines
+from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
 
 MIB = 1 << 20
 TEST = "tests/test_hub.py::test_upload"
@@ -159,7 +159,7 @@ def test_fixed_it_says_what_would_have_shown() -> None:
     found = finding(STILL, {"rss": "O(1)"})
     assert (found.colour, found.verdict.outcome) == ("green", "ok")
     assert headline(found, UNICODE) == "rss ok over shards 8…256 (budget O(1))"
-    assert list(summary_lines([found], "sensitivity", UNICODE)) == [
+    assert list(summary_lines([found], Tally([found]), "sensitivity", UNICODE)) == [
         ("dim", "  sensitivity (each ok test would have caught): rss 1.0 KiB/shard")
     ]
 

@@ -9,7 +9,7 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
-from pytest_leakcheck.report.terminal_summary import first_line, summary_lines
+from pytest_leakcheck.report.terminal_summary import Tally, first_line, summary_lines
 
 
 def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
@@ -36,14 +36,14 @@ WEAKER = finding("test_weaker", Verdict("fd", "ok", iterations=13, floor=0.5), V
 
 
 def shown(*findings: Finding, wanted: str = "failed") -> list[tuple[str, str]]:
-    return list(summary_lines(findings, wanted, UNICODE))
+    return list(summary_lines(findings, Tally(findings), wanted, UNICODE))
 
 
 def test_the_first_line_counts_verdicts_and_says_what_it_cost() -> None:
-    findings = [leak(), WAITING, CLEAN, WEAKER]
+    findings = Tally([leak(), WAITING, CLEAN, WEAKER])
     assert first_line(findings, 12.5, UNICODE) == "4 measured · 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
     assert first_line(findings, 12.5, ASCII) == "4 measured | 2 ok | 1 leak | 1 inconclusive | repeating took 5.0 s"
-    assert first_line([], 0.04, UNICODE) == "0 measured · repeating took 0.0 s"
+    assert first_line(Tally(), 0.04, UNICODE) == "0 measured · repeating took 0.0 s"
 
 
 def test_by_default_only_what_is_not_green_has_lines() -> None:
