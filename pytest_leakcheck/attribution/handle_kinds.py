@@ -79,11 +79,13 @@ class Things:
         list_now: Returns a description of each current handle, by identity. A different description under the same
             identity means a different handle.
         sized: The description is the size of the handle, and the growth is that of the sum of the sizes.
+        in_children: Whether `forked_children` can trace these handles in child processes too.
     """
 
     count: Callable[[], int]
     list_now: Callable[[], Mapping[Any, str]]
     sized: bool = False
+    in_children: bool = False
 
     def weight(self, what: str) -> int:
         """Return how much a handle with this description adds to the growth: its size if `sized`, else 1."""
@@ -100,7 +102,7 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
     """
     kind = find_resource(resource).handles
     if kind == "fds":
-        return Things(count, open_files)
+        return Things(count, open_files, in_children=True)
     if kind == "threads":
         return Things(count, lambda: dict.fromkeys(running_threads(), ""))
     if kind == "children":

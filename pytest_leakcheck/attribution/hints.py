@@ -34,10 +34,16 @@ def _survivor_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]
 
 
 def _call_path_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if the pattern matches any frame of the call path, as ``file:function:call``."""
+    """Return a condition that is met if the pattern matches any frame of the call path, as ``file:function:call``.
+
+    In a child process, the outer frames only show how the process was started, so they do not count.
+    """
 
     def fits(culprit: Culprit, _held: Sequence[Held]) -> bool:
-        frames = culprit.where.path if culprit.where else ()
+        where = culprit.where
+        frames = where.path if where else ()
+        if where and where.process:
+            frames = where.path[where.path.index(where.site) :]
         return any(re.search(pattern, f"{frame.file}:{frame.function}:{frame.call}") for frame in frames)
 
     return fits

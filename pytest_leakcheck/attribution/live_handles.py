@@ -64,21 +64,21 @@ def take_identities() -> Identities:
     return Identities(open_targets(), running_threads(), children, of_children, tasks, _read_mappings())
 
 
-def open_files() -> dict[int, str]:
-    """List the open descriptors of this process, each with the identity of its file.
+def open_files(process: str = "self") -> dict[int, str]:
+    """List the open descriptors of a process, each with the identity of its file.
 
     The identity stays the same when the file is renamed or removed. Teardown removes ``tmp_path``, and a program may
     write a file under a temporary name and then move it. In both cases, the descriptor still refers to the same file.
     """
-    return {fd: _file_identity(fd, target) for fd, target in open_targets().items()}
+    return {fd: _file_identity(process, fd, target) for fd, target in open_targets(process).items()}
 
 
-def _file_identity(fd: int, target: str) -> str:
+def _file_identity(process: str, fd: int, target: str) -> str:
     if not target.startswith("/"):
         # The target of a socket or pipe contains the inode number.
         return target
     try:
-        status = os.fstat(fd)
+        status = os.fstat(fd) if process == "self" else os.stat(f"/proc/{process}/fd/{fd}")  # noqa: PTH116 - as above
     except OSError:
         return target
     return f"{status.st_dev}:{status.st_ino}"
@@ -100,7 +100,7 @@ def live_children() -> dict[int, str]:
     if not sys.platform.startswith("linux"):
         return {}
     ended = {pid: f"zombie of {_read_process_name(str(pid))}, never waited for" for pid in zombies()}
-    return {pid: _describe_process(pid) for pid in descendants(os.getpid())} | ended
+    return {pid: describe_process(pid) for pid in descendants(os.getpid())} | ended
 
 
 def alive_tasks() -> frozenset[int]:
@@ -235,18 +235,19 @@ def _read_process_name(process: str) -> str:
         return ""
 
 
-def _describe_process(pid: int) -> str:
+def describe_process(pid: int) -> str:
+    """Describe a process by its command line, or by its name if it was forked from this process."""
     try:
-        words = _read_command_line(str(pid))
+        words = read_command_line(str(pid))
     except OSError:
         return "gone"
-    if words == _read_command_line("self"):
+    if words == read_command_line("self"):
         # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
         return f"{_read_process_name(str(pid))} (forked)"
     return " ".join(words) or "just started"
 
 
-def _read_command_line(process: str) -> list[str]:
+def read_command_line(process: str) -> list[str]:
     """Read the first words of the command line of a process."""
     with open(f"/proc/{process}/cmdline", "rb") as file:
         return [word.decode(errors="replace") for word in file.read(200).split(b"\0") if word]

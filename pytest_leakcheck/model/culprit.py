@@ -101,12 +101,14 @@ class Where:
             library, or the innermost of all if there is none.
         phase: The phase of the test; empty outside of pytest.
         fixture: The fixture whose code runs; empty in the test itself.
+        process: The child processes in which it runs, as text; empty if it is the measured process.
     """
 
     path: tuple[Site, ...]
     site: Site
     phase: TestPhase = ""
     fixture: str = ""
+    process: str = ""
 
     @property
     def made_in(self) -> Site:

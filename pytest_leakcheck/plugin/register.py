@@ -7,6 +7,7 @@ import time
 import pytest
 
 from pytest_leakcheck.attribution.project_packages import set_project
+from pytest_leakcheck.attribution.tracing.forked_children import prepare_children, release_children
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.debugger import DebuggerWatch
@@ -24,10 +25,13 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 def register(config: pytest.Config, settings: Settings) -> None:
     """Register the measuring hooks, and prepare this process for them.
 
-    Set which project is under test. If the settings request it, make ``vram`` count the bytes of the live CPU tensors.
-    Make an xdist worker use its own temporary folder; in the main process, remove stale folders of killed sessions.
+    Make child processes traceable that are forked from now on. Set which project is under test. If the settings request
+    it, make ``vram`` count the bytes of the live CPU tensors. Make an xdist worker use its own temporary folder; in the
+    main process, remove stale folders of killed sessions.
     """
     set_project(config.rootpath, settings.blame)
+    if prepare_children():
+        config.add_cleanup(release_children)
     if settings.vram == "accounted":
         from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
 

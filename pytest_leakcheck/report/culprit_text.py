@@ -115,6 +115,8 @@ def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs)
     callers = where.path[:at][::-1]
     for caller in callers[:_MAX_CALLERS]:
         yield "", shorten(f"called from {place(caller)} in {_format_function(caller)}", width, glyphs)
+    if where.process:
+        yield "", f"in {where.process}"
     if where.fixture:
         yield "", f"in fixture {where.fixture}, {_PHASE_NAMES[where.phase]}, not in the test function itself"
     elif where.phase in ("setup", "teardown"):

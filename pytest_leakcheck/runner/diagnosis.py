@@ -161,6 +161,9 @@ class CauseSearch:
         if self._verdict.outcome == "unclosed":
             yield from self._find_cycle()
             return
+        if made.process:
+            self._why["owner"] = "they are held in a child process, whose objects are not searched"
+            return
         yield from self._find_owner(before, made, earlier)
         if self._wants_native(made):
             # This comes last, because what memray itself loads and retains would be counted with the rest.

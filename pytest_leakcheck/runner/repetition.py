@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_leakcheck.attribution.tracing.forked_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.ceiling_outcome import account_for_ceiling
@@ -65,6 +66,8 @@ class Repetition:
 
     def begin(self) -> None:
         """Prepare the first iteration."""
+        # A script has no earlier moment; pytest prepares them when the session begins.
+        prepare_children()
         self._run.ceiling.begin()
         self._phase = self._warm_up.begin()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
+from leakcheck_incidents.pyav_loader import leaky
 from projects import Project
 from shell import shell
 
@@ -60,6 +62,14 @@ def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
     assert "leaky arm: 4 of 4 as expected" in said
     assert "fixed arm: 12 of 12 as expected" in said
     assert said.count("fd leak, 9 per switch; 2 threads per container") == 2
+    # The line in the forked worker; of a spawned one, the reason why it is not known.
+    (line,) = [number for number, text in enumerate(inspect.getsource(leaky).splitlines(), 1) if "av.open(" in text]
+    assert said.count(f"  opened       pyav_loader/leaky.py:{line} in VideoLoader.__init__()\n") == 1, said
+    assert "in 2 child processes, such as pt_data_worker (forked)\n" in said
+    words = " ".join(said.split())
+    assert (
+        words.count("no line is known, because it was spawned, and only processes that this one forks are traced") == 1
+    )
 
 
 def test_what_is_held_is_told_with_its_worker(project: Project) -> None:

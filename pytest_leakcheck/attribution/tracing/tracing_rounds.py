@@ -8,18 +8,19 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from types import CodeType
-from typing import Final
+from typing import Final, TypeVar
 
 from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.handle_kinds import Things
 from pytest_leakcheck.attribution.tracing.allocations import Allocations, culprit_of
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
+from pytest_leakcheck.attribution.tracing.forked_children import ChildGrowth, ForkedChildren
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
 from pytest_leakcheck.attribution.tracing.trace_events import Listener
@@ -27,6 +28,7 @@ from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
+Key = TypeVar("Key", bound=Hashable)
 # The maximum number of iterations of all rounds together.
 MOST: Final = 25
 # Iterations of a round, in addition to the one for warming up, for a resource that grows in each of them.
@@ -47,6 +49,7 @@ _TIME_RESERVE: Final = 1.25
 # this share of the iterations gets no additional iterations.
 _MIN_RATIO: Final = 0.5
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
+_SCATTERED: Final = "created in several places, none of which accounts for half of them"
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 
 
@@ -65,6 +68,7 @@ class Made:
         size: Bytes per iteration that Python allocates there and that are retained; None if unknown.
         identities: The handles that were created on this line and are still alive.
         native: The C functions that allocated the memory, innermost first; empty if unknown.
+        process: The child processes that most of the growth is in, as text; empty if it is in this process.
     """
 
     path: tuple[Site, ...] = ()
@@ -75,6 +79,7 @@ class Made:
     size: float | None = None
     identities: frozenset[Hashable] = frozenset()
     native: tuple[str, ...] = ()
+    process: str = ""
 
     @property
     def line(self) -> tuple[str, int]:
@@ -88,7 +93,11 @@ class Made:
             return None
         *outer, last = with_functions(self.path)
         call = call_at(self.code, self.lasti) if self.code and self.lasti >= 0 else ""
-        return read_path((*outer, replace(last, call=call or last.call)))
+        where = read_path((*outer, replace(last, call=call or last.call)))
+        if where is None or not self.process:
+            return where
+        # The path begins in this process, but the phase in which the child was forked is not the one that it works in.
+        return replace(where, phase="", fixture="", process=self.process)
 
 
 class Schedule:
@@ -150,11 +159,15 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     # For handles with a size, the slope is in bytes and is not the number of handles per iteration.
     often = min(slope, 1.0) if things.sized else slope
     freed = Freed(arrivals, things) if unclosed else None
-    found: list[Arrival] = []
-    counted = 0
+    # The collector of a child is not watched.
+    children = ForkedChildren() if things.in_children and not unclosed else None
+    grown = ChildGrowth()
+    found, counted = list[Arrival](), 0
     try:
         with _open_tracer(arrivals, schedule) as tracer:
             for _ in schedule.iterations(often):
+                if children is not None:
+                    children.begin_iteration()
                 tracer.arm()
                 yield
                 tracer.disarm()
@@ -164,18 +177,29 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     finally:
         if freed is not None:
             freed.close()
+        if children is not None:
+            grown = children.close()
     alive = arrivals.survivors()
-    place = _find_most_common(found if unclosed else alive.values(), things)
-    if place is None or place[1] < max(1.0, _MIN_RATIO * slope * counted):
-        scattered = "created in several places, none of which accounts for half of them"
-        return Made(why=tracer.interrupted or (scattered if place else _NO_CALL_SEEN))
+    wanted = max(1.0, _MIN_RATIO * slope * counted)
+    place = _find_most_common(found if unclosed else (*alive.values(), *grown.found.values()), things)
+    if place is None or place[1] < wanted:
+        if grown.count >= wanted:
+            where = grown.describe()
+            return Made(why=f"created in {where}; no line is known, because {grown.why}", process=where)
+        return Made(why=tracer.interrupted or (_SCATTERED if place else _NO_CALL_SEEN))
     arrival = place[0]
+    made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
+    if any(one is arrival for one in grown.found.values()):
+        return replace(made, process=grown.describe({pid for pid, _fd in _of_line(made, grown.found)}))
     if tracer.coarse and not _has_own_line(arrival.path):
         return Made(why=_TOO_MANY_CALLS)
-    made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     # Handles that other lines created are not part of this leak.
-    same = (key for key, one in alive.items() if Made(one.path).line == made.line)
-    return replace(made, identities=frozenset(same))
+    return replace(made, identities=frozenset(_of_line(made, alive)))
+
+
+def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
+    """Yield the handles that were created on the same line."""
+    return (key for key, one in arrivals.items() if Made(one.path).line == made.line)
 
 
 def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size: bool) -> Generator[None, None, Made]:

@@ -48,6 +48,15 @@ def test_a_known_shape_gets_its_advice(name: str) -> None:
     assert advice in hint_for(culprit, ())
 
 
+def test_how_a_child_process_was_started_is_no_shape_of_what_leaks_in_it() -> None:
+    loader = Site("/v/torch/utils/data/dataloader.py", 7, "_MultiProcessingDataLoaderIter")
+    work = Site("/project/decode.py", 3, "frames", "open()")
+    here = Culprit("fd", Where((TEST, loader, work), work))
+    assert "one loader" in hint_for(here, ())
+    there = Culprit("fd", Where((TEST, loader, work), work, process="child process python (forked)"))
+    assert hint_for(there, ()).startswith("close() it")
+
+
 def test_every_shape_has_a_case() -> None:
     assert len(CASES) == len(SHAPES)
     assert {hint_for(culprit, ()) for culprit, _advice in CASES.values()} == {shape.advice for shape in SHAPES}

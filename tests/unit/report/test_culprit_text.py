@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where, fingerprint
+from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint
 from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.report.culprit_text import cycle_text, headline, place, rows
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
@@ -110,6 +110,28 @@ def test_a_fixture_is_blamed_in_place_of_the_test(phase: str, fixture: str, said
     where = Where((FRAMES,), FRAMES, phase, fixture)  # type: ignore[arg-type]  # of the phases
     assert said in text(Culprit("fd", where))
     assert said or "innocent" not in text(Culprit("fd", where))
+
+
+def test_the_child_process_of_a_line_is_shown() -> None:
+    where = Where((TEST, FRAMES), FRAMES, process="2 child processes, such as python (forked)")
+    assert "\n         in 2 child processes, such as python (forked)" in text(Culprit("fd", where))
+    assert "child process" not in text(Culprit("fd", replace(where, process="")))
+
+
+def test_the_largest_share_of_a_peak_is_shown_only_where_the_line_is_not_known() -> None:
+    where = Where((TEST, FRAMES), FRAMES, "call")
+    share = Share(where, 4 << 20, 94 << 20, "data = path.read_bytes()")
+    unknown = Culprit("rss", unresolved={"site": "no line of Python allocated half of it"}, share=share)
+    assert (
+        text(unknown)
+        == """\
+allocatednot resolved: no line of Python allocated half of it
+largest  decode/loader.py:41 in frames()
+           data = path.read_bytes()
+         called from tests/test_decode.py:12 in test_decode()
+         Python allocated 4.0 MiB of 94.0 MiB there; the rest is not resolved"""
+    )
+    assert "largest" not in text(Culprit("rss", where, share=share))
 
 
 def test_a_long_path_loses_its_middle_and_a_long_line_its_middle() -> None:

@@ -1,0 +1,237 @@
+"""The line in a forked child process that opens what it keeps; where no line can be known, the report says why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projects import Outcome, Project, line_of
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+# Each test gives a worker one piece of work, which leaks in the line that ends in LEAK. Workers outlive the iterations.
+WORKERS = """
+    import ctypes, multiprocessing, os, subprocess, sys, threading
+    import pytest
+
+    LEAKY = True
+    KEPT = []
+    libc = ctypes.CDLL(None)
+
+    def finish(file):
+        if LEAKY:
+            KEPT.append(file)
+        else:
+            os.close(file)
+
+    def in_python(path):
+        file = os.open(path, os.O_RDONLY)  # of test_forked LEAK
+        finish(file)
+
+    def in_c(path):
+        file = libc.open(path.encode(), os.O_RDONLY)  # of test_opened_in_c LEAK
+        finish(file)
+
+    def after_others(path):
+        for _ in range(20):
+            os.close(os.open(path, os.O_RDONLY))
+        file = os.dup(0)  # of test_churn LEAK
+        finish(file)
+
+    def count_up():
+        for number in range(200_000):
+            pass
+
+    def busy(path):
+        count_up()
+        file = os.open(path, os.O_RDONLY)  # of test_busy LEAK
+        finish(file)
+
+    def work_to_do(worker):
+        work, done = threading.Event(), threading.Event()
+        KEPT.append((work, done))
+        threading.Thread(target=worker, args=(work, done), daemon=True).start()
+
+    def opens(work, done):
+        while work.wait():
+            work.clear()
+            finish(os.open(__file__, os.O_RDONLY))
+            done.set()
+
+    def in_thread(path):
+        if not KEPT:
+            work_to_do(opens)
+        work, done = KEPT[0]
+        done.clear()
+        work.set()
+        done.wait()
+
+    def traced(path):
+        in_python(path)
+
+    def start_trace():
+        sys.settrace(lambda *_: None)
+
+    def of_context(name, function=None):
+        @pytest.fixture(scope="module")
+        def pool():
+            with multiprocessing.get_context(name).Pool(1, function) as pool:
+                yield pool
+        return pool
+
+    forked, spawned, with_a_tracer = of_context("fork"), of_context("spawn"), of_context("fork", start_trace)
+    forked_for_c, forked_for_churn, forked_for_busy, forked_for_thread = (of_context("fork") for _ in range(4))
+
+    @pytest.mark.fd_budget(0)
+    def test_forked(forked):
+        forked.apply(in_python, (__file__,))
+
+    @pytest.mark.fd_budget(0)
+    def test_opened_in_c(forked_for_c):
+        forked_for_c.apply(in_c, (__file__,))
+
+    @pytest.mark.fd_budget(0)
+    def test_churn(forked_for_churn):
+        forked_for_churn.apply(after_others, (__file__,))
+
+    @pytest.mark.fd_budget(0)
+    def test_busy(forked_for_busy):
+        forked_for_busy.apply(busy, (__file__,))
+
+    @pytest.mark.fd_budget(0)
+    def test_in_a_thread(forked_for_thread):
+        forked_for_thread.apply(in_thread, (__file__,))
+
+    @pytest.mark.fd_budget(0)
+    def test_traced_already(with_a_tracer):
+        with_a_tracer.apply(traced, (__file__,))
+
+    @pytest.mark.fd_budget(0)
+    def test_spawned(spawned):
+        spawned.apply(in_python, (__file__,))
+
+    PROGRAM = "import sys\\nfor line in sys.stdin: (open('/dev/null').fileno() if line == 'no\\\\n' else KEPT.append(open('/dev/null'))); print('done', flush=True)"
+
+    @pytest.fixture(scope="module")
+    def program():
+        command = [sys.executable, "-c", "KEPT = []; exec(sys.argv[1])".replace("exec", "import sys; exec"), PROGRAM]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            yield process
+            # The signal for forked children would have ended it.
+            assert process.poll() is None
+            process.stdin.close()
+
+    @pytest.mark.fd_budget(0)
+    def test_program(program):
+        program.stdin.write(b"yes\\n" if LEAKY else b"no\\n")
+        program.stdin.flush()
+        assert program.stdout.readline() == b"done\\n"
+"""
+NAMED = ("test_forked", "test_opened_in_c", "test_churn", "test_busy")
+# Why no line is known.
+UNNAMED = {
+    "test_in_a_thread": "another of its threads was running too, and only the main thread is traced",
+    "test_traced_already": "it is traced by another tool, such as a debugger or coverage",
+    "test_spawned": "it was spawned, and only processes that this one forks are traced",
+    "test_program": "it was not forked from this process, or has changed its command line",
+}
+
+
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, str]:
+    project = Project(tmp_path_factory.mktemp("leaky"))
+    path = project.write("test_workers.py", WORKERS)
+    return project.run(), path.read_text()
+
+
+def finding_of(outcome: Outcome, test: str) -> dict[str, Any]:
+    found = outcome.finding(f"::{test}")
+    assert (found["verdict"], found["slope"]) == ("leak", 1.0), outcome.text
+    return found
+
+
+@pytest.mark.parametrize("test", NAMED)
+def test_the_line_in_the_worker_is_named(leaky: tuple[Outcome, str], test: str) -> None:
+    outcome, text = leaky
+    found = finding_of(outcome, test)
+    assert found["site"] is not None, outcome.text
+    assert Path(found["site"]["file"]).name == "test_workers.py"
+    assert found["site"]["line"] == line_of(f"{test} LEAK", text)
+    where = found["culprit"]["where"]
+    assert where["process"].startswith("child process ")
+    assert where["process"].endswith("(forked)")
+    assert (where["phase"], where["fixture"], found["culprit"]["hint"]) == ("", "", "")
+    assert found["culprit"]["unresolved"] == {
+        "owner": "they are held in a child process, whose objects are not searched"
+    }
+
+
+@pytest.mark.parametrize("test", UNNAMED)
+def test_where_no_line_is_known_the_reason_is_given(leaky: tuple[Outcome, str], test: str) -> None:
+    outcome, _text = leaky
+    found = finding_of(outcome, test)
+    assert (found["site"], found["owner"]) == (None, None)
+    why = found["culprit"]["unresolved"]["site"]
+    assert why.startswith("created in child process "), why
+    assert why.endswith(f"; no line is known, because {UNNAMED[test]}"), why
+
+
+def test_the_fixed_workers_say_nothing(project: Project) -> None:
+    project.write("test_workers.py", WORKERS.replace("LEAKY = True", "LEAKY = False"))
+    outcome = project.run()
+    assert outcome.last_line == f"{len(NAMED) + len(UNNAMED)} passed", outcome.text
+    assert set(outcome.verdicts.values()) == {"ok"}
+
+
+LOADER = """
+    import os
+    import pytest
+
+    torch = pytest.importorskip("torch")
+    KEPT = []
+
+    class Frames(torch.utils.data.Dataset):
+        def __len__(self):
+            return 10_000
+
+        def __getitem__(self, index):
+            file = os.open(__file__, os.O_RDONLY)  # of test_next LEAK
+            KEPT.append(file) if LEAKY else os.close(file)
+            return index
+
+    @pytest.fixture(scope="module")
+    def batches():
+        # A tensor would have a descriptor while it is in transit.
+        loader = torch.utils.data.DataLoader(
+            Frames(), batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context="fork", prefetch_factor=1
+        )
+        return iter(loader)
+
+    @pytest.mark.fd_budget(0)
+    def test_next(batches):
+        next(batches)
+        wait_until_idle(batches)
+
+    def wait_until_idle(batches):
+        import time
+        while batches._index_queues[0]._reader.poll() or not batches._worker_result_queue._reader.poll():
+            time.sleep(0.001)
+"""
+
+
+def test_the_line_in_a_worker_of_a_dataloader_is_named(project: Project) -> None:
+    pytest.importorskip("torch")
+    path = project.write("test_loader.py", "LEAKY = True\n" + LOADER.replace("\n    ", "\n"))
+    outcome = project.run()
+    found = outcome.finding("::test_next")
+    assert found["verdict"] == "leak", outcome.text
+    assert found["site"] is not None, outcome.text
+    assert found["site"]["line"] == line_of("test_next LEAK", path.read_text()), outcome.text
+    assert "(forked)" in found["culprit"]["where"]["process"]
+
+    project.write("test_loader.py", "LEAKY = False\n" + LOADER.replace("\n    ", "\n"))
+    outcome = project.run()
+    assert outcome.verdicts == {("test_next", "fd"): "ok"}, outcome.text

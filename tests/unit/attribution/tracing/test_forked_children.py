@@ -1,0 +1,314 @@
+"""The tracer in a forked child, started by a signal: what it finds, what it leaves behind, and whom it does not disturb."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.tracing import child_tracer, forked_children
+from pytest_leakcheck.attribution.tracing.forked_children import (
+    ChildGrowth,
+    ForkedChildren,
+    prepare_children,
+    release_children,
+)
+from pytest_leakcheck.attribution.tracing.shared_log import SLOTS, SharedLog
+from traced import marked
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+HERE = __file__
+
+
+@pytest.fixture(autouse=True)
+def prepared() -> Iterator[None]:
+    release_children()
+    assert prepare_children()
+    yield
+    release_children()
+
+
+class Child:
+    """A forked child that does one piece of work per call."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        its_reading, self._telling = os.pipe()
+        self._reading, its_telling = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._telling)
+            os.close(self._reading)
+            while os.read(its_reading, 1):
+                answer = work()
+                os.write(its_telling, b"%d" % (answer if isinstance(answer, int) else 0))
+            os._exit(0)
+        os.close(its_reading)
+        os.close(its_telling)
+
+    def work(self) -> int:
+        os.write(self._telling, b"x")
+        return int(os.read(self._reading, 8))
+
+    def close(self) -> None:
+        # Other children have copies of the pipes, so closing these would not end it.
+        os.close(self._telling)
+        os.close(self._reading)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+
+@pytest.fixture
+def child_of() -> Iterator[Callable[[Callable[[], object]], Child]]:
+    children: list[Child] = []
+
+    def make(work: Callable[[], object]) -> Child:
+        children.append(Child(work))
+        return children[-1]
+
+    yield make
+    for child in children:
+        child.close()
+
+
+def search(*children: Child, iterations: int = 5) -> ChildGrowth:
+    search = ForkedChildren()
+    for _ in range(iterations):
+        search.begin_iteration()
+        for child in children:
+            child.work()
+    return search.close()
+
+
+def lines_of(grown: ChildGrowth) -> set[tuple[str, int]]:
+    return {(one.path[-1].file, one.path[-1].line) for one in grown.found.values()}
+
+
+def opens() -> None:
+    os.open(os.devnull, os.O_RDONLY)  # here
+
+
+def closes() -> None:
+    os.close(os.open(os.devnull, os.O_RDONLY))
+
+
+def test_each_descriptor_is_traced_to_its_line(child_of: Callable[..., Child]) -> None:
+    grown = search(child_of(opens), iterations=5)
+    assert grown.count == 5
+    # The first iteration only makes the child known.
+    assert len(grown.found) == 4
+    assert lines_of(grown) == {(HERE, marked(opens))}
+    assert grown.describe().endswith("(forked)")
+    assert search(child_of(closes)) == ChildGrowth()
+
+
+def test_several_children_and_a_child_of_a_child(child_of: Callable[..., Child]) -> None:
+    def hands_on() -> int:
+        if not inner:
+            inner.append(Child(opens))
+        return inner[0].work()
+
+    inner: list[Child] = []
+    children = [child_of(opens), child_of(opens), child_of(hands_on)]
+    # The pipes of the inner child come before the search.
+    children[-1].work()
+    grown = search(*children)
+    assert len(grown.names) == 3
+    assert grown.describe().startswith("3 child processes, such as ")
+    assert lines_of(grown) == {(HERE, marked(opens))}
+    assert len({pid for pid, _fd in grown.found}) == 3
+
+
+def test_a_line_is_only_of_the_processes_that_ran_it(child_of: Callable[..., Child]) -> None:
+    def at_another_line() -> None:
+        os.dup(0)
+        os.dup(0)
+
+    here, there = child_of(opens), child_of(at_another_line)
+    grown = search(here, there)
+    (pid,) = {pid for (pid, _fd), one in grown.found.items() if one.path[-1].line == marked(opens)}
+    assert pid == here.pid
+    assert grown.describe({pid}).startswith("child process ")
+    assert grown.describe() == f"2 child processes, such as {grown.names[there.pid]}"
+
+
+def in_a_loop() -> None:
+    for _ in range(3000):
+        pass
+    os.open(os.devnull, os.O_RDONLY)  # here
+
+
+def test_a_function_with_many_lines_is_left_out_until_it_opens_something(
+    child_of: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_tracer, "_STEP_SECONDS", 1e-4)
+    grown = search(child_of(in_a_loop), iterations=8)
+    assert grown.count == 8
+    assert lines_of(grown) == {(HERE, marked(in_a_loop))}
+    assert len(grown.found) >= 5
+
+    monkeypatch.setattr(child_tracer, "_MAX_SECONDS", 1e-3)
+    grown = search(child_of(in_a_loop), iterations=8)
+    assert grown.why == child_tracer.TOO_MANY_LINES
+    assert lines_of(grown) <= {(HERE, marked(in_a_loop))}
+
+
+def from_an_argument() -> None:
+    name = str(os.dup(0))
+    closes()
+    later(name, os.dup(0))  # here
+
+
+def later(_name: str, file: int) -> None:
+    os.close(int(_name))
+    assert file
+
+
+def test_what_is_open_before_a_call_is_of_the_line_that_calls(child_of: Callable[..., Child]) -> None:
+    grown = search(child_of(from_an_argument))
+    assert grown.count == 5
+    assert lines_of(grown) == {(HERE, marked(from_an_argument))}
+
+
+def test_the_tracer_leaves_nothing_behind(child_of: Callable[..., Child]) -> None:
+    def state() -> int:
+        closes()
+        return bool(sys.gettrace()) + 2 * bool(sys._getframe().f_trace)
+
+    child = child_of(state)
+    search = ForkedChildren()
+    search.begin_iteration()
+    assert child.work() == 0
+    search.begin_iteration()
+    assert child.work() == 3
+    assert search.close() == ChildGrowth()
+    child.work()
+    assert child.work() == 0
+
+
+def test_a_trace_function_of_the_program_stays(child_of: Callable[..., Child]) -> None:
+    def own(*_: Any) -> None: ...
+
+    def state() -> int:
+        if sys.gettrace() is None:
+            sys.settrace(own)
+        opens()
+        return int(sys.gettrace() is own)
+
+    child = child_of(state)
+    grown = search(child)
+    assert child.work() == 1
+    assert not grown.found
+    assert grown.why == child_tracer.TRACED_ALREADY
+
+
+def test_a_line_is_not_named_while_another_thread_runs(child_of: Callable[..., Child]) -> None:
+    def work() -> None:
+        thread = threading.Thread(target=opens)
+        thread.start()
+        thread.join()
+
+    grown = search(child_of(work))
+    assert grown.count == 5
+    assert not grown.found
+    assert grown.why == forked_children._OTHER_THREADS
+
+
+def test_a_thread_that_waits_does_not_hide_the_line(child_of: Callable[..., Child]) -> None:
+    waiting = threading.Event()
+
+    def work() -> None:
+        if threading.active_count() == 1:
+            threading.Thread(target=waiting.wait, daemon=True).start()
+            time.sleep(0.05)
+        opens()
+
+    assert lines_of(search(child_of(work))) == {(HERE, marked(opens))}
+
+
+def test_a_child_that_dies_and_one_that_never_answers(child_of: Callable[..., Child]) -> None:
+    dying = Child(opens)
+    search = ForkedChildren()
+    search.begin_iteration()
+    dying.work()
+    search.begin_iteration()
+    dying.work()
+    dying.close()
+    search.begin_iteration()
+    assert search.close() == ChildGrowth()
+
+    search = ForkedChildren()
+    child = child_of(opens)
+    search.begin_iteration()
+    child.work()
+    os.kill(child.pid, signal.SIGSTOP)
+    search.begin_iteration()
+    grown = search.close()
+    os.kill(child.pid, signal.SIGCONT)
+    assert (grown.count, dict(grown.found), grown.why) == (1, {}, forked_children._NO_ANSWER)
+
+
+def test_processes_without_the_handler_get_no_signal(child_of: Callable[..., Child]) -> None:
+    def resets() -> None:
+        signal.signal(forked_children._PREPARED.number, signal.SIG_DFL)
+        opens()
+
+    def blocks() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {forked_children._PREPARED.number})
+        opens()
+
+    for work, why in ((resets, forked_children._NO_HANDLER), (blocks, forked_children._BLOCKED)):
+        assert search(child_of(work)).why == why
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
+        search(child_of(closes))
+        assert program.poll() is None
+        program.communicate(b"\n")
+    assert program.returncode == 0
+
+
+def test_children_of_a_process_that_is_not_prepared() -> None:
+    release_children()
+    child = Child(opens)
+    try:
+        grown = search(child)
+        assert (grown.count, grown.why) == (5, forked_children._NO_HANDLER)
+    finally:
+        child.close()
+
+
+def test_the_signal_is_one_that_nobody_handles() -> None:
+    number = forked_children._PREPARED.number
+    assert not prepare_children()
+    release_children()
+    earlier = signal.signal(number, lambda *_: None)
+    try:
+        assert prepare_children()
+        assert forked_children._PREPARED.number != number
+    finally:
+        signal.signal(number, earlier)
+
+
+def test_a_slot_that_is_full_and_more_children_than_slots() -> None:
+    log = SharedLog()
+    log.begin_round()
+    assert log.assign(os.getpid())
+    writer = log.writer()
+    assert writer is not None
+    writer.write("path", "x" * 40_000)
+    assert not log.is_full(os.getpid())
+    writer.write("path", "y" * 40_000)
+    assert log.is_full(os.getpid())
+    assert [kind for kind, _text in log.records(os.getpid())] == ["path"]
+    assert [log.assign(-number) for number in range(1, SLOTS + 1)] == [*[True] * (SLOTS - 1), False]
+
+    log.end_round()
+    writer.write("late")
+    log.begin_round()
+    assert list(log.records(os.getpid())) == []
+    assert log.writer() is None
