@@ -191,7 +191,7 @@ class CauseSearch:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap)
         if not made.path:
             made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap)
-            made = yield from find_line(made, read, slope, self._schedule, of_heap=of_heap)
+            made = yield from find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:

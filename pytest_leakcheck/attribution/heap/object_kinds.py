@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from collections.abc import Iterable
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType
@@ -65,8 +66,11 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes:
         least_bytes: The minimum number of bytes that all objects of a kind must hold.
     """
     found: dict[str, list[Any]] = defaultdict(list)
-    for one in objects:
-        if type(one) not in AUXILIARY_TYPES and not is_ours(one):
+    everything = list(objects)
+    # The lists and dicts of the search's own objects have builtin types.
+    parts_of_ours = set(map(id, gc.get_referents(*filter(is_ours, everything))))
+    for one in everything:
+        if type(one) not in AUXILIARY_TYPES and not is_ours(one) and id(one) not in parts_of_ours:
             found[kind_of(one)].append(one)
     often = [(name, some) for name, some in found.items() if len(some) >= max(2.0, least * iterations)]
     # Builtin objects that accompany objects of other types add no information, and the search itself creates some.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.attribution.call_paths import is_harness, read_path
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard, read_path
 from pytest_leakcheck.model.culprit import Site
 
 # The possible numbers of stack frames recorded per allocation, each with a factor: how much more time tracing may add
@@ -25,8 +25,12 @@ _MIN_PLAIN_SECONDS: Final = 0.001
 _MAX_POOL_BLOCK_BYTES: Final = 512
 # A line is named only if it accounts for at least this share of the growth.
 _MIN_EXPLAINED_RATIO: Final = 0.5
+# If a line allocates less than this share, and generated code calls it, the line may create only a part of the whole.
+_MIN_WHOLE_RATIO: Final = 0.9
 
-_Stack: TypeAlias = tuple[tuple[str, int], ...]
+# The file and the number of a line.
+_Line: TypeAlias = tuple[str, int]
+_Stack: TypeAlias = tuple[_Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +175,34 @@ class Place:
 def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | None:
     """Return the line that allocates at least half of the growth; None if none does.
 
+    Generated code, such as ``__init__`` of a dataclass, may call this line to create a part of an object, such as the
+    default of a field. If so, return the line that calls the generated code, if it accounts for nearly all of the
+    growth: it creates the object.
+
     Args:
         kept: What is retained per call path and iteration.
         slope: Growth of the counter per iteration, in objects, blocks or bytes.
         by_size: Whether the counter counts bytes.
     """
+    below: dict[_Line, Place] = {}
+    for one in kept:
+        where = read_path(one.path)
+        if where is None:
+            continue
+        outside = len(one.path) - len(where.path)
+        lines = {(site.file, site.line): at for at, site in enumerate(where.path) if is_own(site.file)}
+        for line, at in lines.items():
+            _add(below, line, replace(one, path=one.path[: outside + at + 1]))
+
+    def growth(place: Place) -> float:
+        return place.size if by_size else place.blocks
+
     best = largest_of(kept, by_size=by_size)
-    if best is None or (best.size if by_size else best.blocks) < _MIN_EXPLAINED_RATIO * slope:
+    if best is None or growth(best) < _MIN_EXPLAINED_RATIO * slope:
         return None
-    return best
+    caller = _find_caller_of_generated_code(best.path)
+    whole = below.get(caller, best) if caller else best
+    return whole if growth(best) < _MIN_WHOLE_RATIO * slope <= growth(whole) else best
 
 
 def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Place | None:
@@ -189,11 +212,24 @@ def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Place | None:
         kept: What is retained per call path and iteration.
         by_size: Whether to compare bytes; if not, compare blocks.
     """
-    places: dict[tuple[str, int], Place] = {}
+    made: dict[_Line, Place] = {}
     for one in kept:
         where = read_path(one.path)
         if where is not None:
-            line = (where.site.file, where.site.line)
-            known = places.get(line, Place(one.path, 0.0, 0.0))
-            places[line] = Place(known.path, known.blocks + one.blocks, known.size + one.size)
-    return max(places.values(), key=lambda place: place.size if by_size else place.blocks, default=None)
+            _add(made, (where.site.file, where.site.line), one)
+    return max(made.values(), key=lambda place: place.size if by_size else place.blocks, default=None)
+
+
+def _find_caller_of_generated_code(path: Sequence[Site]) -> _Line | None:
+    """Return the innermost line of the program that calls generated code; None if there is none."""
+    generated = False
+    for site in reversed(path):
+        generated |= site.file.startswith("<") and not is_standard(site.file)
+        if generated and is_own(site.file):
+            return site.file, site.line
+    return None
+
+
+def _add(places: dict[_Line, Place], line: _Line, one: Kept) -> None:
+    known = places.get(line, Place(one.path, 0.0, 0.0))
+    places[line] = Place(known.path, known.blocks + one.blocks, known.size + one.size)

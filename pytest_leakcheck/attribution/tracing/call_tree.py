@@ -7,11 +7,12 @@ growth since the last event is charged to the node of the running call.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from pytest_leakcheck.attribution.call_paths import is_own
 from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
 from pytest_leakcheck.attribution.tracing.frames import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
@@ -27,7 +28,11 @@ _LARGE_SIBLING_RATIO: Final = 0.5
 # If there is such a large call, another call may match the growth by chance. That call then explains the growth only if
 # the two differ by at most this share of the growth.
 _MAX_DEVIATION_RATIO: Final = 0.03
+# A call is the only one that gains if all others together gain at most this share of the growth.
+_MAX_OTHER_GAINS_RATIO: Final = 0.1
 _MAX_FLOWS_SHOWN: Final = 4
+# A line, and the name of the function that it calls.
+_Call: TypeAlias = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class Traced:
         balanced: Whether nothing explains the growth, and one call or the function's own lines retain more than `MOST`
             times as much. Part of that amount is then released elsewhere.
         coarse: Whether tracing was throttled, so that the path may end too early.
+        calls_program: Whether the last function of the path calls functions of the program that change the counter.
     """
 
     path: tuple[Site, ...]
@@ -52,6 +58,7 @@ class Traced:
     flows: str = ""
     balanced: bool = False
     coarse: bool = False
+    calls_program: bool = False
 
 
 class _Node:
@@ -160,12 +167,10 @@ class CallTree:
             kept = {key: self._sum_subtrees(group) for key, group in calls.items()}
             nearest = min(kept, key=lambda key: abs(kept[key] - total), default=None)
             if nearest is None or not LEAST * total <= kept[nearest] <= MOST * total:
-                break
-            has_large_sibling = any(
-                abs(amount) > _LARGE_SIBLING_RATIO * total for call, amount in kept.items() if call != nearest
-            )
-            if has_large_sibling and abs(kept[nearest] - total) > _MAX_DEVIATION_RATIO * total:
-                # Among large gains and releases, one call may come close to the total by chance.
+                nearest = _find_only_gain(kept, sum(self.own[node.at] for node in nodes), total)
+                if nearest is None:
+                    break
+            elif is_by_chance(kept[nearest], [amount for call, amount in kept.items() if call != nearest], total):
                 name = ""
                 break
             nodes = calls[nearest]
@@ -186,18 +191,15 @@ class CallTree:
             flows="" if explained else _format_flows(kept, own),
             balanced=not explained and any(amount > MOST * total for amount in (own, *kept.values())),
             coarse=self._coarse,
+            calls_program=any(
+                self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
+                for node in _list_subtrees(nodes)
+            ),
         )
 
     def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
         """Return what these nodes and all calls below them retain."""
-        # A loop instead of recursion, because the tree may be deeper than the recursion limit.
-        total = 0
-        left = list(nodes)
-        while left:
-            node = left.pop()
-            total += self.own[node.at]
-            left.extend(node.calls.values())
-        return total
+        return sum(self.own[node.at] for node in _list_subtrees(nodes))
 
 
 class _ThreadStack:
@@ -343,7 +345,50 @@ class _ThreadStack:
         return known
 
 
-def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[tuple[int, str], list[_Node]]:
+def _list_subtrees(nodes: Iterable[_Node]) -> Iterator[_Node]:
+    """Yield these nodes and all calls below them."""
+    # A loop instead of recursion, because the tree may be deeper than the recursion limit.
+    left = list(nodes)
+    while left:
+        node = left.pop()
+        yield node
+        left.extend(node.calls.values())
+
+
+def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
+    """Return whether a call or line may match a growth by chance, because others retain or release large amounts.
+
+    It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
+
+    Args:
+        kept: What the call or line retains.
+        others: What each of the others next to it retains; negative if it releases more.
+        total: The growth to explain.
+    """
+    large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
+    rivals = any(LEAST * total <= amount <= MOST * total for amount in large)
+    return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
+
+
+def _find_only_gain(kept: Mapping[_Call, int], own: int, total: int) -> _Call | None:
+    """Return the only call that retains anything, if the others release most of that again; else None.
+
+    What remains was then allocated in that call.
+
+    Args:
+        kept: What each call retains; negative if it releases more.
+        own: What the calling function itself retains.
+        total: The growth to explain.
+    """
+    most = max(kept, key=kept.__getitem__, default=None)
+    if most is None or kept[most] < LEAST * total:
+        return None
+    gains = sum(amount for amount in (own, *kept.values()) if amount > 0) - kept[most]
+    remains = LEAST * total <= own + sum(kept.values()) <= MOST * total
+    return most if remains and gains <= _MAX_OTHER_GAINS_RATIO * total else None
+
+
+def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[_Call, list[_Node]]:
     """Group the calls made by these nodes by line and name of the called function.
 
     Calls on one line to code objects of the same name form one group.
@@ -352,7 +397,7 @@ def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[tuple[
         nodes: The callers, all of the same function.
         code: The Python function that contains the lines; None at the root.
     """
-    found: dict[tuple[int, str], list[_Node]] = {}
+    found: dict[_Call, list[_Node]] = {}
     for node in nodes:
         for call in node.calls.values():
             line = 0 if code is None else line_at(code, call.lasti)
@@ -364,7 +409,7 @@ def _make_site(code: CodeType, line: int, name: str) -> Site:
     return Site(code.co_filename, line or code.co_firstlineno, name_of(code), f"{name}()" if name else "")
 
 
-def _format_flows(kept: dict[tuple[int, str], int], own: int) -> str:
+def _format_flows(kept: Mapping[_Call, int], own: int) -> str:
     """Format the net amounts that the calls of a function and its own lines keep: the largest, up or down, come first.
 
     An example is ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``.

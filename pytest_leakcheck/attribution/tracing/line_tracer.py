@@ -16,7 +16,7 @@ from time import perf_counter
 from types import CodeType, FrameType
 from typing import Final
 
-from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST
+from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST, is_by_chance
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
 from pytest_leakcheck.attribution.tracing.trace_events import LineBackend, Step, is_of_the_program
 from pytest_leakcheck.model.culprit import Site
@@ -115,9 +115,21 @@ class Lines:
             total: The growth to explain; by default all growth that was charged.
         """
         total = sum(self._kept) if total is None else total
+        if total <= 0:
+            return 0
         at = min(range(len(self._kept)), key=lambda at: abs(self._kept[at] - total))
-        explains = total > 0 and (LEAST * total <= self._kept[at] <= MOST * total or self._is_alone(at, total))
-        return self._first + at if explains else 0
+        if LEAST * total <= self._kept[at] <= MOST * total:
+            others = [*self._kept[:at], *self._kept[at + 1 :]]
+            return 0 if is_by_chance(self._kept[at], others, total) else self._first + at
+        if self._is_alone(at, total):
+            return self._first + at
+        most = max(range(len(self._kept)), key=self._kept.__getitem__)
+        return self._first + most if self._is_only_gain(most, total) else 0
+
+    def _is_only_gain(self, at: int, total: int) -> bool:
+        """Return whether this line gains, and the others only release a part of that again."""
+        gains = sum(amount for amount in self._kept if amount > 0) - self._kept[at]
+        return LEAST * total <= sum(self._kept) and gains <= _MAX_OTHERS_RATIO * total
 
     def _is_alone(self, at: int, total: int) -> bool:
         """Return whether this line grows, and all other lines hardly do.

@@ -29,8 +29,10 @@ from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
 Key = TypeVar("Key", bound=Hashable)
-# The maximum number of iterations of all rounds together.
+# The maximum number of iterations of all rounds together, and the same for a resource that grows rarely: one round that
+# waits for three growths would use up the former.
 MOST: Final = 25
+_MOST_IF_RARE: Final = 100
 # Iterations of a round, in addition to the one for warming up, for a resource that grows in each of them.
 _DEFAULT_ITERATIONS: Final = 6
 # The same for an exact counter, such as the length of a container.
@@ -50,6 +52,7 @@ _TIME_RESERVE: Final = 1.25
 _MIN_RATIO: Final = 0.5
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
+_NO_ITERATION_LEFT: Final = "no iteration was left to trace its calls"
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 
 
@@ -61,7 +64,7 @@ class Made:
 
     Attributes:
         path: The whole call path, frames of pytest and of this package included; empty if it was not found.
-        why: Why the path was not found.
+        why: Why the path was not found, or why no single call in its last function explains the growth.
         code: The function of the last line; None if unknown.
         lasti: Offset of the instruction in `code` that is responsible; -1 if unknown.
         in_line: Whether the last line is exact; if not, it is some line of the last function.
@@ -133,7 +136,7 @@ class Schedule:
             few: Number of iterations after the warm-up; a resource that grows rarely gets more.
         """
         wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
-        last = min(self.used + wanted, MOST)
+        last = min(self.used + wanted, MOST if rate >= _MIN_RATIO else _MOST_IF_RARE)
         first, took = self.used, self.plain_seconds
         began = time.perf_counter()
         # The previous iteration of the round is the estimate, because a traced iteration may take ten times as long as
@@ -225,6 +228,9 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
     found = culprit_of(kept, slope, by_size=by_size)
     if found is None:
         return Made(why="not allocated by Python")
+    if not _has_own_line(found.path):
+        # If recording frames takes too long, only the last one is recorded.
+        return Made(why="allocated in a library, and its call path has no line of the program", size=found.size)
     return Made(found.path, size=found.size)
 
 
@@ -266,17 +272,19 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         traced = tree.traced(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
-        return Made(why=tracer.interrupted or "no traced call retains it")
-    if traced.flows:
-        how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
-        return Made(why=f"in {where.made_in.function}() it {how} ({traced.flows})")
+        return Made(why=tracer.interrupted or ("no traced call retains it" if counted else _NO_ITERATION_LEFT))
+    how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
+    why = f"in {where.made_in.function}() it {how} ({traced.flows})" if traced.flows else ""
     if traced.coarse and not _has_own_line(traced.path):
-        return Made(why=_TOO_MANY_CALLS)
-    return Made(traced.path, code=traced.code, in_line=traced.code is None)
+        return Made(why=why or _TOO_MANY_CALLS)
+    if why and traced.calls_program and not is_own(traced.path[-1].file):
+        # A library calls the program back, such as an event loop: the line that calls the library is not the one.
+        return Made(why=why)
+    return Made(traced.path, why, code=traced.code, in_line=traced.code is None)
 
 
-def find_line(
-    made: Made, read: Callable[[], int], slope: float, schedule: Schedule, *, of_heap: bool = False
+def find_line(  # noqa: PLR0913 - as `charge`
+    made: Made, read: Callable[[], int], slope: float, schedule: Schedule, rate: float = 1.0, *, of_heap: bool = False
 ) -> Generator[None, None, Made]:
     """Find the line in which a counter grows, if only the function is known.
 
@@ -285,6 +293,7 @@ def find_line(
         read: Reads the counter.
         slope: Growth of the counter per iteration.
         schedule: The budget of iterations.
+        rate: Share of the iterations in which the counter grows.
         of_heap: Whether the counter counts the bytes that malloc handed out.
     """
     if made.in_line or made.code is None or not made.path:
@@ -293,7 +302,8 @@ def find_line(
     lines = Lines(made.code, read, schedule.plain_seconds)
     try:
         with _emptied_cache(of_heap=of_heap):
-            for n in schedule.iterations(1.0, _CACHE_ITERATIONS if of_heap and slope < _MAX_CACHED_BYTES else OF_EXACT):
+            few = _CACHE_ITERATIONS if of_heap and slope < _MAX_CACHED_BYTES else OF_EXACT
+            for n in schedule.iterations(rate, few):
                 lines.arm()
                 yield
                 lines.disarm()
@@ -318,7 +328,7 @@ def find_line(
     if not is_own(made.path[-1].file) and _has_own_line(made.path[:-1]):
         # The line of the test's own code that calls a library is more useful than an unknown line of the library.
         return replace(made, path=made.path[:-1])
-    return Made(why=f"no single line of {made.path[-1].function}() accounts for the growth in it")
+    return Made(why=made.why or f"no single line of {made.path[-1].function}() accounts for the growth in it")
 
 
 def _has_own_line(path: Sequence[Site]) -> bool:

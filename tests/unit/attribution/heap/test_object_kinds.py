@@ -6,6 +6,7 @@ from typing import Any
 
 from pytest_leakcheck.attribution.heap.growing_containers import Growing
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of
+from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.model.culprit import Held
 
 
@@ -28,6 +29,13 @@ def test_builtin_types_are_told_where_there_are_none_of_the_programs_own_and_wha
 
 def test_functions_and_frames_are_not_told() -> None:
     assert kinds_of([lambda: None for _ in range(30)], 20, 0.5) == ()
+
+
+def test_the_parts_of_the_search_s_own_objects_are_no_kind() -> None:
+    trees = [CallTree(lambda: 0) for _ in range(5)]
+    found = [*trees, *(tree.root for tree in trees), *(tree.root.calls for tree in trees)]
+    assert kinds_of(found, 5, 0.5) == ()
+    assert kinds_of([tree.root.calls for tree in trees], 5, 0.5) == (Held("dict", 5, "64 B each, in 5 iterations"),)
 
 
 def test_kinds_with_few_of_the_bytes_are_left_out() -> None:

@@ -37,6 +37,31 @@ def test_growth_in_a_line_of_its_own() -> None:
     assert refined[:-1] == culprit.path[:-1]
 
 
+def drop_in_part(counter: Counter) -> None:
+    counter.value += 100  # here
+    counter.value -= 99
+
+
+def drop_one_of_two(counter: Counter) -> None:
+    counter.value += 50
+    counter.value += 50
+    counter.value -= 99
+
+
+def match_twice(counter: Counter) -> None:
+    counter.value += 1
+    counter.value += 1
+    counter.value -= 1
+
+
+def test_the_only_line_that_gains_made_what_remains() -> None:
+    counter = Counter()
+    assert line_found(drop_in_part, counter.read, lambda: drop_in_part(counter)) == marked(drop_in_part)
+    # Which of two lines made what remains cannot be known.
+    assert line_found(drop_one_of_two, counter.read, lambda: drop_one_of_two(counter)) == 0
+    assert line_found(match_twice, counter.read, lambda: match_twice(counter)) == 0
+
+
 def test_a_line_of_the_loop_that_arms_it() -> None:
     counter = Counter()
     frame = sys._getframe()
