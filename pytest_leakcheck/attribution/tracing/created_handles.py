@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.frames import path_to
-from pytest_leakcheck.attribution.tracing.thread_handover import Handover
+from pytest_leakcheck.attribution.tracing.thread_handover import Handover, UntracedThreads
 from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler
 from pytest_leakcheck.model.culprit import Site
 
@@ -51,6 +51,10 @@ class Arrivals(Generic[Key]):
 
     It reads a cheap count at each event. It lists the handles only when the count has changed, when another thread may
     have created one, and when the iteration ends.
+
+    Attributes:
+        coarse: Whether events are left out.
+        in_other_threads: Whether a thread that is not traced may have created a handle, so that no path was recorded.
     """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
@@ -70,7 +74,9 @@ class Arrivals(Generic[Key]):
         # Handles that one thread saw while another thread was in a call that may have created them.
         self._held: list[Key] = []
         self._handover = Handover()
+        self._untraced = UntracedThreads()
         self.coarse = False
+        self.in_other_threads = False
 
     def begin(self) -> None:
         """Begin an iteration. Handles created between the previous iteration and this one are not recorded."""
@@ -79,6 +85,7 @@ class Arrivals(Generic[Key]):
         self._known = now
         self._held = []
         self._handover.begin()
+        self._untraced.begin()
         self._last = self._count()
 
     def became_coarse(self) -> None:
@@ -108,6 +115,7 @@ class Arrivals(Generic[Key]):
                 self._last = now
             finally:
                 self._lock.release()
+        self._untraced.note(event, frame, called)
         if self._handover.many:
             self._handover.note(thread, name_of_called(called) if event == "c_call" else "")
 
@@ -140,6 +148,12 @@ class Arrivals(Generic[Key]):
         above = _path_above_dispatch_mode(path)
         if above is not None:
             path, code, lasti, exact = above, None, -1, True
+        elsewhere = self._untraced.path_of(event, at, called) if at is not None else None
+        if elsewhere is not None:
+            path, code, lasti, exact = elsewhere, None, -1, True
+            if not path:
+                self.in_other_threads = True
+                return
         path = tuple(site for site in path if not OWN[site.file])
         for key in fresh:
             self._arrived[key] = Arrival(path, now[key], exact, code, lasti)

@@ -2,11 +2,23 @@
 
 A C function that releases the GIL (``os.open``) has done its work some time before its own thread runs again. Until
 then another thread may see the change first.
+
+Before Python 3.12, threads that started before the tracer are not traced. What such a thread creates is attributed to
+the line that handed the work to it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from pytest_leakcheck.attribution.call_paths import is_standard
+from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
+from pytest_leakcheck.attribution.tracing.frames import path_to
+from pytest_leakcheck.attribution.tracing.trace_events import Event
+from pytest_leakcheck.model.culprit import Site
 
 # C functions that only wait for another thread or wake one. They create nothing, so a change that is seen when one
 # returns was caused by another thread.
@@ -30,6 +42,9 @@ _HARMLESS_FUNCTIONS: Final = frozenset(
         "sleep",
     }
 )
+# Functions of the standard library that hand work to a thread that already runs: those of executors, pools, queues and
+# event loops.
+_HANDING_FUNCTIONS: Final = frozenset({"apply_async", "_map_async", "call_soon_threadsafe", "put", "submit"})
 # C functions that create a thread and nothing else. The new thread is the first to see that it was added. Any other
 # change that is seen when one of these functions returns may have been caused by another thread.
 _THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"})
@@ -94,3 +109,64 @@ class Handover:
     def begin(self) -> None:
         self._inside.clear()
         self._suspects.clear()
+
+
+# The code of a frame of the program, and its line.
+_Line = tuple[CodeType, int]
+
+
+class UntracedThreads:
+    """Record of the lines that hand work to threads that are not traced."""
+
+    def __init__(self) -> None:
+        own = threading.get_ident()
+        # From Python 3.12 on, all threads are traced.
+        before = set() if sys.version_info >= (3, 12) else {one.ident for one in threading.enumerate()}
+        self._threads = before - {own}
+        self._handed: dict[_Line, tuple[Site, ...]] = {}
+
+    def begin(self) -> None:
+        """Begin an iteration."""
+        self._handed.clear()
+        self._threads &= {one.ident for one in threading.enumerate()}
+
+    def note(self, event: Event, frame: FrameType, called: Any) -> None:
+        """Record a call that hands work over; any other event is ignored."""
+        if not self._threads:
+            return
+        if event == "call":
+            code, caller = frame.f_code, frame.f_back
+        elif event == "c_call" and type(called) is CodeType:
+            code, caller = called, frame
+        else:
+            return
+        if code.co_name in _HANDING_FUNCTIONS and caller is not None and is_standard(code.co_filename):
+            line = _line_of_program(caller)
+            if line is not None and line not in self._handed:
+                self._handed[line] = path_to(caller, f"{name_of(code)}()")
+
+    def path_of(self, event: Event, frame: FrameType, called: Any) -> tuple[Site, ...] | None:
+        """Return the call path at which a change was caused, if an untraced thread may have caused it.
+
+        None if the thread that sees the change has caused it, or handed the work over in the line that now runs. Empty
+        if the path is unknown: several lines handed work over, or the thread may have caused the change itself.
+
+        Args:
+            event: The event at which the change is seen.
+            frame: The frame of the event.
+            called: The C function of the event, if any.
+        """
+        returned = name_of_called(called) if event == "c_return" else ""
+        if not self._handed or (returned and returned not in _HARMLESS_FUNCTIONS):
+            return None
+        if _line_of_program(frame) in self._handed:
+            return None
+        # A function that only waits has caused nothing.
+        return next(iter(self._handed.values())) if returned and len(self._handed) == 1 else ()
+
+
+def _line_of_program(frame: FrameType | None) -> _Line | None:
+    """Return the line that runs in the innermost frame outside of the standard library."""
+    while frame is not None and is_standard(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lineno or 0)

@@ -52,6 +52,9 @@ _TIME_RESERVE: Final = 1.25
 _MIN_RATIO: Final = 0.5
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
+_IN_ANOTHER_THREAD: Final = (
+    "a thread that started before the search may have created it, and this Python cannot trace that thread"
+)
 _NO_ITERATION_LEFT: Final = "no iteration was left to trace its calls"
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 
@@ -189,7 +192,8 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         if grown.count >= wanted:
             where = grown.describe()
             return Made(why=f"created in {where}; no line is known, because {grown.why}", process=where)
-        return Made(why=tracer.interrupted or (_SCATTERED if place else _NO_CALL_SEEN))
+        nothing = _IN_ANOTHER_THREAD if arrivals.in_other_threads else _NO_CALL_SEEN
+        return Made(why=tracer.interrupted or (_SCATTERED if place else nothing))
     arrival = place[0]
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     if any(one is arrival for one in grown.found.values()):

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -203,6 +204,49 @@ def test_threads_at_once_are_told_apart_nearly_always(kept: Keeper) -> None:
     assert not [arrival for arrival in found if arrival.exact and arrival not in right]
     kept.close()
     assert arrived(lambda: by_thread_of_a_pool(kept, leaks=False)) == []
+
+
+def late(kept: Keeper, *, leaks: bool) -> None:
+    # Until then the thread that waits for it does nothing else.
+    time.sleep(0.02)
+    kept.take(os.dup(0), leaks=leaks)  # late
+
+
+def handed_over(pool: ThreadPoolExecutor, kept: Keeper, *, leaks: bool) -> None:
+    future = pool.submit(late, kept, leaks=leaks)  # here
+    future.result()
+
+
+def handed_over_twice(pool: ThreadPoolExecutor, kept: Keeper) -> None:
+    first = pool.submit(len, "")
+    first.result()
+    handed_over(pool, kept, leaks=True)
+
+
+def test_what_an_earlier_thread_makes_is_charged_to_the_line_that_handed_the_work_over(kept: Keeper) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(len, "").result()
+        found = arrived(lambda: handed_over(pool, kept, leaks=True))
+        assert len(found) == ROUNDS
+        for arrival in found:
+            line, function, call = within(arrival.path, HERE)[-1]
+            if sys.version_info >= (3, 12):
+                assert (line, function, call) == (marked(late, "# late"), "late", "dup()")
+            else:
+                assert (line, function) == (marked(handed_over), "handed_over")
+                assert call.endswith("submit()")
+        kept.close()
+        assert arrived(lambda: handed_over(pool, kept, leaks=False)) == []
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="all threads are traced")
+def test_of_two_lines_that_hand_work_over_neither_is_named(kept: Keeper) -> None:
+    with ThreadPoolExecutor(1) as pool, counted_fds() as (count, list_now):
+        pool.submit(len, "").result()
+        arrivals = Arrivals(count, list_now)
+        trace(arrivals, lambda: handed_over_twice(pool, kept), ROUNDS)
+        assert arrivals.survivors() == {}
+        assert arrivals.in_other_threads
 
 
 def test_a_socket_is_made_in_the_standard_library(kept: Keeper) -> None:
