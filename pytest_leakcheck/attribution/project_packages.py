@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import ModuleType
 from typing import Any
 
 
@@ -39,6 +40,30 @@ def set_project(root: Path, packages: Sequence[str]) -> None:
 def belongs_to_project(file: str) -> bool:
     """Return whether an installed file belongs to the project under test or to a package that the user has named."""
     return file in _Project.files or file.startswith(_Project.folders)
+
+
+def unknown_packages(packages: Sequence[str]) -> frozenset[str]:
+    """Return those of the packages that no module in use belongs to, and that cannot be imported.
+
+    Args:
+        packages: Names that the user has given. As in `culprit.touches`, a folder or a module of that name counts.
+    """
+    unknown = set(packages)
+    # A program may store anything in `sys.modules`.
+    modules: list[object] = list(sys.modules.values())
+    for module in modules:
+        # Read the dict without the module's own `__getattribute__`, which may import a module that waits for its use.
+        file = object.__getattribute__(module, "__dict__").get("__file__") if isinstance(module, ModuleType) else None
+        if isinstance(file, str):
+            unknown -= {*PurePath(file).parts[:-1], PurePath(file).stem}
+    return frozenset(name for name in unknown if not _is_importable(name))
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _find_files(name: str) -> frozenset[str]:

@@ -6,7 +6,7 @@ its valid form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,8 @@ SCALING: Final = "scaling_budget"
 # The mark of a test that runs under resource limits.
 CEILING: Final = "leakcheck_ceiling"
 _BUDGET_SUFFIX: Final = "_budget"
+# A mark that is less similar than this to one of the plugin is taken for the project's own.
+_MIN_SIMILARITY: Final = 0.75
 _EXAMPLE_LEVELS: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMERIC_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time")
 _LEAKCHECK_KEYWORDS: Final = (*_NUMERIC_KEYWORDS, "isolate", "resources")
@@ -150,6 +152,24 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
         return replace(effort_of(settings), **effort), tuple(resources)
     except EffortError as error:
         raise fail(f"{error}.") from None
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """Return what to write instead of an unknown mark; empty if it is not similar to a mark of the plugin.
+
+    Args:
+        name: The unknown mark.
+        known: The marks of the plugin, with those of the project's own counters.
+    """
+    from difflib import get_close_matches
+
+    if not name.endswith(_BUDGET_SUFFIX):
+        near = get_close_matches(name, known, 1, _MIN_SIMILARITY)
+        return f"Did you mean {near[0]!r}?" if near else ""
+    # Only the names of the resources are compared: with the suffix, every budget would be similar.
+    resources = [one.removesuffix(_BUDGET_SUFFIX) for one in known if one.endswith(_BUDGET_SUFFIX)]
+    near = get_close_matches(name.removesuffix(_BUDGET_SUFFIX), resources, 1, _MIN_SIMILARITY)
+    return f"Did you mean '{near[0]}_budget'?" if near else f"Valid are {'_budget, '.join(resources)}_budget."
 
 
 def spelled(mark: Mark) -> str:

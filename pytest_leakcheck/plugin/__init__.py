@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _SCALING: Final = "scaling_budget"
+# How pytest's warning about an unregistered mark begins; the name of the mark follows.
+_UNKNOWN_MARK: Final = "PytestUnknownMarkWarning: Unknown pytest.mark."
 _BUDGET_LINE: Final = (
     "{name}_budget({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason=''): "
     "pytest-leakcheck: bound the {plural} that this test retains."
@@ -93,6 +95,23 @@ def pytest_configure(config: pytest.Config) -> None:
     from pytest_leakcheck.plugin.register import register
 
     register(config, settings)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Suggest a mark of the plugin for each similar one that pytest has warned about."""
+    if "warnings" not in terminalreporter.stats:
+        return
+    from pytest_leakcheck.config.markers import suggest
+
+    lines: list[str] = config.getini("markers")
+    known = [line.partition("(")[0] for line in lines if "pytest-leakcheck:" in line]
+    said = set()
+    for warning in terminalreporter.stats["warnings"]:
+        name = warning.message.partition(_UNKNOWN_MARK)[2].partition(" ")[0]
+        if name and name not in said and (advice := suggest(name, known)):
+            said.add(name)
+            place = warning.get_location(config)
+            terminalreporter.write_line(f"{place}: pytest-leakcheck has no mark {name!r}. {advice}", yellow=True)
 
 
 def _disable_assert_rewriting(config: pytest.Config) -> None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pytest
 
+from pytest_leakcheck.attribution.project_packages import unknown_packages
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
@@ -32,6 +33,7 @@ from pytest_leakcheck.report.terminal_summary import (
     first_line,
     nothing_measured,
     summary_lines,
+    unknown_blame,
     unmeasured_lines,
 )
 
@@ -67,6 +69,7 @@ class SessionReport:
         self._tally = Tally()
         self._journal: Journal | None = None
         self._unmeasured: dict[str, str] = {}
+        self._unknown_blame = frozenset(settings.blame)
         self._began = time.perf_counter()
         self._json: Path | None = None
         self._write_error = ""
@@ -110,6 +113,11 @@ class SessionReport:
         if text := getattr(report, "leakcheck", ""):
             for finding in findings_of(text):
                 self._add(finding)
+            if self._unknown_blame:
+                # The process that runs the test receives the report first, and knows which modules the test uses.
+                if not hasattr(report, "leakcheck_unknown_blame"):
+                    report.leakcheck_unknown_blame = sorted(unknown_packages(self._settings.blame))  # type: ignore[attr-defined]
+                self._unknown_blame &= frozenset(report.leakcheck_unknown_blame)
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and crash.message.startswith("LeakError: ") and has_colours(self._config):
             report.longrepr = ColouredReport(report.longrepr)
@@ -146,6 +154,9 @@ class SessionReport:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         self._write_unmeasured(terminalreporter)
+        shown = findings_of("\n".join(self._shown))
+        if self._tally.worst and (line := unknown_blame(self._unknown_blame, shown, self._settings)):
+            terminalreporter.write_line(line, yellow=True)
         if not self._tally.worst and not self._json:
             return
         quiet = config.get_verbosity() < 0
@@ -157,8 +168,7 @@ class SessionReport:
             if not quiet:
                 terminalreporter.write_sep("=", "leakcheck")
             terminalreporter.write_line(headline)
-            findings = findings_of("\n".join(self._shown))
-            for colour, line in summary_lines(findings, self._tally, self._wanted, glyphs):
+            for colour, line in summary_lines(shown, self._tally, self._wanted, glyphs):
                 terminalreporter.write_line(line, **_MARKUP[colour])
         if self._write_error:
             terminalreporter.write_line(f"leakcheck: {self._write_error}", red=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.model.culprit import touches
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import GAUGE_PREFIX
 from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
@@ -76,6 +78,28 @@ def nothing_measured(passed: int) -> tuple[str, ...]:
     return (
         f"leakcheck: 0 of {passed} measured: none carries `leakcheck` or a budget",
         "  mark a whole file with: pytestmark = pytest.mark.leakcheck",
+    )
+
+
+def unknown_blame(unknown: Collection[str], findings: Sequence[Finding], settings: Settings) -> str:
+    """Return a line on the packages of ``--leakcheck-blame`` that the tests do not use; empty if there is none.
+
+    Args:
+        unknown: Those that no process with a test has imported.
+        findings: The findings; a package on the call path of one of them is in use.
+        settings: The settings of the session.
+    """
+    frames = [site for finding in findings if finding.culprit is not None for site in finding.culprit.frames]
+    names = [name for name in settings.blame if name in unknown and not touches(frames, (name,))]
+    if not names:
+        return ""
+    flag, source = "--leakcheck-blame=", settings.sources["blame"]
+    given = (
+        f"{flag if settings.from_command_line('blame') else 'leakcheck_blame = '}{','.join(settings.blame)} ({source})"
+    )
+    return (
+        f"leakcheck: {given}: no imported file is in {' or '.join(map(repr, names))}, so no leak there can fail a test. "
+        "Name packages, modules or folders that the tests import"
     )
 
 

@@ -121,6 +121,45 @@ def test_a_wrong_flag(project: Project, flag: str, message: str) -> None:
     assert message in outcome.text
 
 
+@pytest.mark.parametrize("leakcheck", [True, False])
+def test_a_misspelt_mark(project: Project, leakcheck: bool) -> None:
+    project.write(
+        "conftest.py",
+        """
+        from pytest_leakcheck import Probe
+
+        def pytest_leakcheck_probes(config): return [Probe("connection", read=lambda: 0)]
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.fd_budgett(0)
+        @pytest.mark.leak_check
+        @pytest.mark.memory_budget("1 MiB")
+        @pytest.mark.connections_budget(0)
+        @pytest.mark.slow
+        @pytest.mark.healthcheck
+        @pytest.mark.fd_budget(0)
+        def test_it(): pass
+        """,
+    )
+    for options in ((), ("-n", "1")):
+        text = project.run(*options, leakcheck=leakcheck).text
+        said = re.findall(r"(?m)^(test_it.py:\d+): pytest-leakcheck has no mark '(\w+)'. (.*)$", text)
+        assert said[0] == ("test_it.py:3", "fd_budgett", "Did you mean 'fd_budget'?")
+        assert said[1] == ("test_it.py:4", "leak_check", "Did you mean 'leakcheck'?")
+        assert said[2][1] == "memory_budget"
+        assert said[2][2].startswith("Valid are fd_budget, thread_budget, ")
+        assert said[3][1:] == ("connections_budget", "Did you mean 'connection_budget'?")
+        # Those of the project are not ours to judge.
+        assert len(said) == 4
+    project.write("test_it.py", "import pytest\n@pytest.mark.fd_budget(0)\ndef test_it(): pass")
+    assert "has no mark" not in project.run(leakcheck=leakcheck).text
+
+
 def test_a_wrong_type_in_toml(project: Project) -> None:
     (project.folder / "pytest.ini").unlink()
     project.write("pyproject.toml", '[tool.pytest]\nleakcheck_iterations = "7"\n')
