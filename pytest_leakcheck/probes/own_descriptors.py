@@ -10,6 +10,8 @@ from typing import Final
 # The lowest descriptor number of the plugin, if the limit allows it. It is not higher, because the kernel's descriptor
 # table grows to the highest number in use, by 8 bytes per number.
 _LOWEST_HIGH_NUMBER: Final = 4000
+# The high numbers below the limit. One measurement takes nine of them, on Linux with fanotify.
+_HIGH_NUMBERS: Final = 24
 # The number of descriptors that `room_for_descriptors` allows in addition.
 _SPARE_DESCRIPTORS: Final = 64
 
@@ -29,7 +31,11 @@ def lift(low: int) -> int:
 
     try:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        lowest = _LOWEST_HIGH_NUMBER if soft == resource.RLIM_INFINITY else max(3, min(soft - 8, _LOWEST_HIGH_NUMBER))
+        lowest = (
+            _LOWEST_HIGH_NUMBER
+            if soft == resource.RLIM_INFINITY
+            else max(3, min(soft - _HIGH_NUMBERS, _LOWEST_HIGH_NUMBER))
+        )
         return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
     finally:
         os.close(low)

@@ -211,10 +211,7 @@ class Explanations:
         """
         if self.restarts - self._filled >= _MAX_RESTARTS or find_resource(name).of_test:
             return False
-        stood = sampler.samples.above_start(name)
-        settled = (
-            find_resource(name).scarce and sampler.settling.settle() and 2 * sampler.samples.above_start(name) <= stood
-        )
+        settled = _ended_late(sampler, name)
         if not settled and not self._is_frozen_garbage(sampler, name):
             return False
         sampler.patient = sampler.patient or settled
@@ -329,6 +326,17 @@ class Explanations:
         if gained * find_resource(name).per_tracer < sampler.samples.above_start(name) or not gained:
             return ""
         return f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage"
+
+
+def _ended_late(sampler: Sampler, name: str) -> bool:
+    """Wait for resources that end by themselves, and return whether that undoes at least half of the growth.
+
+    Memory is held by threads, child processes and tasks, so it is waited for only if one of those may end.
+    """
+    stood = sampler.samples.above_start(name)
+    if find_resource(name).scarce:
+        return sampler.settling.settle() and 2 * sampler.samples.above_start(name) <= stood
+    return sampler.settling.may_end() and sampler.settling.settle() and 2 * sampler.came_down(name) >= stood
 
 
 def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:

@@ -76,8 +76,7 @@ class Settling:
         """
         pause, waited, fell = 0.001, 0.0, False
         samples, tree_now = self._samples, self._instruments.tree.read
-        late = (name for name in self._instruments.reads if find_resource(name).ends_by_itself)
-        scarce = [*TREE, *self._instruments.folders, *late]
+        scarce = [*TREE, *self._instruments.folders, *self._late()]
         while not self._waited_in_vain:
             standing = [find_resource(name) for name in scarce if samples.above_start(name) > 0]
             may_end = any(one.ends_by_itself for one in standing)
@@ -94,6 +93,15 @@ class Settling:
                     samples.columns[name][samples.n], fell = value, True
         self._waited_in_vain |= not fell and waited > 0
         return fell
+
+    def may_end(self) -> bool:
+        """Return whether there are more threads, child processes or tasks than at the start, which may end."""
+        return any(
+            self._samples.above_start(name) > 0 for name in (*TREE, *self._late()) if find_resource(name).ends_by_itself
+        )
+
+    def _late(self) -> list[str]:
+        return [name for name in self._instruments.reads if find_resource(name).ends_by_itself]
 
     def await_joined(self, threads: int) -> tuple[int, int, int]:
         """Read the process tree until it has at most this many threads, or about a millisecond has passed."""

@@ -21,6 +21,7 @@ from cases import (
     resident,
     shared,
     temporary_paths,
+    thread_memory,
     threads,
     transient,
     warming,
@@ -28,7 +29,7 @@ from cases import (
 from cases.case import Arm, Case
 
 _FAMILIES: Final = (
-    descriptors, collected, threads, processes, handed_over, shared, leftovers, temporary_paths, mappings, resident,
+    descriptors, collected, threads, processes, handed_over, shared, leftovers, temporary_paths, mappings, thread_memory, resident,
     objects, hooks, caches, aio, blocks, native,
     warming, churn, transient,
 )  # fmt: skip

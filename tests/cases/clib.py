@@ -51,6 +51,13 @@ def map_pages(size: int, descriptor: int = -1) -> int:
     return address
 
 
+def reserve(size: int) -> int:
+    """Map memory that may not be accessed, and return where."""
+    address = _mmap(None, size, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+    assert isinstance(address, int)
+    return address
+
+
 def start_thread(routine: Any) -> int:
     """Start a thread that Python knows nothing of, and return its handle."""
     handle = c_ulong()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projects import HEAD, Project
+from projects import HEAD, ROOT, Project
 
 
 def test_running_out_is_a_leak(project: Project) -> None:
@@ -179,6 +179,36 @@ def test_kept_by_threads_that_end_later(project: Project) -> None:
         """,
     )
     assert project.run().verdicts == {("test_ends_later", "thread"): "ok", ("test_stays", "thread"): "leak"}
+
+
+def test_mapped_memory_beside_threads_that_end_later(project: Project) -> None:
+    """Their stacks and arenas are no leak, even if only mapped memory is judged; pages that stay are one."""
+    project.write(
+        "test_it.py",
+        """
+        import threading, time
+        import pytest
+        from cases import clib
+        KEPT = clib.addresses()
+
+        def work(seconds):
+            blocks = [bytes(5000) for _ in range(40)]
+            time.sleep(seconds)
+
+        @pytest.mark.leakcheck(resources=["mmap"])
+        def test_ends_later():
+            threading.Thread(target=work, args=(1.5,)).start()
+            time.sleep(0.001)
+
+        @pytest.mark.leakcheck(resources=["mmap"])
+        def test_keeps():
+            threading.Thread(target=work, args=(0.4,)).start()
+            KEPT.append(clib.map_pages(1 << 16))
+        """,
+    )
+    outcome = project.run(PYTHONPATH=str(ROOT / "tests"))
+    assert outcome.verdicts["test_ends_later", "mmap"] in ("ok", "inconclusive"), outcome.text
+    assert outcome.verdicts["test_keeps", "mmap"] == "leak"
 
 
 def test_leaks_of_children_are_named_as_children(project: Project) -> None:

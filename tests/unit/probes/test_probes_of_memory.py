@@ -9,6 +9,8 @@ import mmap
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +18,11 @@ from typing import Any
 import psutil
 import pytest
 
+from cases import clib
 from pytest_leakcheck.probes.base import NotInUse
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.library_counters import Tasks
-from pytest_leakcheck.probes.memory import Mapped, Rss
+from pytest_leakcheck.probes.memory import PAGE, Mapped, Rss, _sum_uncounted
 from pytest_leakcheck.probes.native_heap import Heap, is_quiet
 from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
@@ -182,6 +185,94 @@ def test_mapped_sees_what_is_mapped_and_not_touched(tmp_path: Path, file: bool) 
         after = mapped.read()
     mapped.close()
     assert (held - before, after - before) == (MIB, 0)
+
+
+def test_stacks_and_arenas_of_threads_are_not_mapped_memory() -> None:
+    mapped, end = Mapped(), threading.Event()
+    ready = threading.Barrier(7)
+
+    def run() -> None:
+        _blocks = [bytes(5000) for _ in range(40)]
+        ready.wait()
+        end.wait()
+
+    mapped.open()
+    before, space_before = mapped.read(), psutil.Process().memory_info().vms
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    # Six stacks of 8 MiB. What an arena holds in use counts: 0.2 MiB.
+    assert psutil.Process().memory_info().vms - space_before >= 6 * 8 * MIB - 40 * MIB
+    assert mapped.read() - before < 3 * MIB
+    kept = [mmap.mmap(-1, MIB // 4) for _ in range(32)]
+    held = mapped.read()
+    assert 8 * MIB <= held - before < 11 * MIB
+    end.set()
+    for thread in threads:
+        thread.join()
+    # The stacks are kept for later threads.
+    assert abs(mapped.read() - held) < 3 * MIB
+    for one in kept:
+        one.close()
+    assert mapped.read() - before < 3 * MIB
+    mapped.close()
+
+
+def test_memory_that_may_not_be_accessed_is_not_mapped_memory() -> None:
+    mapped = Mapped()
+    mapped.open()
+    before = mapped.read()
+    reserved = clib.reserve(MIB)
+    assert mapped.read() == before
+    clib.munmap(reserved, MIB)
+    mapped.close()
+
+
+_STACK = 8 * MIB
+
+
+def lines_of(sizes: Sequence[tuple[int, str]], name: str = "") -> bytes:
+    """The text of /proc/self/maps for mappings of these sizes and rights, each below the next."""
+    text, at = "", 0x7F0000000000
+    for size, rights in sizes:
+        text += f"{at:x}-{at + size:x} {rights} 00000000 00:00 0 {name}\n"
+        at += size
+    return text.encode()
+
+
+@pytest.mark.parametrize(
+    ("mappings", "threads", "uncounted"),
+    [
+        ([(MIB, "rw-p"), (MIB, "r--p")], 1, 0),
+        ([(MIB, "rw-p"), (63 * MIB, "---p")], 0, 63 * MIB),
+        ([(63 * MIB, "---p"), (MIB, "rw-p"), (63 * MIB, "---p")], 1, 126 * MIB),
+        ([(PAGE, "---p"), (_STACK, "rw-p"), (MIB, "rw-p")], 1, PAGE + _STACK),
+        ([(PAGE, "---p"), (MIB, "rw-p")], 1, PAGE + MIB),
+        ([(PAGE, "---p"), (MIB, "rw-p")], 0, PAGE),
+        ([(PAGE, "---p"), (_STACK, "rw-p"), (PAGE, "---p"), (MIB, "rw-p")], 1, 2 * PAGE + _STACK),
+        ([(PAGE, "---p"), (_STACK, "rw-p")], 0, PAGE + _STACK),
+        ([(PAGE, "---p"), (_STACK - PAGE, "rw-p")], 0, _STACK),
+        ([(PAGE, "---p"), (_STACK, "rw-p")] * 100, 3, 100 * PAGE + 67 * _STACK),
+    ],
+    ids=[
+        "plain",
+        "arena",
+        "arenas",
+        "running",
+        "small",
+        "guarded block",
+        "largest",
+        "ended",
+        "older glibc",
+        "too many",
+    ],
+)
+@pytest.mark.parametrize("name", ["", "                   [anon: glibc: malloc]"])
+def test_what_is_not_counted_of_the_mappings(
+    mappings: Sequence[tuple[int, str]], threads: int, uncounted: int, name: str
+) -> None:
+    assert _sum_uncounted(lines_of(mappings, name), threads, _STACK) == uncounted
 
 
 def test_mapped_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
