@@ -99,8 +99,8 @@ def live_children() -> dict[int, str]:
     """List the command lines of all live descendants of this process, and its zombies, by pid."""
     if not sys.platform.startswith("linux"):
         return {}
-    ended = {pid: f"zombie of {_read_process_name(str(pid))}, never waited for" for pid in zombies()}
-    return {pid: describe_process(pid) for pid in descendants(os.getpid())} | ended
+    ended = {pid: f"zombie of {read_process_name(str(pid))}, never waited for" for pid in zombies()}
+    return {pid: _describe_process(pid) for pid in descendants(os.getpid())} | ended
 
 
 def alive_tasks() -> frozenset[int]:
@@ -223,11 +223,12 @@ def _describe_native_thread(number: int) -> str:
 
     The kernel's name of such a thread is the name of the program, unless the library that started it has set another.
     """
-    name, program = _read_process_name(f"self/task/{number}"), _read_process_name("self")
+    name, program = read_process_name(f"self/task/{number}"), read_process_name("self")
     return "thread of a C library" if name in ("", program) else f"{name} (thread of a C library)"
 
 
-def _read_process_name(process: str) -> str:
+def read_process_name(process: str) -> str:
+    """Return the name that the kernel has for a process or thread; empty if it is gone."""
     try:
         with open(f"/proc/{process}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -235,15 +236,14 @@ def _read_process_name(process: str) -> str:
         return ""
 
 
-def describe_process(pid: int) -> str:
-    """Describe a process by its command line, or by its name if it was forked from this process."""
+def _describe_process(pid: int) -> str:
     try:
         words = read_command_line(str(pid))
     except OSError:
         return "gone"
     if words == read_command_line("self"):
         # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
-        return f"{_read_process_name(str(pid))} (forked)"
+        return f"{read_process_name(str(pid))} (forked)"
     return " ".join(words) or "just started"
 
 

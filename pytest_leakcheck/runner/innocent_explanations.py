@@ -329,14 +329,18 @@ class Explanations:
 
 
 def _ended_late(sampler: Sampler, name: str) -> bool:
-    """Wait for resources that end by themselves, and return whether that undoes at least half of the growth.
+    """Wait for resources that end by themselves, and return whether that undoes the growth.
 
-    Memory is held by threads, child processes and tasks, so it is waited for only if one of those may end.
+    At least half of it for countable resources. Memory is held by threads, child processes and tasks, so it is waited
+    for only if one of those may end. They must then release as much as the second half of the iterations has added:
+    what the first ones add also fills the caches of allocators.
     """
-    stood = sampler.samples.above_start(name)
+    samples, settling = sampler.samples, sampler.settling
     if find_resource(name).scarce:
-        return sampler.settling.settle() and 2 * sampler.samples.above_start(name) <= stood
-    return sampler.settling.may_end() and sampler.settling.settle() and 2 * sampler.came_down(name) >= stood
+        stood = samples.above_start(name)
+        return settling.settle() and 2 * samples.above_start(name) <= stood
+    added = samples.level(name) - samples.columns[name][samples.n // 2]
+    return settling.may_end() and settling.settle() and sampler.came_down(name) >= added > 0
 
 
 def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:

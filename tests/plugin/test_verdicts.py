@@ -192,7 +192,7 @@ def test_mapped_memory_beside_threads_that_end_later(project: Project) -> None:
         KEPT = clib.addresses()
 
         def work(seconds):
-            blocks = [bytes(5000) for _ in range(40)]
+            [bytes(5000) for _ in range(40)]
             time.sleep(seconds)
 
         @pytest.mark.leakcheck(resources=["mmap"])

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from pytest_leakcheck.attribution.live_handles import describe_process, open_files, read_command_line
+from pytest_leakcheck.attribution.live_handles import open_files, read_command_line, read_process_name
 from pytest_leakcheck.attribution.tracing.child_tracer import ChildTracer
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.attribution.tracing.shared_log import SLOTS, SharedLog
@@ -110,7 +110,7 @@ class ChildGrowth:
     Attributes:
         found: Where it was opened, by process and descriptor, as far as it is known.
         count: The number of new descriptors.
-        names: A description of each process with new descriptors. The first has the most whose line is not known.
+        names: The name of each process with new descriptors. The first has the most whose line is not known.
         why: Why the first process has descriptors whose line is not known.
     """
 
@@ -164,7 +164,7 @@ class ForkedChildren:
                 found |= {(pid, fd): one for fd, one in arrivals.items() if new.get(fd) == one.what}
         known = Counter(pid for pid, _fd in found)
         pids = sorted(grown, key=lambda pid: known[pid] - grown[pid])
-        names = {pid: describe_process(pid) for pid in pids}
+        names = {pid: read_process_name(str(pid)) for pid in pids}
         return ChildGrowth(found, sum(grown.values()), names, self._why[pids[0]] or _IN_NO_LINE if pids else "")
 
     def _read(self, log: SharedLog, pid: int) -> dict[int, Arrival]:

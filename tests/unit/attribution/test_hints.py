@@ -53,7 +53,7 @@ def test_how_a_child_process_was_started_is_no_shape_of_what_leaks_in_it() -> No
     work = Site("/project/decode.py", 3, "frames", "open()")
     here = Culprit("fd", Where((TEST, loader, work), work))
     assert "one loader" in hint_for(here, ())
-    there = Culprit("fd", Where((TEST, loader, work), work, process="child process python (forked)"))
+    there = Culprit("fd", Where((TEST, loader, work), work, process="child process python"))
     assert hint_for(there, ()).startswith("close() it")
 
 

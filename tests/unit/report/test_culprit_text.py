@@ -113,8 +113,8 @@ def test_a_fixture_is_blamed_in_place_of_the_test(phase: str, fixture: str, said
 
 
 def test_the_child_process_of_a_line_is_shown() -> None:
-    where = Where((TEST, FRAMES), FRAMES, process="2 child processes, such as python (forked)")
-    assert "\n         in 2 child processes, such as python (forked)" in text(Culprit("fd", where))
+    where = Where((TEST, FRAMES), FRAMES, process="2 child processes, such as python")
+    assert "\n         in 2 child processes, such as python" in text(Culprit("fd", where))
     assert "child process" not in text(Culprit("fd", replace(where, process="")))
 
 

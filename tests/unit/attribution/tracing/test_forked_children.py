@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,7 +105,7 @@ def test_each_descriptor_is_traced_to_its_line(child_of: Callable[..., Child]) -
     # The first iteration only makes the child known.
     assert len(grown.found) == 4
     assert lines_of(grown) == {(HERE, marked(opens))}
-    assert grown.describe().endswith("(forked)")
+    assert grown.describe() == f"child process {Path('/proc/self/comm').read_text().strip()}"
     assert search(child_of(closes)) == ChildGrowth()
 
 
