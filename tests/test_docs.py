@@ -43,6 +43,8 @@ SHORTENED = {
     "python ci/bench/inert.py": ".venv/bin/python ci/bench/inert.py --help",
     "python ci/bench/peers.py": ".venv/bin/python ci/bench/peers.py --help",
     "python ci/bench/tracing.py": ".venv/bin/python ci/bench/tracing.py --help",
+    "python ci/bench/attribution.py": ".venv/bin/python ci/bench/attribution.py --help",
+    "python ci/bench/attribution.py --busy 2 --least 0.9 -- --leakcheck-max-time=5": ".venv/bin/python ci/bench/attribution.py -h",
     "python ci/bench/holders.py": ".venv/bin/python ci/bench/holders.py --help",
     "python ci/bench/laws.py": ".venv/bin/python ci/bench/laws.py --help",
     "python ci/bench/vram.py": ".venv/bin/python ci/bench/vram.py --help",

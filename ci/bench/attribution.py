@@ -29,7 +29,6 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from cases.case import Case
-from cases.catalog import CATALOG
 from projects import Project
 from sessions import ARMS_CONFTEST, ARMS_SESSION
 
@@ -132,6 +131,9 @@ def main() -> int:
     parser.add_argument("--least", type=float, default=0.95, metavar="SHARE", help="of the lines that must be right")
     parser.add_argument("arguments", nargs="*", help="options of pytest, after --")
     options = parser.parse_args()
+    # Imported only here, because it needs NumPy.
+    from cases.catalog import CATALOG
+
     cases = [case for case in CATALOG.values() if case.leaky is not None and options.only in case.name]
     with busy_processes(options.busy):
         answers = run(cases, options.arguments)

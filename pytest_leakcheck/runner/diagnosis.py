@@ -14,6 +14,7 @@ import linecache
 import re
 import sys
 import threading
+import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -150,11 +151,14 @@ class CauseSearch:
             self._why = dict.fromkeys(("site", "owner"), reason)
             return
         # Load what the search itself retains before anything is counted.
+        began = time.perf_counter()
         plugin_files()
         earlier = newcomers()
         gc.unfreeze()
         before = Census(values=self._resource.in_python_bytes)
         gc.freeze()
+        # On a busy machine the count alone may take longer than the time that is left.
+        self._schedule.postpone(time.perf_counter() - began)
         made = yield from self._find_site()
         self._made = made
         self._why["site"] = made.why
@@ -196,6 +200,9 @@ class CauseSearch:
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
         slope = self._verdict.slope
+        if not self._schedule.used:
+            # Nothing was created since the first count, so nothing has grown.
+            return
         came, later = gc.get_objects(), newcomers()
         gc.unfreeze()
         try:

@@ -20,7 +20,7 @@ from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Share of ``max_time`` that the diagnosis of a red verdict may always take, even if the test has used up its time.
-_DIAGNOSIS_SHARE: Final = 0.1
+_DIAGNOSIS_SHARE: Final = 0.2
 
 
 class Measuring:

@@ -6,7 +6,7 @@ The traced iterations run after the verdict.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -26,7 +26,9 @@ _MAX_POOL_BLOCK_BYTES: Final = 512
 # A line is named only if it accounts for at least this share of the growth.
 _MIN_EXPLAINED_RATIO: Final = 0.5
 # If a line allocates less than this share, and generated code calls it, the line may create only a part of the whole.
-_MIN_WHOLE_RATIO: Final = 0.9
+MIN_WHOLE_RATIO: Final = 0.9
+# Lines allocate equally much if each allocates at least this share of what the first allocates.
+_MIN_TIED_RATIO: Final = 0.95
 
 # The file and the number of a line.
 _Line: TypeAlias = tuple[str, int]
@@ -177,7 +179,9 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
 
     Generated code, such as ``__init__`` of a dataclass, may call this line to create a part of an object, such as the
     default of a field. If so, return the line that calls the generated code, if it accounts for nearly all of the
-    growth: it creates the object.
+    growth: it creates the object. If several lines allocate equally much, and together more blocks than the counter
+    counts objects, some of them allocate no object. Return the innermost caller that accounts for nearly all of the
+    growth.
 
     Args:
         kept: What is retained per call path and iteration.
@@ -200,9 +204,15 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
     best = largest_of(kept, by_size=by_size)
     if best is None or growth(best) < _MIN_EXPLAINED_RATIO * slope:
         return None
-    caller = _find_caller_of_generated_code(best.path)
-    whole = below.get(caller, best) if caller else best
-    return whole if growth(best) < _MIN_WHOLE_RATIO * slope <= growth(whole) else best
+    if growth(best) >= MIN_WHOLE_RATIO * slope:
+        return best
+    tied = [place for place in _sum_by_line(kept).values() if growth(place) >= _MIN_TIED_RATIO * growth(best)]
+    callers = set(_find_caller_of_generated_code(best.path))
+    if len(tied) > 1 and MIN_WHOLE_RATIO * sum(map(growth, tied)) > slope:
+        callers = {(site.file, site.line) for place in tied for site in place.path}
+    whole = [below[line] for line in callers if line in below and growth(below[line]) >= MIN_WHOLE_RATIO * slope]
+    # The innermost of them: it accounts for the least besides.
+    return min(whole, key=lambda place: (growth(place), -len(place.path)), default=best)
 
 
 def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Place | None:
@@ -212,22 +222,27 @@ def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Place | None:
         kept: What is retained per call path and iteration.
         by_size: Whether to compare bytes; if not, compare blocks.
     """
+    places = _sum_by_line(kept).values()
+    return max(places, key=lambda place: place.size if by_size else place.blocks, default=None)
+
+
+def _sum_by_line(kept: Sequence[Kept]) -> dict[_Line, Place]:
     made: dict[_Line, Place] = {}
     for one in kept:
         where = read_path(one.path)
         if where is not None:
             _add(made, (where.site.file, where.site.line), one)
-    return max(made.values(), key=lambda place: place.size if by_size else place.blocks, default=None)
+    return made
 
 
-def _find_caller_of_generated_code(path: Sequence[Site]) -> _Line | None:
-    """Return the innermost line of the program that calls generated code; None if there is none."""
+def _find_caller_of_generated_code(path: Sequence[Site]) -> Iterator[_Line]:
+    """Yield the innermost line of the program that calls generated code, if there is one."""
     generated = False
     for site in reversed(path):
         generated |= site.file.startswith("<") and not is_standard(site.file)
         if generated and is_own(site.file):
-            return site.file, site.line
-    return None
+            yield site.file, site.line
+            return
 
 
 def _add(places: dict[_Line, Place], line: _Line, one: Kept) -> None:

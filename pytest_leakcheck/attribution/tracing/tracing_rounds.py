@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.handle_kinds import Things
-from pytest_leakcheck.attribution.tracing.allocations import Allocations, culprit_of
+from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.forked_children import ChildGrowth, ForkedChildren
@@ -128,6 +128,10 @@ class Schedule:
         self.collect = collect
         self._deadline = deadline
 
+    def postpone(self, seconds: float) -> None:
+        """Move the deadline by the duration of work that is no iteration."""
+        self._deadline += seconds
+
     def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
         """Yield the numbers of a round's iterations while the budget lasts.
 
@@ -192,7 +196,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         if grown.count >= wanted:
             where = grown.describe()
             return Made(why=f"created in {where}; no line is known, because {grown.why}", process=where)
-        nothing = _IN_ANOTHER_THREAD if arrivals.in_other_threads else _NO_CALL_SEEN
+        nothing = _IN_ANOTHER_THREAD if arrivals.in_other_threads else _NO_CALL_SEEN if counted else _NO_ITERATION_LEFT
         return Made(why=tracer.interrupted or (_SCATTERED if place else nothing))
     arrival = place[0]
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
@@ -232,9 +236,10 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
     found = culprit_of(kept, slope, by_size=by_size)
     if found is None:
         return Made(why="not allocated by Python")
-    if not _has_own_line(found.path):
+    is_part = (found.size if by_size else found.blocks) < MIN_WHOLE_RATIO * slope
+    if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.
-        return Made(why="allocated in a library, and its call path has no line of the program", size=found.size)
+        return Made(why=f"allocated at {found.path[-1].file}:{found.path[-1].line}, whose callers are unknown")
     return Made(found.path, size=found.size)
 
 

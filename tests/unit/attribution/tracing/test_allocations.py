@@ -35,6 +35,18 @@ def test_without_generated_code_the_line_that_makes_most_is_named() -> None:
     assert line_of(kept(4, CREATES), kept(4, other), slope=10) is None
 
 
+def test_of_lines_that_allocate_equally_much_the_caller_that_makes_the_whole_is_named() -> None:
+    init, stored, elsewhere = ("/project/view.py", 5), ("/project/view.py", 6), ("/project/topic.py", 9)
+    publishes = ("/project/session.py", 21)
+    # The third block is the table of a list, and the counter counts two objects.
+    parts = kept(1, publishes, elsewhere), kept(1, CREATES, init), kept(1, CREATES, stored)
+    assert line_of(*parts, slope=2) == CREATES
+    # As many blocks as the counter counts: each of the two lines makes half.
+    assert line_of(*parts[1:], slope=2) == init
+    # No caller makes the whole: one of the lines that make half of it is named.
+    assert line_of(Kept((Site(*init, ""),), 1, 100), Kept((Site(*stored, ""),), 1, 100), slope=2) == init
+
+
 def test_callers_of_generated_code_that_do_not_make_the_whole_are_not_named() -> None:
     other = ("/project/session.py", 21)
     parts = kept(6, CREATES, GENERATED, DEFAULT), kept(4, other, GENERATED)
