@@ -14,7 +14,7 @@ from pytest_leakcheck.plugin.stash import PLAN, SWEEP, UNMEASURED
 _OPTIONS: Final = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
 # A debugger that an editor attaches imports one of these modules.
 _MODULES: Final = ("pydevd", "debugpy")
-_STOPPED: Final = "a debugger stopped in it"
+STOPPED: Final = "a debugger stopped in it"
 
 
 def find_debugger(config: pytest.Config) -> str:
@@ -53,7 +53,7 @@ class DebuggerWatch:
     def pytest_enter_pdb(self) -> None:
         """Note that ``breakpoint()`` or ``pdb.set_trace()`` stopped in the test, so that it is not repeated again."""
         if self._item is not None and not self._item.stash[UNMEASURED]:
-            self._item.stash[UNMEASURED] = _STOPPED
+            self._item.stash[UNMEASURED] = STOPPED
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

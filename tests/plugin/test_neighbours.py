@@ -267,16 +267,22 @@ def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
             leak()
             breakpoint()
 
+    @pytest.mark.leakcheck(isolate=True)
+    def test_isolated():
+        count("isolated")
+        breakpoint()
+
     @pytest.mark.fd_budget(0)
     def test_never(): leak()
     """,
     )
     outcome = project.run("-s", "--pdbcls=unattended:Unattended", PYTHONPATH="stub")
-    assert outcome.last_line == "1 failed, 6 passed", outcome.text
-    assert "RUNS {'fifth': 5, 'first': 1, 'loop': 3, 'set_trace': 1, 'set_up': 1}" in outcome.text
-    assert outcome.text.count("STOPPED") == 6
+    assert outcome.last_line == "1 failed, 7 passed", outcome.text
+    assert "RUNS {'fifth': 5, 'first': 1, 'isolated': 1, 'loop': 3, 'set_trace': 1, 'set_up': 1}" in outcome.text
+    # The isolated test stops in its subprocess, and again in this process, which has the terminal.
+    assert outcome.text.count("STOPPED") == 8
     assert outcome.verdicts == {("test_never", "fd"): "leak"}
-    assert "\nleakcheck: 6 not measured: a debugger stopped in it\n" in outcome.text
+    assert "\nleakcheck: 7 not measured: a debugger stopped in it\n" in outcome.text
 
 
 def test_coverage_is_no_debugger(project: Project) -> None:

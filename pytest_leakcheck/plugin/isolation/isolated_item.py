@@ -22,6 +22,7 @@ from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.plugin.debugger import STOPPED
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import is_of_harness, unmeasured
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
@@ -38,7 +39,7 @@ from pytest_leakcheck.plugin.isolation.messages import (
     select,
 )
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
-from pytest_leakcheck.plugin.stash import FINDINGS, PLAN
+from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.runner.environment import describe_environment
@@ -105,6 +106,11 @@ def _log_answer(
     ended, (messages,) = answer.ended, answer.messages
     killed = _remove_groups(one.path for one in select(messages, GroupMade))
     reports = [report_of(item, one.report) for one in select(messages, Reported)]
+    if any(getattr(report, "leakcheck_unmeasured", "") == STOPPED for report in reports):
+        # The subprocess has no terminal to type in, so run the test in this process.
+        item.stash[UNMEASURED] = STOPPED
+        runtestprotocol(item, nextitem=nextitem)
+        return
     for warning in select(messages, Warned):
         warn(item, warning)
     for report in reports:
