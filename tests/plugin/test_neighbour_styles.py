@@ -823,3 +823,24 @@ def test_other_plugins_receive_the_reports_of_subtests_once(project: Project) ->
         assert (outcome.status, outcome.last_line) == (0, "3 passed, 4 subtests passed"), outcome.text
         # pytest counts the subtests there as well.
         assert 'errors="0" failures="0" skipped="0" tests="7"' in (project.folder / "junit.xml").read_text()
+
+
+def test_state_that_a_test_leaves_for_others(project: Project) -> None:
+    """They see it as often as the test was repeated; isolated, the test leaves none here."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+
+        class TestIt:
+            seen = []
+
+            @pytest.mark.fd_budget(0)
+            def test_appends(self): self.seen.append(1)
+
+            def test_counts(self): assert len(self.seen) < 2
+        """,
+    )
+    assert project.run(leakcheck=False).last_line == "2 passed"
+    assert project.run().last_line == "1 failed, 1 passed"
+    assert project.run("--leakcheck-isolate").last_line == "2 passed"
