@@ -69,8 +69,11 @@ def judge(work: Callable[[], object]) -> Result:
 def main() -> int:
     """Judge all caches; return 1 if a verdict is red."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--step", type=int, default=1, help="take every n-th bound")
-    step = parser.parse_args().step
+    parser.add_argument("--step", type=int, default=1, metavar="N", help="take every N-th bound (default: %(default)s)")
+    first = "the first bound, so that several runs share the bounds (default: %(default)s)"
+    parser.add_argument("--first", type=int, default=BOUNDS.start, metavar="BOUND", help=first)
+    options = parser.parse_args()
+    bounds = range(options.first, BOUNDS.stop, options.step)
     # Python closes an evicted file when it deallocates the file, and then issues a warning.
     warnings.simplefilter("ignore", ResourceWarning)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -78,7 +81,7 @@ def main() -> int:
     reds = 0
     for name, make in CACHES.items():
         began, counts = time.perf_counter(), Counter[str]()
-        for bound in BOUNDS[::step]:
+        for bound in bounds:
             verdicts = judge(make(bound)).verdicts
             wrong = [verdict for verdict in verdicts if verdict.outcome in RED]
             for verdict in wrong:
@@ -89,7 +92,7 @@ def main() -> int:
             gc.collect()
         summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
         print(f"{name:<26} {summary}  ({time.perf_counter() - began:.0f} s)", flush=True)
-    print(f"{reds} red of {len(CACHES) * len(BOUNDS[::step])}")
+    print(f"{reds} red of {len(CACHES) * len(bounds)}")
     return int(reds > 0)
 
 
