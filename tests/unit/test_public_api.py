@@ -98,6 +98,7 @@ def test_the_options_are_these() -> None:
         "missing",
         "summary",
         "json",
+        "json_readings",
     ]
     keys = ["leakcheck", *(f"leakcheck_{name}" for name in names)]
     assert [option.key for option in OPTIONS] == keys

@@ -171,8 +171,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     freed = Freed(arrivals, things) if unclosed else None
     # The collector of a child is not watched.
     children = ForkedChildren() if things.in_children and not unclosed else None
-    grown = ChildGrowth()
-    found, counted = list[Arrival](), 0
+    found, counted, grown = list[Arrival](), 0, ChildGrowth()
     try:
         with _open_tracer(arrivals, schedule) as tracer:
             for _ in schedule.iterations(often):
