@@ -57,12 +57,13 @@ class Meter:
         exact: Whether the peak of memory is a reading at a call or return; if not, it may be the kernel's mark.
     """
 
-    def __init__(self, wanted: Iterable[str], naming: int = 0) -> None:
+    def __init__(self, wanted: Iterable[str], naming: int = 0, rest: float = _REST_FACTOR) -> None:
         """Open the instruments.
 
         Args:
             wanted: The resources to measure; `gauge` adds the user's own counters.
             naming: Inspect the composition of memory once memory is this many bytes above the start level; 0 for never.
+            rest: After a reading for the composition, the next waits for this many times its CPU time.
         """
         names = set(wanted)
         self.unavailable: dict[str, str] = {}
@@ -85,7 +86,7 @@ class Meter:
         # Several threads may read at the same time. Under this lock, the lower reading of one does not overwrite a
         # higher one of another. The lock is never held during a reading, because a gauge may take the user's locks.
         self._peaks_lock = threading.RLock()
-        self._rest_until = 0.0
+        self._rest_factor, self._rest_until = rest, 0.0
         self.exact = True
 
     @property
@@ -270,7 +271,7 @@ class Meter:
             return
         began = time.thread_time()
         self._inspect_composition(frame)
-        self._rest_until = time.perf_counter() + _REST_FACTOR * (time.thread_time() - began)
+        self._rest_until = time.perf_counter() + self._rest_factor * (time.thread_time() - began)
 
     def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
         """Read all counters, raise their highest values, and keep the call path of each new peak."""

@@ -54,7 +54,7 @@ def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Hel
 
 
 def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes: float = 0.0) -> tuple[Held, ...]:
-    """Return the most frequent kinds of new objects.
+    """Return the most frequent kinds of new objects; if bytes are retained, those that hold the most come first.
 
     Builtin types are reported only if no other type is frequent.
 
@@ -78,6 +78,8 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes:
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
     arrays = array_types()
     sized = [(name, len(some), own_size(some[-1], some[-2], arrays)) for name, some in often]
+    if least_bytes:
+        sized.sort(key=lambda kind: -kind[1] * kind[2])
     return tuple(
         Held(name, count, f"{size:,} B each, in {iterations} iterations")
         for name, count, size in sized

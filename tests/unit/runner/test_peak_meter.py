@@ -25,8 +25,10 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 MIB = 1 << 20
 
 
-def peaks(work: Callable[[Meter], object], *wanted: str, naming: int = 0) -> tuple[dict[str, int], Meter]:
-    meter = Meter(wanted, naming)
+def peaks(
+    work: Callable[[Meter], object], *wanted: str, naming: int = 0, rest: float | None = None
+) -> tuple[dict[str, int], Meter]:
+    meter = Meter(wanted, naming) if rest is None else Meter(wanted, naming, rest)
     meter.begin()
     try:
         work(meter)
@@ -209,8 +211,8 @@ class Uploader:
         self.parts.append(bytes(range(256)) * 4096)
 
 
-def named(work: Callable[[], object]) -> Culprit:
-    _found, meter = peaks(lambda _meter: work(), "rss", naming=12 * MIB)
+def named(work: Callable[[], object], rest: float | None = None) -> Culprit:
+    _found, meter = peaks(lambda _meter: work(), "rss", naming=12 * MIB, rest=rest)
     (culprit,) = [one for one in meter.culprits() if one.resource == "rss"]
     assert not tracemalloc.is_tracing()
     return culprit
@@ -360,11 +362,9 @@ def test_memory_that_rises_further_is_looked_into_again() -> None:
             len(memory)
         for _ in range(16):
             parts.append(bytes(range(256)) * 4096)  # noqa: PERF401 - the line that is sought
-        # Readings rest for some times what the first look took.
-        time.sleep(1)
         memory.close()
 
-    culprit = named(work)
+    culprit = named(work, rest=0.0)
     assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
     assert culprit.share is not None
     assert culprit.share.size > 12 * MIB
@@ -386,12 +386,10 @@ def test_memory_that_malloc_could_return_is_no_part_of_what_is_held() -> None:
         parts = []
         for _ in range(14):
             parts.append(bytes(range(256)) * 4096)  # noqa: PERF401 - the line that is sought
-        # As above.
-        time.sleep(1)
         libc.free(last)
         len(parts)
 
-    culprit = named(work)
+    culprit = named(work, rest=0.0)
     assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
     assert culprit.share is not None
     assert culprit.share.size > 0.8 * culprit.share.total

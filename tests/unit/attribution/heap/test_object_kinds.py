@@ -59,3 +59,17 @@ def test_of_bytes_the_part_that_holds_them_counts_and_not_what_it_is_in() -> Non
     error = kind(lambda: KeyError(1), of_bytes=False)
     assert error is not None
     assert error[:2] == ("KeyError", 2)
+
+
+def test_of_bytes_the_kind_that_holds_the_most_comes_first() -> None:
+    class Small:
+        __slots__ = ("value",)
+
+    class Large:
+        __slots__ = tuple(f"value_{number}" for number in range(40))
+
+    found = [*(Small() for _ in range(20)), *(Large() for _ in range(10))]
+    by_number = kinds_of(found, 10, 0.5)
+    by_size = kinds_of(found, 10, 0.5, least_bytes=1)
+    assert [one.count for one in by_number] == [20, 10]
+    assert [one.count for one in by_size] == [10, 20]
