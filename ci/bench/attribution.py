@@ -5,9 +5,10 @@
     .venv/bin/python ci/bench/attribution.py --only tmp_path                      the cases with "tmp_path" in their names
 
 All cases run in one session, as a user runs tests. `Case.line` and `Case.owner` state what is right. A line is right if
-its text has one of the parts that the case states; any other line is wrong. If another process creates what is retained,
-no line of this process is right, and none must be named. The same holds for owners: C may hold what is retained. Exit status 1 if a line or an owner is
-wrong, if a report names an object of the plugin, or if fewer than the wanted share of the lines are right.
+its text has one of the parts that the case states; any other line is wrong. If a case states none, a
+process that the plugin cannot trace creates what is retained, and no line must be named. The same holds for owners: C may
+hold what is retained. Exit status 1 if a line or an owner is wrong, if a report names an object of the plugin, or if fewer
+than the wanted share of the lines are right.
 """
 
 # ruff: noqa: E402 - the helpers of the tests are not installed

@@ -312,6 +312,7 @@ CASES = (
         close_in_worker,
         setup=partial(Worker.start, FORK),
         teardown=Worker.stop,
+        line=("file = open(os.devnull)",),
     ),
     Case(
         "file_kept_in_spawned_worker",

@@ -266,6 +266,7 @@ CASES = (
         partial(Opener.ask, "close"),
         setup=Opener.start,
         teardown=Opener.stop,
+        line=('file = Path("/dev/null").open("rb")',),
     ),
     Case(
         "process_pool_not_closed",
