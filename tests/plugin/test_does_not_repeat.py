@@ -185,8 +185,8 @@ def test_what_is_kept_for_it_is_not_held_against_the_test(project: Project, warm
     assert outcome.status == 0, outcome.text
     found = {one["resource"]: one for one in outcome.findings if one["test"].endswith("test_clean")}
     assert {name: found[name]["verdict"] for name in ("block", "heap")} == {"block": "ok", "heap": "ok"}
-    # As of an empty test before there was anything to hold.
-    assert found["block"]["level"] <= 16
+    # 13 measured, 17 once on a busy machine; 43, if the reports are held as objects.
+    assert found["block"]["level"] < 28
 
 
 def test_without_a_warm_up(project: Project) -> None:
