@@ -112,11 +112,7 @@ def _colour_worst_first(
         missing: As in `conclude`.
         spared: Outcomes that are yellow at most.
     """
-    coloured = [
-        replace(one, colour="yellow" if colour == "red" and one.outcome in spared else colour)
-        for one in verdicts
-        for colour in (_choose_colour(one, fail_on, missing),)
-    ]
+    coloured = [replace(one, colour=_choose_colour(one, fail_on, missing, spared)) for one in verdicts]
     order = ("red", "yellow", "green")
     # Of equal outcomes, one whose resource has grown says more.
     worst = min(
@@ -130,14 +126,14 @@ def _colour_worst_first(
     return worst, *(one for one in coloured if one is not worst)
 
 
-def _choose_colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str) -> Colour:
+def _choose_colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str, spared: Container[str]) -> Colour:
     if verdict.outcome == "ok":
         return "green"
     if verdict.outcome == "unavailable":
         return "red" if missing == "fail" and verdict.explicit else "yellow"
     if verdict.outcome in ("unclosed", "inconclusive") and not verdict.explicit:
         return "yellow"
-    return "red" if verdict.outcome in fail_on else "yellow"
+    return "red" if verdict.outcome in fail_on and verdict.outcome not in spared else "yellow"
 
 
 def _is_suspect(culprit: Culprit | None, packages: tuple[str, ...]) -> bool:

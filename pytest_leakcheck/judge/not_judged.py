@@ -92,16 +92,15 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
     )
 
 
-def measurement_failed(resource: str, error: str, *, explicit: bool) -> Verdict:
+def measurement_failed(resource: str, reason: str, *, explicit: bool) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that could not be measured because of an error of the plugin.
 
     Args:
         resource: The resource that the verdict is about.
-        error: The error, on one line.
+        reason: The error, as text.
         explicit: Whether the test names this resource.
     """
     advice = "if the test does not replace or close what the plugin uses, please report this"
-    reason = f"the measurement failed: {error}"
     return Verdict(resource, "inconclusive", reason=reason, advice=advice, explicit=explicit)
 
 

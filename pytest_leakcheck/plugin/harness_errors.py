@@ -39,11 +39,16 @@ def is_of_harness(error: Exception) -> bool:
     return bool(callers) and callers[-1]
 
 
-def describe(error: Exception) -> str:
-    """Describe an error on one line, with the innermost line of this package that it passed through."""
+def why_failed(error: Exception) -> str:
+    """Describe an error of the measurement on one line, with the innermost line of this package that it passed through.
+
+    Any other error is raised again.
+    """
+    if not is_of_harness(error):
+        raise error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OURS)]
     said = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"{said} ({Path(frames[-1].filename).relative_to(_OURS)}:{frames[-1].lineno})" if frames else said
+    return f"the measurement failed: {said} ({Path(frames[-1].filename).relative_to(_OURS)}:{frames[-1].lineno})"
 
 
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
@@ -56,10 +61,10 @@ def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
             test has put in place of one of the standard library, or a gauge.
     """
     innermost = _files_of(error)[-1]
-    if not is_of_harness(error) or not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):
+    if not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):
         raise error
     budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
-    verdict = measurement_failed(budget.resource, describe(error), explicit=budget.explicit)
+    verdict = measurement_failed(budget.resource, why_failed(error), explicit=budget.explicit)
     return Result(plan, Recording(plan.test, (), stopped="failed"), (verdict,), {})
 
 

@@ -25,11 +25,9 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     The report and its findings get the node id that the item has in this process.
     """
     data["nodeid"] = item.nodeid
-    for finding in findings_of(data.pop("leakcheck", "")):
-        recording = replace(finding.recording, test=item.nodeid)
-        data["leakcheck"] = _add_line(
-            data.get("leakcheck", ""), replace(finding, test=item.nodeid, recording=recording)
-        )
+    found = findings_of(data.pop("leakcheck", ""))
+    own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
+    data["leakcheck"] = "".join(map(to_text, own))
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     assert isinstance(report, pytest.TestReport)
     if isinstance(report, pytest.SubtestReport):
@@ -84,8 +82,7 @@ def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
     """
     red = [one.verdict.outcome for one in findings if one.colour == "red" and one.recording.stopped != "lost"]
     report.leakcheck_red = min(red, key=WORST_FIRST.index, default="")  # type: ignore[attr-defined]
-    for finding in findings:
-        report.leakcheck = _add_line(getattr(report, "leakcheck", ""), finding)  # type: ignore[attr-defined]
+    report.leakcheck = "".join(map(to_text, findings))  # type: ignore[attr-defined]
     # The short summary, JUnit and annotations show the crash message; on CI, pytest does not shorten it.
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
@@ -97,5 +94,6 @@ def findings_of(text: str) -> list[Finding]:
     return [decode(Finding, json.loads(line)) for line in text.splitlines()]
 
 
-def _add_line(text: str, finding: Finding) -> str:
-    return f"{text}{json.dumps(encode(finding))}\n"
+def to_text(finding: Finding) -> str:
+    """Return a finding as a line of text, in ASCII, which every transport between processes accepts."""
+    return json.dumps(encode(finding)) + "\n"

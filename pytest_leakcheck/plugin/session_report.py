@@ -6,7 +6,6 @@ send.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
@@ -17,13 +16,12 @@ import pytest
 
 from pytest_leakcheck.attribution.project_packages import unknown_packages
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.coloured_report import ColouredReport, has_colours
 from pytest_leakcheck.plugin.debugger import find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
-from pytest_leakcheck.plugin.item_reports import findings_of
+from pytest_leakcheck.plugin.item_reports import findings_of, to_text
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.report import json_file
@@ -130,7 +128,7 @@ class SessionReport:
             with room_for_descriptors():
                 self._journal.add(finding)
         if finding.colour != "green" or self._wanted in ("all", "sensitivity"):
-            self._shown.append(json.dumps(encode(finding)))
+            self._shown.append(to_text(finding))
 
     @property
     def _wanted(self) -> str:
@@ -154,7 +152,7 @@ class SessionReport:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         self._write_unmeasured(terminalreporter)
-        shown = findings_of("\n".join(self._shown))
+        shown = findings_of("".join(self._shown))
         if self._tally.worst and (line := unknown_blame(self._unknown_blame, shown, self._settings)):
             terminalreporter.write_line(line, yellow=True)
         if not self._tally.worst and not self._json:

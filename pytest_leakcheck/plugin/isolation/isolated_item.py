@@ -24,7 +24,7 @@ from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.debugger import STOPPED
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.harness_errors import is_of_harness, unmeasured
+from pytest_leakcheck.plugin.harness_errors import unmeasured, why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
@@ -77,9 +77,8 @@ def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
         return False
     try:
         answer = _send(item, plan)
-    except Exception as error:
-        if not is_of_harness(error):
-            raise
+    except Exception as error:  # noqa: BLE001 - errors of others are raised again
+        why_failed(error)
         return False
     _log_answer(item, nextitem, plan, settings, answer)
     return True

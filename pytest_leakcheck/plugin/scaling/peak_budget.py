@@ -17,7 +17,7 @@ from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.scaling_points import Point, Sizing
-from pytest_leakcheck.plugin.harness_errors import describe, is_of_harness
+from pytest_leakcheck.plugin.harness_errors import why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import culprits_of, recording_of
 from pytest_leakcheck.runner.processes import supervisor
@@ -43,10 +43,8 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
     if not why_not:
         try:
             return _measure_peaks(item, result, settings, budgets)
-        except Exception as error:
-            if not is_of_harness(error):
-                raise
-            why_not = f"the measurement failed: {describe(error)}"
+        except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            why_not = why_failed(error)
     missing = tuple(unavailable(budget.resource, why_not, peak=True) for budget in budgets)
     return replace(result, verdicts=(*result.verdicts, *missing))
 

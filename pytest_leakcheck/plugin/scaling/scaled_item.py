@@ -33,7 +33,7 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.harness_errors import describe, is_of_harness
+from pytest_leakcheck.plugin.harness_errors import why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
@@ -113,10 +113,8 @@ class _ScaledRun:
         if not why_not:
             try:
                 return self._run_sizes()
-            except Exception as error:
-                if not is_of_harness(error):
-                    raise
-                why_not = f"the measurement failed: {describe(error)}"
+            except Exception as error:  # noqa: BLE001 - errors of others are raised again
+                why_not = why_failed(error)
         missing = [unavailable(aim.resource, why_not) for aim in self._sweep.aims]
         return [_make_report(self._item, self._conclude(missing))]
 
