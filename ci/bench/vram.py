@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -138,7 +137,7 @@ def cases(file: Path) -> int:
         if not report.exists():
             print(ran.stdout, ran.stderr)
             return 1
-        document = json_file.parse(json.loads(report.read_text()))
+        document = json_file.read(report.read_text())
     worst: dict[str, tuple[Finding, Verdict]] = {}
     for finding in document.findings:
         for verdict in finding.verdicts:

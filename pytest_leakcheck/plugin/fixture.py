@@ -33,10 +33,9 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """Return the value of the fixture.
 
-    It measures nothing without ``--leakcheck``, and nothing with a debugger or in the last run of a repeated test, which is
-    logged. Inside
-    the iterations of such a test, and in a process that runs a test once for its peaks, it measures only gauges and
-    checkpoints.
+    It measures nothing without ``--leakcheck``, and nothing with a debugger or in the last run of a repeated test,
+    which is logged. Inside the iterations of such a test, and in a process that runs a test once for its peaks, it
+    measures only gauges and checkpoints.
     """
     if not settings.active:
         return Inert()

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import RESOURCES, added_rows
-from pytest_leakcheck.report.json_file import Document, render, to_line
-from pytest_leakcheck.report.output_file import is_replaceable, write_whole
+from pytest_leakcheck.report.json_file import document, to_line, write
+from pytest_leakcheck.report.output_file import is_replaceable
 
 
 class Journal:
@@ -38,8 +37,7 @@ class Journal:
         if not is_replaceable(self._report):
             return
         with contextlib.suppress(OSError):
-            header = Document((), added_rows(RESOURCES), partial=True)
-            self.path.write_text(json.dumps(encode(header)) + "\n", encoding="utf-8")
+            self.path.write_text(json.dumps(encode(document((), partial=True))) + "\n", encoding="utf-8")
             # Tests may change the umask, so the mode of the report is chosen now.
             self._mode = self.path.stat().st_mode & 0o777
             if self._report.exists():
@@ -61,12 +59,12 @@ class Journal:
         Raises:
             OSError: The report cannot be written. The journal is still there.
         """
-        text = render(self._all_lines())
+        lines = list(self._all_lines())
         earlier = self._mode is not None and self._aside.exists()
         if earlier:
             # Its mode, owner and place are those that the new report is to have.
             self._aside.replace(self._report.resolve())
-        write_whole(self._report, text)
+        write(self._report, lines)
         if self._mode is not None:
             if not earlier:
                 self._report.chmod(self._mode)

@@ -40,7 +40,7 @@ class ReportError(LeakcheckError, ValueError):
     """The file is not a report of findings; the message states what is wrong with it."""
 
 
-def parse(data: object) -> Document:
+def _parse(data: object) -> Document:
     """Convert the decoded JSON of a file to the document that was written.
 
     Raises:
@@ -78,16 +78,16 @@ def read(text: str) -> Document:
     """
     first, *lines = text.split("\n")
     if not (first.startswith("{") and first.endswith("}") and lines):
-        return parse(json.loads(text))
+        return _parse(json.loads(text))
     data = json.loads(first)
     # The session may have been killed in the midst of a line.
     data["findings"] = [json.loads(line) for line in lines if line.endswith("}")]
-    return parse(data)
+    return _parse(data)
 
 
-def document(findings: Sequence[Finding]) -> Document:
+def document(findings: Sequence[Finding], *, partial: bool = False) -> Document:
     """Build the document from the findings of a session."""
-    return Document(tuple(findings), added_rows(RESOURCES))
+    return Document(tuple(findings), added_rows(RESOURCES), partial)
 
 
 def to_line(finding: Finding) -> str:
@@ -95,21 +95,16 @@ def to_line(finding: Finding) -> str:
     return json.dumps(encode(finding), ensure_ascii=False)
 
 
-def render(findings: Iterable[str]) -> str:
-    """Return the text of a file.
+def write(path: Path, lines: Iterable[str]) -> None:
+    """Write the document to the path (`output_file.write_whole`).
 
     Args:
-        findings: The JSON of each finding; each becomes a line.
-    """
-    resources = json.dumps(encode(added_rows(RESOURCES)))
-    joined = "".join(f"\n{line}," for line in findings).removesuffix(",")
-    return f'{{"schema": {Document.SCHEMA}, "findings": [{joined}\n], "resources": {resources}}}\n'
-
-
-def write(path: Path, findings: Sequence[Finding]) -> None:
-    """Write the document to the path (`output_file.write_whole`).
+        path: Where to.
+        lines: Each finding, as `to_line` returns it.
 
     Raises:
         OSError: The file cannot be written. A file that existed before is still there.
     """
-    write_whole(path, render(map(to_line, findings)))
+    resources = json.dumps(encode(added_rows(RESOURCES)))
+    findings = "".join(f"\n{line}," for line in lines).removesuffix(",")
+    write_whole(path, f'{{"schema": {Document.SCHEMA}, "findings": [{findings}\n], "resources": {resources}}}\n')

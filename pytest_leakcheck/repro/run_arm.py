@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TypeAlias
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import DESCRIPTORS
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.json_file import Document, parse
+from pytest_leakcheck.report.json_file import Document, read
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ def _show_output(arms: Sequence[_StartedArm], show: Show) -> None:
 
 
 def _read_report(path: Path) -> Document | None:
-    return parse(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    return read(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,8 @@ from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.json_file import check_writable, document, read, write
+from pytest_leakcheck.report import json_file
+from pytest_leakcheck.report.json_file import check_writable, document, read, to_line
 
 
 def finding(test: str = "tests/test_a.py::test_b", what: str = "/data/a.mp4") -> Finding:
@@ -38,6 +39,10 @@ def finding(test: str = "tests/test_a.py::test_b", what: str = "/data/a.mp4") ->
     plan = Plan(test, (Budget("thread", 0), Budget("fd", 0)))
     held = {"fd": (Held(what, 17),)}
     return conclude(Result(plan, Recording(test, series), verdicts, held), ("leak",))
+
+
+def write(path: Path, findings: Iterable[Finding]) -> None:
+    json_file.write(path, map(to_line, findings))
 
 
 @pytest.fixture
