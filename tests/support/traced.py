@@ -64,14 +64,19 @@ def trace(listener: Listener, work: Callable[[], object], rounds: int = 1, plain
     return tracer
 
 
-def followed(read: Callable[[], int], work: Callable[[], object], rounds: int = ROUNDS) -> Traced:
-    """What a tree of calls finds: one iteration to make the nodes, and so many that count."""
+def followed(
+    read: Callable[[], int], work: Callable[[], object], rounds: int = ROUNDS, slope: int | None = None
+) -> Traced:
+    """What a tree of calls finds: one iteration to make the nodes, and so many that count.
+
+    With the slope that a verdict would give, also beside another thread that allocates, such as a test worker's.
+    """
     tree = CallTree(read)
     trace(tree, work)
     tree.forget()
     tracer = trace(tree, work, rounds)
     assert tracer.interrupted == ""
-    return tree.traced()
+    return tree.traced() if slope is None else tree.explain(slope * rounds)
 
 
 def line_found(

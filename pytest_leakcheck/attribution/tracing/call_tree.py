@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
-from pytest_leakcheck.attribution.call_paths import is_own
+from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
 from pytest_leakcheck.attribution.tracing.frames import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
@@ -147,6 +147,14 @@ class CallTree:
             grown = 0
             self.handover.hold(thread)
         return grown
+
+    def explain(self, growth: int) -> Traced:
+        """Follow all growth that was traced, or the growth that the verdict found if the former leads to no line.
+
+        The counter may also have changed for other reasons, such as the work of another thread.
+        """
+        traced = self.traced()
+        return self.traced(growth) if read_path(traced.path) is None or traced.flows else traced
 
     def traced(self, total: int | None = None) -> Traced:
         """Follow the growth from callers to called functions, as long as a single call explains it.

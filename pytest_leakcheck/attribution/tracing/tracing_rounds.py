@@ -274,10 +274,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
                 tree.forget()
             else:
                 counted += 1
-    traced = tree.traced(tree.total)
-    if read_path(traced.path) is None or traced.flows:
-        # The counter may also have changed for other reasons: retry with the growth that the verdict found.
-        traced = tree.traced(round(slope * counted))
+    traced = tree.explain(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
         return Made(why=tracer.interrupted or ("no traced call retains it" if counted else _NO_ITERATION_LEFT))

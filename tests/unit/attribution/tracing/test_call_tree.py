@@ -54,7 +54,7 @@ def test_memory_that_c_keeps_is_traced_to_its_function(heap: Callable[[], int]) 
     def work() -> None:
         outer(held, leaks=True)
 
-    culprit = followed(heap, work)
+    culprit = followed(heap, work, slope=SIZE)
     sites = within(culprit.path, HERE)
     # Of two calls of one function, the one that is not undone.
     assert sites[-2] == (marked(outer, "# kept"), "outer", "allocate()")
