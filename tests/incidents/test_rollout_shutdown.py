@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from rollout_control import HUGE, Broken, executor_of, running
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
+    # As in test_rollout_executor.
+    gc.collect()
     before = running()
     yield
     assert running() == before
