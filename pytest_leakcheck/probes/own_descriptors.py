@@ -43,9 +43,10 @@ def lift(low: int) -> int:
 
 @contextlib.contextmanager
 def room_for_descriptors() -> Iterator[None]:
-    """Raise the descriptor limit temporarily.
+    """Raise the descriptor limit temporarily, if fewer than 64 descriptors are left.
 
-    A leak may have used up every descriptor, and reporting it takes a few.
+    A leak may have used up every descriptor, and reporting it takes a few. If the program sets the limit in the
+    meantime, its limit stays.
     """
     try:
         import resource
@@ -54,14 +55,19 @@ def room_for_descriptors() -> Iterator[None]:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        # This reads the number of open descriptors without opening one. The number exceeds the limit if the program has
-        # lowered the limit since.
+        # This reads the number of open descriptors without opening one; before Linux 6.2, it is 0. The number exceeds
+        # the limit if the program has lowered the limit since.
         held = os.stat("/proc/self/fd").st_size
     except OSError:
         held = 0
-    raised = max(soft, held) + _SPARE_DESCRIPTORS
-    resource.setrlimit(resource.RLIMIT_NOFILE, (raised if hard == resource.RLIM_INFINITY else min(raised, hard), hard))
+    if soft == resource.RLIM_INFINITY or 0 < held <= soft - _SPARE_DESCRIPTORS:
+        yield
+        return
+    wanted = max(soft, held) + _SPARE_DESCRIPTORS
+    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if resource.getrlimit(resource.RLIMIT_NOFILE) == (raised, hard):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
