@@ -104,6 +104,17 @@ def measurement_failed(resource: str, reason: str, *, explicit: bool) -> Verdict
     return Verdict(resource, "inconclusive", reason=reason, advice=advice, explicit=explicit)
 
 
+def objects_hidden(verdict: Verdict) -> Verdict:
+    """Return the verdict on objects if the test hides new ones from the garbage collector: ``inconclusive``.
+
+    Args:
+        verdict: What the readings show: an ``ok``.
+    """
+    reason = "the test calls gc.freeze(): the collector lists only objects that were created after it"
+    advice = "call gc.freeze() in a fixture of wider scope, or bound memory: heap_budget()"
+    return replace(verdict, outcome="inconclusive", reason=reason, advice=advice, floor=None)
+
+
 def left_early(result: Result, step: int | None) -> Result:
     """Return the result of a loop that the test left before its end: ``inconclusive``, unless it is red already.
 

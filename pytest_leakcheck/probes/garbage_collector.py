@@ -63,6 +63,10 @@ class CollectorWatch:
         self._collecting = False
         self._callback = self._on_collection
         self._had_frozen = False
+        # A list that exists since the harness froze all others, so `gc.get_objects` shows it unless the program has
+        # called `gc.freeze` in the meantime.
+        self._marker: list[object] = []
+        self._was_frozen = False
         self.has_released = False
         self.released_names: Counter[str] = Counter()
 
@@ -90,7 +94,7 @@ class CollectorWatch:
         # One round only, because each walks all objects, which takes 10 to 20 ms for 30,000. Garbage that a finalizer
         # leaves during the round is frozen with the rest.
         gc.collect()
-        gc.freeze()
+        self._freeze()
         gc.callbacks.append(self._callback)
 
     def close(self) -> None:
@@ -152,12 +156,24 @@ class CollectorWatch:
         Returns:
             The number of garbage objects.
         """
+        self._was_frozen = self.hides_objects()
         gc.unfreeze()
         return self.collect()
 
     def refreeze(self) -> None:
         """Freeze again after `thaw`."""
+        self._freeze()
+
+    def hides_objects(self) -> bool:
+        """Return whether the program has called `gc.freeze` since `open`, so that new objects are not counted.
+
+        This walks all objects that are not frozen.
+        """
+        return self._was_frozen or not any(one is self._marker for one in gc.get_objects())
+
+    def _freeze(self) -> None:
         gc.freeze()
+        self._marker = []
 
     def take_released(self) -> tuple[int, int, int, int]:
         """Return what automatic collections have released since the last call.
