@@ -47,11 +47,17 @@ from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that must be left to look for the line that stores what is retained in its owner (the container that keeps
 # it alive).
 _KEEPER_ITERATIONS: Final = 6
+# The search for the owner may always take this many seconds, even if the test has used up its time. It takes less than
+# one in most programs.
+_MIN_OWNER_SECONDS: Final = 5.0
+# How long it takes to walk over all tracked objects: about 1 us for each, in each of the two walks of a search.
+_SECONDS_PER_OBJECT: Final = 2e-6
 # Share of the iterations: a resource that grows in fewer of them is searched for at its own rate. Also, a kind of
 # object is reported only if at least this share of the expected number exists.
 _MIN_FREQUENT_RATIO: Final = 0.5
@@ -153,12 +159,15 @@ class CauseSearch:
         # Load what the search itself retains before anything is counted.
         began = time.perf_counter()
         plugin_files()
-        earlier = newcomers()
+        earlier = newcomers() if _is_frozen() else frozenset[int]()
         gc.unfreeze()
-        before = Census(values=self._resource.in_python_bytes)
+        objects = len(gc.get_objects())
+        before = None
+        if began + objects * _SECONDS_PER_OBJECT < self._schedule.deadline_for(_MIN_OWNER_SECONDS):
+            before = Census(values=self._resource.in_python_bytes)
+            # On a busy machine the count alone may take longer than the time that is left.
+            self._schedule.postpone(time.perf_counter() - began)
         gc.freeze()
-        # On a busy machine the count alone may take longer than the time that is left.
-        self._schedule.postpone(time.perf_counter() - began)
         made = yield from self._find_site()
         self._made = made
         self._why["site"] = made.why
@@ -168,7 +177,10 @@ class CauseSearch:
         if made.process:
             self._why["owner"] = "they are held in a child process, whose objects are not searched"
             return
-        yield from self._find_owner(before, made, earlier)
+        if before is None:
+            self._why["owner"] = f"a search of {objects:,} objects would take longer than the time that was left"
+        else:
+            yield from self._find_owner(before, made, earlier)
         if self._wants_native(made):
             # This comes last, because what memray itself loads and retains would be counted with the rest.
             self._made = yield from trace_natively(made, slope, self._rate, self._schedule)
@@ -203,13 +215,17 @@ class CauseSearch:
         if not self._schedule.used:
             # Nothing was created since the first count, so nothing has grown.
             return
-        came, later = gc.get_objects(), newcomers()
+        # If the program has called `gc.unfreeze`, new objects cannot be distinguished from older ones. What the
+        # containers have gained is then the only evidence.
+        came, later = (gc.get_objects(), newcomers()) if _is_frozen() else ([], frozenset[int]())
         gc.unfreeze()
         try:
             sought = self._describe_sought(made)
             ours = {id(came), id(sought), *_own_identities(), *self._bounded}
             growing = before.grown(later, ours)
-            holders = search(sought, came, growing, earlier | later, ours)
+            holders = search(
+                sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
+            )
             if self._resource.in_python:
                 self.kinds = self._retained_kinds(came, holders, growing)
             elif self._resource.exhausts == "device":
@@ -302,6 +318,11 @@ class CauseSearch:
             self._collect()
             self._why["owner"] = "no cycle was found in what the garbage collector freed"
             self._culprit = replace(self._culprit, cycle=cycle)
+
+
+def _is_frozen() -> bool:
+    """Return whether the objects that the harness has frozen still are."""
+    return gc.get_freeze_count() > FROZEN_BY_PYTHON
 
 
 def _own_identities() -> Iterator[int]:

@@ -104,8 +104,8 @@ class EvidenceJudge:
         verdict = examination.verdict(evidence)
         if verdict is None:
             return Wait()
-        if verdict.outcome == "ok" and sampler.hides(name):
-            return objects_hidden(verdict)
+        if verdict.outcome == "ok" and sampler.instruments.hides(name):
+            verdict = objects_hidden(verdict)
         return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
 
     def retains_much(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from pytest_leakcheck.model.resources import GAUGE_PREFIX
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, find_resource
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.device import Vram
@@ -100,6 +100,10 @@ class Instruments:
     def device_for(self, resource: str) -> Vram | None:
         """Return the accelerators if the resource counts their memory, else None."""
         return self.device if self.device is not None and self.device.resource == resource else None
+
+    def hides(self, resource: str) -> bool:
+        """Return whether the program hides new units of a resource: `gc.freeze` hides objects."""
+        return find_resource(resource).made_of == "objects" and self.watch.hides_objects()
 
     def counter(self, resource: str) -> Callable[[], int]:
         """Return a function that reads one counter.

@@ -83,4 +83,6 @@ def _judge(sampler: Sampler, budget: Budget) -> Verdict:
     folder = sampler.instruments.folders.get(budget.resource)
     makers = entry_makers(folder) if folder is not None else None
     verdict = judge_once(sampler.samples.series(budget.resource), budget, makers)
-    return objects_hidden(verdict) if verdict.outcome == "ok" and sampler.hides(budget.resource) else verdict
+    return (
+        objects_hidden(verdict) if verdict.outcome == "ok" and sampler.instruments.hides(budget.resource) else verdict
+    )

@@ -150,10 +150,6 @@ class Sampler:
             self.samples.columns[name][self.samples.n] = value
         self.subtract_own_work()
 
-    def hides(self, resource: str) -> bool:
-        """Return whether the program hides new units of a resource: objects are hidden by `gc.freeze`."""
-        return find_resource(resource).made_of == "objects" and self.instruments.watch.hides_objects()
-
     def stay_thawed(self) -> None:
         """Reset the harness's part, because nothing is frozen any more; the caller must restart the series."""
         for own in self._own.values():

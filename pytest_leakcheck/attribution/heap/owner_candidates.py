@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from time import perf_counter
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Final
 
@@ -51,12 +52,18 @@ class Sought:
     in_python: bool = False
 
 
-def search(
+class _OutOfTimeError(Exception):
+    """The search has reached its deadline."""
+
+
+def search(  # noqa: PLR0913 - the evidence, one by one
     sought: Sought,
     came: Sequence[object],
     growing: Sequence[Growing],
     new: Collection[int],
     ignore: Collection[int] = (),
+    *,
+    deadline: float = inf,
 ) -> Holders:
     """Find the owners of what is retained.
 
@@ -68,22 +75,31 @@ def search(
         growing: The containers and values that grew in these iterations.
         new: The ``id()`` of each object created since the measurement of the test began.
         ignore: The ``id()`` of each object that cannot be an owner, such as the plugin's own objects.
+        deadline: When the search ends without a result, by ``time.perf_counter``.
     """
+
+    def check_time() -> None:
+        if perf_counter() > deadline:
+            raise _OutOfTimeError
+
     own, builtin = _group_by_type(sought, came)
     candidates = [one for one in growing if _gain_may_fit(sought, one)]
     # The lists that this function makes also refer to the candidates, so they must not count as owners.
     ours = {*ignore, id(came), id(own), id(builtin), id(candidates), *map(id, own), *map(id, builtin)}
-    iterations, rate = sought.iterations, sought.rate
+    find = partial(find_owners, candidates, sought.iterations, rate=sought.rate, ignore=ours, check_time=check_time)
     # Types that are not builtin come first, then the containers. Builtin types come last, because objects of any kind
     # are made of them.
     searches: list[Callable[[], Holders]] = [
-        *(partial(find_owners, candidates, iterations, kind, new, rate=rate, ignore=ours) for kind in own),
-        partial(find_owners, candidates, iterations, (), new, rate=rate, size=sought.size, ignore=ours),
-        *(partial(find_owners, candidates, iterations, kind, new, rate=rate, ignore=ours) for kind in builtin),
+        *(partial(find, kind, new) for kind in own),
+        partial(find, (), new, size=sought.size),
+        *(partial(find, kind, new) for kind in builtin),
     ]
     reason = ""
-    for find in searches:
-        holders = find()
+    for one in searches:
+        try:
+            holders = one()
+        except _OutOfTimeError:
+            return Holders((), "not resolved: the search ran out of time")
         if holders.owners:
             return holders
         reason = reason or holders.reason

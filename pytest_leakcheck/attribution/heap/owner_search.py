@@ -13,7 +13,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Final
@@ -97,6 +97,7 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     rate: float | None = None,
     size: float | None = None,
     ignore: Collection[int] = (),
+    check_time: Callable[[], object] = bool,
 ) -> Holders:
     """Find the owners of what each iteration retains.
 
@@ -112,11 +113,14 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
         rate: Objects retained per iteration, where they are countable.
         size: Bytes retained per iteration, where known.
         ignore: The ``id()`` of each object that cannot be an owner, such as those of the caller.
+        check_time: Called between the steps of the search; it may raise to end the search. By default it does nothing.
     """
     skipped = {*ignore, id(growing), id(survivors)}
     candidates = [one for one in growing if id(one.holder) not in skipped and not _holds_weakly(one)]
     if survivors:
-        return _find_owners_of_survivors(survivors, candidates, iterations, skipped, frozenset(new))
+        return _find_owners_of_survivors(
+            survivors, candidates, iterations, skipped, frozenset(new), check_time=check_time
+        )
     fit = _without_weak_keys(fitting(candidates, iterations, rate, size))[:_MAX_OWNERS]
     if not fit:
         return Holders((), "not resolved: no container or value grew at this rate")
@@ -132,23 +136,25 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     return _without_test_runner(found)
 
 
-def _find_owners_of_survivors(
+def _find_owners_of_survivors(  # noqa: PLR0913 - as above
     survivors: Sequence[object],
     candidates: Sequence[Growing],
     iterations: int,
     skipped: set[int],
     later: frozenset[int],
+    *,
+    check_time: Callable[[], object],
 ) -> Holders:
     """Find the owners of these new objects."""
     counted = frozenset(map(id, survivors))
     new = counted | later
     growing = {id(one.holder): one for one in candidates if not one.is_value}
-    holds = [hold for one in growing.values() for hold in _find_hold(one.holder, new, counted)]
+    holds = [hold for one in growing.values() for hold in _find_hold(one.holder, new, counted, check_time)]
     if not _select_largest(holds, len(counted)):
-        holds = list(_find_older_holders(new, counted, skipped))
+        holds = list(_find_older_holders(new, counted, skipped, check_time))
     largest = sorted(holds, key=lambda one: -len(one.reached))[:_MAX_OWNERS]
     if not _select_largest(largest, len(counted)):
-        return _report_unheld(survivors, new, skipped)
+        return _report_unheld(survivors, new, skipped, check_time)
     found = []
     paths = find_paths([hold.holder for hold in largest], skipped)
     path_to = {id(hold): path for hold, path in zip(largest, paths, strict=True)}
@@ -195,29 +201,34 @@ def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
     return chosen[:_MAX_OWNERS] if len(reached) >= _MIN_HELD_SHARE * count else []
 
 
-def _find_older_holders(new: frozenset[int], counted: frozenset[int], skipped: set[int]) -> Iterator[_Hold]:
+def _find_older_holders(
+    new: frozenset[int], counted: frozenset[int], skipped: set[int], check_time: Callable[[], object]
+) -> Iterator[_Hold]:
     """Find the older objects that hold survivors."""
     objects = all_objects()
     older = [one for one in objects if id(one) not in new and id(one) not in skipped]
     for at in range(0, len(older), _CHUNK_SIZE):
+        check_time()
         some = older[at : at + _CHUNK_SIZE]
         # Read many objects in one call into C, because few of them refer to a new object.
         if new.isdisjoint(map(id, gc.get_referents(*some))):
             continue
         for one in some:
             if not is_ours(one):
-                yield from _find_hold(one, new, counted)
+                yield from _find_hold(one, new, counted, check_time)
 
 
-def _find_hold(holder: object, new: frozenset[int], counted: frozenset[int]) -> Iterator[_Hold]:
+def _find_hold(
+    holder: object, new: frozenset[int], counted: frozenset[int], check_time: Callable[[], object]
+) -> Iterator[_Hold]:
     """Yield one `_Hold` if an object holds survivors, directly or through new objects."""
     entries = {id(one): one for one in gc.get_referents(holder) if id(one) in new and one is not holder}
-    if found := counted & {*entries, *_reachable_new(list(entries.values()), new)}:
+    if found := counted & {*entries, *_reachable_new(list(entries.values()), new, check_time)}:
         last = [one for one in entries.values() if id(one) in counted] or list(entries.values())
         yield _Hold(holder, last[-1], found)
 
 
-def _reachable_new(start: Sequence[object], new: frozenset[int]) -> set[int]:
+def _reachable_new(start: Sequence[object], new: frozenset[int], check_time: Callable[[], object]) -> set[int]:
     """Return the ``id()`` of each new object that can be reached from these objects.
 
     These objects themselves are included only if references lead back to them.
@@ -225,6 +236,7 @@ def _reachable_new(start: Sequence[object], new: frozenset[int]) -> set[int]:
     reached: set[int] = set()
     level = start
     while level and len(reached) < _MAX_REACHED:
+        check_time()
         inner = {
             id(one): one
             for one in gc.get_referents(*level)
@@ -247,13 +259,15 @@ def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
     return (hold.entry, *[one for one in gc.get_referents(hold.entry) if id(one) in new][-1:])
 
 
-def _report_unheld(survivors: Sequence[object], new: frozenset[int], skipped: set[int]) -> Holders:
+def _report_unheld(
+    survivors: Sequence[object], new: frozenset[int], skipped: set[int], check_time: Callable[[], object]
+) -> Holders:
     """Report what holds survivors that no older object holds.
 
     The result names the path from a root such as a running frame. If there is no path, it gives the reason: C code
     holds the survivors, or they hold only each other.
     """
-    inner = _reachable_new(survivors, new)
+    inner = _reachable_new(survivors, new, check_time)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
     (path,) = find_paths(heads[-1:], {*skipped, id(heads)})
     if len(path) > 1:

@@ -132,6 +132,10 @@ class Schedule:
         """Move the deadline by the duration of work that is no iteration."""
         self._deadline += seconds
 
+    def deadline_for(self, seconds: float) -> float:
+        """Return when work that is no iteration must end, if it may take this many seconds in any case."""
+        return max(self._deadline, time.perf_counter() + seconds)
+
     def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
         """Yield the numbers of a round's iterations while the budget lasts.
 

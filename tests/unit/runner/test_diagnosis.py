@@ -24,7 +24,7 @@ def test_an_owner_without_a_container_is_named_and_the_search_goes_on(monkeypatc
     owner = Owner("frame of serve()", "frame of serve()", (), "FileIO", 0.0)
     searched: list[Sought] = []
 
-    def search(sought: Sought, *_rest: object) -> Holders:
+    def search(sought: Sought, *_rest: object, deadline: float) -> Holders:  # noqa: ARG001 - as the original
         searched.append(sought)
         return Holders((owner,))
 

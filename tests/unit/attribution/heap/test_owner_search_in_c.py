@@ -139,3 +139,16 @@ def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
     found = search(Sought(iterations=10, size=10_000.0), [], [Growing(report, 5, report.text)], ())
     assert found.owners == ()
     assert found.reason == "not resolved: no container or value grew at this rate"
+
+
+def test_a_search_without_time_says_so_and_guesses_nothing() -> None:
+    gc.freeze()
+    kept = Item()
+    kept.beside = Item()
+    kept.beside.beside = Item()
+    new = newcomers()
+    gc.unfreeze()
+    sought = Sought(iterations=2, rate=1.0, in_python=True)
+    found = search(sought, [kept.beside, kept.beside.beside], (), new, deadline=0.0)
+    assert found == Holders((), "not resolved: the search ran out of time")
+    assert search(sought, [kept.beside, kept.beside.beside], (), new).reason != found.reason
