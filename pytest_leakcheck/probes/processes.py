@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any, Final, Protocol
 
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.own_descriptors import open_high
 
@@ -40,6 +41,8 @@ def process_tree() -> Tree:
     return LinuxTree() if sys.platform.startswith("linux") else PortableTree()
 
 
+# How often a count is tried before it is not used: another thread may open or close a descriptor at the same moment.
+_TRIES: Final = 5
 _ZOMBIE: Final = b"Z"
 _ENDED: Final = (_ZOMBIE, b"X", b"")
 # In the order of the values that `read` returns.
@@ -55,29 +58,53 @@ class LinuxTree:
     has inherited counts once, for the process that opened it (`InheritedDescriptors`). Not counted: zombies that
     are children of child processes, processes that end during the walk, processes of other users, and daemons that have
     left the tree by a double fork. Fallback: kernels before 6.2 do not report the number of descriptors as the size of
-    the directory, so the directory is listed.
+    the directory, so the directory is listed. `open` tries both numbers, because a sandbox may imitate /proc without
+    them: what does not count a new descriptor is not used.
     """
 
     resources = TREE
 
     def __init__(self) -> None:
         self._fds = self._tasks = -1
-        self._sized = True
+        # Whether the size of the directory of descriptors is their number, and the links of the directory of threads are
+        # the number of threads.
+        self._sized = self._linked = True
         self._inherited = InheritedDescriptors()
 
     def open(self) -> None:
+        self._open_directories()
+        self._sized = self._counts_descriptors()
+        if not (self._sized or self._counts_descriptors()):
+            self.close()
+            raise Unavailable("/proc/self/fd does not show a descriptor that was just opened")
+        self._linked = any(self._links_are_threads() for _ in range(_TRIES))
+
+    def _open_directories(self) -> None:
         self._fds, self._tasks = open_high("/proc/self/fd"), open_high("/proc/self/task")
-        self._sized = os.fstat(self._fds).st_size > 0
+
+    def _counts_descriptors(self) -> bool:
+        """Return whether a descriptor that is opened raises the count by one."""
+        for _ in range(_TRIES):
+            before = self.own_fds()
+            descriptor = os.open(os.devnull, os.O_RDONLY)
+            after = self.own_fds()
+            os.close(descriptor)
+            if after == before + 1:
+                return True
+        return False
+
+    def _links_are_threads(self) -> bool:
+        return os.fstat(self._tasks).st_nlink - 2 == len(os.listdir("/proc/self/task"))
 
     def own(self) -> tuple[int, int]:
         """Return the descriptors and threads of this process alone."""
         try:
             fds = os.fstat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
-            return fds, os.fstat(self._tasks).st_nlink - 2
+            return fds, os.fstat(self._tasks).st_nlink - 2 if self._linked else len(os.listdir("/proc/self/task"))
         except OSError:
             # The program has closed the directories by closing a range of descriptors: open them again.
             self.close()
-            self.open()
+            self._open_directories()
             return self.own()
 
     def own_fds(self) -> int:
@@ -98,7 +125,8 @@ class LinuxTree:
         for parent, pid in chain(zip(repeat(root), alive), *map(_family, alive)):
             # The process may end between two of these lines, or belong to another user.
             with contextlib.suppress(OSError):
-                tasks = os.stat(f"/proc/{pid}/task").st_nlink - 2
+                folder = f"/proc/{pid}/task"
+                tasks = os.stat(folder).st_nlink - 2 if self._linked else len(os.listdir(folder))
                 its_fds = os.stat(f"/proc/{pid}/fd").st_size if self._sized else len(os.listdir(f"/proc/{pid}/fd"))
                 its_fds -= self._inherited.count(parent, pid, its_fds)
                 fds, threads, processes = fds + its_fds, threads + tasks, processes + 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from functools import cache
+from typing import Final
 
 from pytest_leakcheck.probes.base import Stateless, Unavailable
 
@@ -20,8 +22,31 @@ class Objects(Stateless):
 
     resource = "object"
 
+    def open(self) -> None:
+        if not _counts_lists():
+            raise Unavailable("gc.get_objects() does not show a list that was just created")
+
     def read(self) -> int:
         return len(gc.get_objects())
+
+
+# How often `_counts_lists` tries: another thread may create or free objects at the same moment.
+_TRIES: Final = 5
+
+
+@cache
+def _counts_lists() -> bool:
+    """Return whether the number of objects rises by one with each list.
+
+    This lists all objects, which takes milliseconds in a large program, so it is done once per process.
+    """
+    kept: list[list[object]] = []
+    for _ in range(_TRIES):
+        before = len(gc.get_objects())
+        kept.append([])
+        if len(gc.get_objects()) == before + 1:
+            return True
+    return False
 
 
 # Python 3.13 renamed `sys._clear_type_cache` to `sys._clear_internal_caches`.

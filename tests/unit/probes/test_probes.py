@@ -19,6 +19,7 @@ import pytest
 from pytest_leakcheck.attribution.live_handles import live_children
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.probes import resource_limits
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.processes import (
     InheritedDescriptors,
@@ -219,6 +220,33 @@ def test_an_old_kernel_is_read_by_listing() -> None:
         expected = tree.read(), tree.own()
         tree._sized = False
         assert (tree.read(), tree.own()) == expected
+
+
+def test_numbers_that_do_not_move_are_replaced_by_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox may imitate /proc, with a constant size and constant links of its directories."""
+    true = os.fstat
+
+    def fstat(descriptor: int) -> SimpleNamespace:
+        """A folder of always seven entries."""
+        return SimpleNamespace(st_size=7, st_nlink=9, st_mode=true(descriptor).st_mode)
+
+    with reading(LinuxTree()) as honest:
+        expected = honest.own()
+    monkeypatch.setattr(os, "fstat", fstat)
+    with reading(LinuxTree()) as tree:
+        assert tree.own() == expected
+        more = os.open(os.devnull, os.O_RDONLY)
+        assert rise((*expected, 0), (*tree.own(), 0))[0] == 1
+        os.close(more)
+
+
+def test_a_count_that_shows_no_descriptor_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = LinuxTree()
+    monkeypatch.setattr(LinuxTree, "own_fds", lambda _tree: 7)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(Unavailable, match="does not show a descriptor that was just opened"):
+        tree.open()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_a_tree_that_is_closed_holds_nothing() -> None:
