@@ -33,6 +33,7 @@ from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.object_inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing.native_stacks import FOR_NATIVE, trace_natively
 from pytest_leakcheck.attribution.tracing.source_code import text_of
+from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     MOST,
     OF_EXACT,
@@ -303,7 +304,7 @@ class CauseSearch:
         gained = (self._culprit.owner.gained if self._culprit.owner else 0.0) or 1.0
         kept = yield from charge(entries, gained, gained, self._schedule, few=OF_EXACT)
         kept = yield from find_line(kept, entries, gained, self._schedule)
-        if kept.path and kept.line != self._made.line:
+        if kept.path and kept.line != self._made.line and not is_wait(kept.path):
             self._kept = kept
 
     def _find_cycle(self) -> Generator[None, None, None]:

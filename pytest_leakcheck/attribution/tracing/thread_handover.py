@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -163,6 +164,11 @@ class UntracedThreads:
             return None
         # A function that only waits has caused nothing.
         return next(iter(self._handed.values())) if returned and len(self._handed) == 1 else ()
+
+
+def is_wait(path: Sequence[Site]) -> bool:
+    """Return whether a call path ends in a function that only waits, so that another thread caused what is seen there."""
+    return bool(path) and path[-1].call.removesuffix("()") in _HARMLESS_FUNCTIONS
 
 
 def _line_of_program(frame: FrameType | None) -> _Line | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+from queue import Queue
 
 import pytest
 
@@ -11,7 +14,7 @@ from pytest_leakcheck.attribution.heap.owner_search import Holders
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.runner import diagnosis
-from repeats import repeat
+from repeats import open_null, repeat
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -37,3 +40,32 @@ def test_an_owner_without_a_container_is_named_and_the_search_goes_on(monkeypatc
     assert result.culprit.owner == owner
     assert set(result.culprit.unresolved) == {"site"}
     assert "please report this" not in result.culprit.unresolved["site"]
+
+
+def test_the_line_that_waits_for_a_thread_is_not_said_to_keep_anything() -> None:
+    """The thread runs already, so that it is not traced: its container is seen to grow while the test waits."""
+    kept: list[int] = []
+    jobs: Queue[bool] = Queue()
+
+    def consume() -> None:
+        while jobs.get():
+            kept.append(open_null())
+            jobs.task_done()
+
+    def hand_over() -> None:
+        jobs.put(True)
+        jobs.join()
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    try:
+        culprit = repeat(hand_over, Budget("fd", 0)).culprit
+    finally:
+        jobs.put(False)
+        consumer.join()
+        for number in kept:
+            os.close(number)
+    assert culprit
+    assert culprit.owner
+    assert "kept" in culprit.owner.name
+    assert culprit.kept is None or "join" not in culprit.kept.call
