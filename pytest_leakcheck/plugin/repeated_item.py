@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Generator
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -25,6 +26,7 @@ from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
+from pytest_leakcheck.plugin.other_plugins import list_plugins
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, UNMEASURED, Iteration
 from pytest_leakcheck.plugin.subtest_reports import kept_apart
@@ -184,7 +186,8 @@ class Repeater:
         timer = Timer(item)
         timer.stop()
         residue = Residue(item)
-        repetition = Repetition(plan, left=self._left_threads, drives_on=True)
+        plugins = partial(list_plugins, item.config)
+        repetition = Repetition(plan, left=self._left_threads, plugins=plugins, drives_on=True)
         first_run = replay.FirstRun(item, warmup=plan.effort.warmup)
         iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
         try:

@@ -52,8 +52,8 @@ class Diagnosis:
             sampler.instruments.watch.name_released(True)
         run.ceiling.suspend()
         self._at_red = take_identities()
-        bounded = run.explanations.bounded_owners()
-        self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, bounded)
+        innocent = run.explanations.innocent_owners(red.resource)
+        self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, innocent)
 
     def begin(self) -> Phase:
         """Prepare the next iteration of the search. Returns the phase that the iteration belongs to."""

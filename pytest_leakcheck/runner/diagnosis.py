@@ -84,7 +84,7 @@ class CauseSearch:
         verdict: Verdict,
         plain_seconds: float,
         deadline: float,
-        bounded: frozenset[int] = frozenset(),
+        innocent: frozenset[int] = frozenset(),
     ) -> None:
         """Prepare the search.
 
@@ -93,10 +93,10 @@ class CauseSearch:
             verdict: The red verdict.
             plain_seconds: Duration of an untraced iteration.
             deadline: When no further iteration may begin, by ``time.perf_counter``.
-            bounded: The ``id()`` of each bounded cache. These caches may grow as well, but do not explain the verdict.
+            innocent: The ``id()`` of each object that may grow as well, but does not explain the verdict.
         """
         self._sampler = sampler
-        self._bounded = bounded
+        self._innocent = innocent
         self._verdict = verdict
         self._resource = find_resource(verdict.resource)
         self._schedule = Schedule(plain_seconds, deadline, self._collect)
@@ -222,7 +222,7 @@ class CauseSearch:
         gc.unfreeze()
         try:
             sought = self._describe_sought(made)
-            ours = {id(came), id(sought), *_own_identities(), *self._bounded}
+            ours = {id(came), id(sought), *_own_identities(), *self._innocent}
             growing = before.grown(later, ours)
             holders = search(
                 sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)

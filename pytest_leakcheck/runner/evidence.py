@@ -93,7 +93,7 @@ class EvidenceJudge:
             explanation = self._explanation(name)
             if self._prepare_restart_if_full(suspicion, explanation):
                 return StartAgain()
-            evidence = Evidence(explanation.text, explanation.at_most, isolate=explanation.isolate)
+            evidence = _as_evidence(explanation)
         if not isinstance(evidence, Evidence):
             return evidence
         # The search for an explanation may have waited for resources that end by themselves, and corrected the last
@@ -163,17 +163,26 @@ class EvidenceJudge:
         If the explanation covers only a part of the growth, the rest is judged. If the rest grows, it needs its own
         explanation.
         """
-        sampler, name = self._sampler, examination.budget.resource
-        if isfinite(explanation.rate):
-            in_part = Evidence(explained_rate=explanation.rate)
-            series = sampler.samples.series(name)
-            rest = examine(series, examination.budget, examination.context).verdict(in_part)
-            if _is_growth(rest):
-                other = self._run.explanations.explain_otherwise(sampler, name)
-                return replace(in_part, explained=other.text, isolate=other.isolate)
-            if rest is None or rest.outcome != "ok":
-                return Evidence(explained=explanation.text)
-        return Evidence(explanation.text, explanation.at_most, isolate=explanation.isolate)
+        evidence = _as_evidence(explanation)
+        if not isfinite(explanation.rate):
+            return evidence
+        in_part = Evidence(explained_rate=explanation.rate)
+        rest = self._judge_rest(examination, in_part)
+        if not _is_growth(rest):
+            is_ok = rest is not None and rest.outcome == "ok"
+            return evidence if is_ok else replace(evidence, filling_up_to=None)
+        if evidence.kept_by_plugin:
+            return in_part
+        other = self._run.explanations.explain_otherwise(self._sampler, examination.budget.resource)
+        if not isfinite(other.rate):
+            return replace(_as_evidence(other), explained_rate=explanation.rate, filling_up_to=None)
+        in_part = Evidence(explained_rate=explanation.rate + other.rate)
+        return in_part if _is_growth(self._judge_rest(examination, in_part)) else _as_evidence(other)
+
+    def _judge_rest(self, examination: Examination, in_part: Evidence) -> Verdict | None:
+        """Judge the growth that the evidence leaves unexplained."""
+        series = self._sampler.samples.series(examination.budget.resource)
+        return examine(series, examination.budget, examination.context).verdict(in_part)
 
     def _prepare_restart_if_full(self, suspicion: Verdict, explanation: Explanation) -> bool:
         """Return whether to start again, because a cache has just become full.
@@ -246,6 +255,13 @@ class EvidenceJudge:
         """Return the growth per iteration of the bytes that allocators count exactly."""
         exact = (name for name in _MEMORY_BYTES if not find_resource(name).resolution)
         return sum(self._growth_of(name).slope for name in exact if self._sampler.samples.has(name))
+
+
+def _as_evidence(explanation: Explanation) -> Evidence:
+    """Return evidence that explains all of the growth; none if the explanation is empty."""
+    return Evidence(
+        explanation.text, explanation.at_most, isolate=explanation.isolate, kept_by_plugin=explanation.advice
+    )
 
 
 def _is_growth(verdict: Verdict | None) -> bool:

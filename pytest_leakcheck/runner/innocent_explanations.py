@@ -8,6 +8,7 @@ They are checked only if the numbers show growth, so a clean test pays only for 
 * objects that were frozen while they were in use and have become garbage since: the collector does not free them;
 * something other than the test: then the counter also rises while the test rests;
 * objects and memory that coverage.py or malloc retains for each thread;
+* objects and memory that a pytest plugin keeps of each run of a test;
 * objects of a thread that already ran at the start: the thread may now wait elsewhere, and hold more than it did then.
 """
 
@@ -26,6 +27,7 @@ from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
 from pytest_leakcheck.runner.filled_buffers import FilledBuffers
+from pytest_leakcheck.runner.plugin_records import ListPlugins, PluginRecords
 from pytest_leakcheck.runner.sampler import Sampler
 
 # A restart discards all readings and begins a new series. The maximum number of restarts because resources ended late
@@ -71,6 +73,7 @@ class Explanation:
         at_most: The level above the start at which the growth will end, in the unit of the resource: all buffers are
             then filled, or the cache is full. None if unknown, or if the remaining iterations can fill the cache.
         isolate: A run of the test alone, in a fresh process, would show whether the explanation is true.
+        advice: What the user can do, if more iterations would not change anything; then the growth is not the test's.
     """
 
     text: str = ""
@@ -78,6 +81,7 @@ class Explanation:
     full: bool = False
     at_most: float | None = None
     isolate: bool = False
+    advice: str = ""
 
 
 class Explanations:
@@ -87,13 +91,15 @@ class Explanations:
         restarts: How often the series was started again.
     """
 
-    def __init__(self, left: Mapping[str, str]) -> None:
+    def __init__(self, left: Mapping[str, str], plugins: ListPlugins = tuple) -> None:
         """Prepare for a measurement.
 
         Args:
             left: The earlier test that left a thread running, by the thread's number.
+            plugins: Lists the pytest plugins that may record each iteration.
         """
         self._left = left
+        self._records = PluginRecords(plugins)
         self.restarts = self._filled = 0
         self._rested = 0.0
         self._confirming: dict[str, int] = {}
@@ -127,6 +133,7 @@ class Explanations:
         self._identities = identities
         self._threads = thread_ids()
         self._owners.restart()
+        self._records.start()
 
     def explain(self, sampler: Sampler, name: str, most: int) -> Explanation:
         """Look for an explanation, other than a leak, of the growth of a resource.
@@ -153,6 +160,8 @@ class Explanations:
             return Explanation(f"bounded cache still filling: {cached}")
         if traced := self._explain_by_tracers(sampler, name):
             return Explanation(traced)
+        if recorded := _explain_by_plugins(self._records, sampler, name):
+            return recorded
         text = _explain_by_thread_caches(sampler, name, quiet_heap=self._quiet_heap)
         return Explanation(text, isolate=bool(text))
 
@@ -164,12 +173,12 @@ class Explanations:
         reason = "memory that was allocated earlier is touched for the first time"
         return Explanation(f"{reason}: at most {_format_about(at_most, name)}", at_most=at_most)
 
-    def bounded_owners(self) -> frozenset[int]:
-        """Return the ``id()`` of each bounded owner, and of the dict of each ``lru_cache``.
+    def innocent_owners(self, name: str) -> frozenset[int]:
+        """Return the ``id()`` of each object that may grow at the same time as the resource leaks, but does not hold the leak.
 
-        A bounded owner may fill at the same time as something leaks, but does not hold the leak.
+        These are the bounded owners, the dict of each ``lru_cache``, and the containers in which plugins keep records.
         """
-        return self._owners.identities()
+        return self._owners.identities() | self._records.holders(name)
 
     def _compute_explained_rate(self, filling: Filling, sampler: Sampler, name: str) -> float:
         """Return how much of the growth per iteration the entries account for; 0 if that is too little to matter.
@@ -180,10 +189,7 @@ class Explanations:
         """
         if filling.retained == inf and 2 * filling.entries < sampler.samples.rises(name):
             return 0.0
-        rate = filling.retained / sampler.samples.n
-        if find_resource(name).made_of in ("memory", "blocks"):
-            return inf if 2 * filling.retained >= sampler.samples.above_start(name) else 0.0
-        return rate if filling.retained >= _MIN_EXPLAINED_SHARE * sampler.samples.above_start(name) else 0.0
+        return _rate_of(filling.retained, sampler, name)
 
     def _new_handles(self, sampler: Sampler, name: str) -> frozenset[Hashable]:
         """Return the handles (descriptors, threads, files) that exist now and did not at the start."""
@@ -233,6 +239,7 @@ class Explanations:
         garbage since the first check must be most of the growth since then.
         """
         since = self._confirming.get(name, sampler.samples.level(name) - sampler.samples.above_start(name))
+        self._records.before_freeze(sampler.samples.n)
         garbage = sampler.thaw(name)
         most = 2 * garbage >= sampler.samples.level(name) - since and garbage > 0
         if most and (find_resource(name).scarce or name in self._confirming):
@@ -360,6 +367,23 @@ def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int
     return gained + max(0.0, filling.at_most - filling.retained)
 
 
+def _rate_of(retained: float, sampler: Sampler, name: str) -> float:
+    """Return the growth per iteration that entries account for; 0 if that is too little to matter.
+
+    Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of the growth
+    (infinity), less explains nothing.
+
+    Args:
+        retained: How much of the resource the entries hold, in its unit.
+        sampler: The instruments.
+        name: The resource.
+    """
+    gained = sampler.samples.above_start(name)
+    if find_resource(name).made_of in ("memory", "blocks"):
+        return inf if 2 * retained >= gained else 0.0
+    return retained / sampler.samples.n if retained >= _MIN_EXPLAINED_SHARE * gained else 0.0
+
+
 def _format_about(value: float, name: str) -> str:
     return format_amount(round(value), find_resource(name).unit)
 
@@ -392,6 +416,19 @@ class _EmptiedCaches:
                 # series continues as if the entries still existed.
                 self._explained[name] = "a cache of the standard library that empties on request (re, linecache)"
         return self._explained.get(name, "")
+
+
+def _explain_by_plugins(kept: PluginRecords, sampler: Sampler, name: str) -> Explanation | None:
+    """Explain growth by what pytest plugins keep of each run of a test; None if they do not account for it."""
+    records = kept.find(name, sampler.samples.n)
+    if records is None or not (rate := _rate_of(records.rate * sampler.samples.n, sampler, name)):
+        return None
+    plugin = records.plugin
+    return Explanation(
+        f"kept by the pytest plugin {plugin.name}, which records each run of a test",
+        rate,
+        advice=f"judge the test without the plugin (-p no:{plugin.option}), or only resources that it does not keep",
+    )
 
 
 def _explain_by_thread_caches(sampler: Sampler, name: str, *, quiet_heap: bool) -> str:

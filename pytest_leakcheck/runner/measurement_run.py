@@ -95,7 +95,7 @@ class MeasurementRun:
     """
 
     def __init__(
-        self, plan: Plan, gauges: Mapping[str, Callable[[], int]], left: Mapping[str, str], *, drives_on: bool
+        self, plan: Plan, gauges: Mapping[str, Callable[[], int]], explanations: Explanations, *, drives_on: bool
     ) -> None:
         """Create the shared state, and start the clock.
 
@@ -103,14 +103,14 @@ class MeasurementRun:
             plan: The budgets to judge, the effort (iterations and time), and the ceiling.
             gauges: The reading functions of the user's own counters. The caller may add some until the start level is
                 read.
-            left: The earlier tests that left threads running, by the id of the thread.
+            explanations: Finds explanations of growth other than a leak.
             drives_on: Whether to repeat the test after a leak until it fails under its ceiling.
         """
         self.plan = plan
         self.gauges = gauges
         self.phases = Phases()
         self.clock = Clock(plan.effort.max_time)
-        self.explanations = Explanations(left)
+        self.explanations = explanations
         self.progress = ProgressReports(plan.effort.most)
         self.ceiling = CeilingRun(plan.ceiling, drives_on=drives_on)
         self.verdicts: dict[str, Verdict] = {}

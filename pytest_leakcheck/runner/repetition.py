@@ -21,7 +21,9 @@ from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
+from pytest_leakcheck.runner.innocent_explanations import Explanations
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
+from pytest_leakcheck.runner.plugin_records import ListPlugins
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.warm_up import WarmUp
 
@@ -35,6 +37,7 @@ class Repetition:
         gauges: Mapping[str, Callable[[], int]] | None = None,
         left: Mapping[str, str] | None = None,
         *,
+        plugins: ListPlugins = tuple,
         drives_on: bool = False,
     ) -> None:
         """Prepare the first phase, and start the clock.
@@ -44,10 +47,13 @@ class Repetition:
             gauges: Counters of the user's own, read after each iteration. More may be added until the start level is
                 read.
             left: The earlier test that left a thread running, by the thread's number.
+            plugins: Lists the pytest plugins that may record each iteration.
             drives_on: Under a ceiling (a limit imposed on a resource), continue after a leak until the test fails. The
                 caller must then call `failed`.
         """
-        self._run = MeasurementRun(plan, gauges if gauges is not None else {}, left or {}, drives_on=drives_on)
+        self._run = MeasurementRun(
+            plan, gauges if gauges is not None else {}, Explanations(left or {}, plugins), drives_on=drives_on
+        )
         # Keep this object to the end: one that is freed after the start level was read would hide a leak of its size.
         self._warm_up = WarmUp(self._run)
         self._phase: Phase = self._warm_up
