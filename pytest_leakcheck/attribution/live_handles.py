@@ -21,6 +21,7 @@ from typing import Any, Final
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.probes.command_lines import MAX_COMMAND_CHARACTERS, mask_secrets
 from pytest_leakcheck.probes.folders import name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
@@ -262,13 +263,13 @@ def _describe_process(pid: int) -> str:
     if words == read_command_line("self"):
         # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
         return f"{read_process_name(str(pid))} (forked)"
-    return " ".join(words) or "just started"
+    return " ".join(words)[:MAX_COMMAND_CHARACTERS] or "just started"
 
 
 def read_command_line(process: str) -> list[str]:
-    """Read the first words of the command line of a process."""
+    """Read the command line of a process, with its secrets masked."""
     with open(f"/proc/{process}/cmdline", "rb") as file:
-        return [word.decode(errors="replace") for word in file.read(200).split(b"\0") if word]
+        return mask_secrets(word.decode(errors="replace") for word in file.read().split(b"\0") if word)
 
 
 def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:

@@ -22,6 +22,7 @@ import psutil
 
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, THREADS
+from pytest_leakcheck.probes.command_lines import MAX_COMMAND_CHARACTERS, mask_secrets
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
@@ -30,7 +31,6 @@ from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
 _TICKS_PER_SECOND: Final = 1000
 # Share of one core for the search for new processes.
 _SEARCH_CPU_SHARE: Final = 0.003
-_MAX_COMMAND_CHARACTERS: Final = 200
 _LINUX: Final = sys.platform.startswith("linux")
 # Whether the size of ``/proc/PID/fd`` is the number of descriptors. Before Linux 6.2, the size is 0.
 _FD_COUNT_IS_SIZE: Final = _LINUX and os.stat("/proc/self/fd").st_size > 0
@@ -185,7 +185,7 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Return the shortened command line of a process.
+    """Return the shortened command line of a process, with its secrets masked.
 
     If the command line is empty or may not be read, return the name of the process; if the process has ended, "gone".
     """
@@ -193,6 +193,6 @@ def command_of(pid: int) -> str:
         process = psutil.Process(pid)
         with contextlib.suppress(psutil.AccessDenied):
             if words := process.cmdline():
-                return " ".join(words)[:_MAX_COMMAND_CHARACTERS]
+                return " ".join(mask_secrets(words))[:MAX_COMMAND_CHARACTERS]
         return process.name()
     return "gone"
