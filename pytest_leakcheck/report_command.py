@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_leakcheck.model.exit_codes import CANNOT, WRONG_USE
-from pytest_leakcheck.report.html.view_model import missing_for_page
+from pytest_leakcheck.report.html.view_model import limit_charts, missing_for_page
 
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.view_model import Page
@@ -46,21 +46,28 @@ def run(given: argparse.Namespace) -> int:
         written; 3 if jinja2, which the extra ``report`` installs, is missing.
     """
     try:
-        page = _read_page(given.file)
+        page = limit_charts(_read_page(given.file))
         if missing := missing_for_page():
             print(f"pytest-leakcheck report: {missing}", file=sys.stderr)
             return CANNOT
         from pytest_leakcheck.report.html.render import write_page
 
         html = write_page(page, given.out or given.file.parent, given.file.stem)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        print(f"pytest-leakcheck report: {given.file}: {reason}", file=sys.stderr)
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        print(f"pytest-leakcheck report: {given.file}: {_explain(error)}", file=sys.stderr)
         return WRONG_USE
     print(html)
     if not given.no_open and sys.stdout.isatty():
         webbrowser.open(html.resolve().as_uri())
     return 0
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, OverflowError):
+        return "damaged: a number in it is too large"
+    if isinstance(error, RecursionError):
+        return "damaged: its values are nested too deeply"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _read_page(path: Path) -> Page:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.judge.slope import Slope
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
 from pytest_leakcheck.watch.events import Began, Event
 from pytest_leakcheck.watch.forecast import Outlook, Window, end_of_work, outlooks
 from pytest_leakcheck.watch.history import History, Track
-from pytest_leakcheck.watch.ledger import read_ledger
+from pytest_leakcheck.watch.ledger import LedgerError, read_ledger
 from pytest_leakcheck.watch.status_text import Row, new_lines, process_rows, rows, title
 
 _TONES: Final[dict[str, Tone]] = {"grows": "bad", "flat": "good", "unsure": "plain"}
@@ -44,9 +44,17 @@ def page_of_ledger(path: Path) -> Page:
         OSError: The file cannot be read.
     """
     histories = read_histories(path)
+    _check_names(histories)
     arms = tuple(map(_build_arm, histories))
     summary = "Watched from outside. Growth is that of the later half of each watch, with a 95 % interval."
     return Page(path.name, (summary,), arms, partial=any(not history.ended for history in histories))
+
+
+def _check_names(histories: Iterable[History]) -> None:
+    """Raise `LedgerError` if a total is not one of those that a watch writes."""
+    for name in (name for history in histories for name in history.totals):
+        if name.partition(":")[0] not in RESOURCES:
+            raise LedgerError(f"damaged ledger: unknown total {name!r}")
 
 
 def _group_by_watch(events: Iterable[Event | str]) -> list[History]:

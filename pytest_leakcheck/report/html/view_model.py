@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.units import Unit
 
 # A result that selects a color: as it should be, not as it should be, unknown, or neither right nor wrong.
 Tone: TypeAlias = Literal["good", "bad", "unsure", "plain"]
 XY: TypeAlias = tuple[float, float]
+# A page with more charts is slow to make and to show.
+MAX_CHARTS: Final = 60
+_WORST_FIRST: Final[tuple[Tone, ...]] = ("bad", "unsure", "plain", "good")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,20 @@ class Page:
     def pictures(self) -> tuple[Chart, ...]:
         """All charts, in the order in which the page shows them."""
         return self.charts + tuple(chart for arm in self.arms for chart in arm.charts)
+
+
+def limit_charts(page: Page) -> Page:
+    """Return the page with `MAX_CHARTS` charts at most, those with bad results first, and a note of that if some are left out."""
+    charts = sorted(page.pictures, key=lambda chart: min(_WORST_FIRST.index(curve.tone) for curve in chart.curves))
+    if len(charts) <= MAX_CHARTS:
+        return page
+    kept = {id(chart) for chart in charts[:MAX_CHARTS]}
+    arms = tuple(replace(arm, charts=tuple(one for one in arm.charts if id(one) in kept)) for arm in page.arms)
+    note = (
+        f"Charts: {MAX_CHARTS} of {len(charts):,}. Red ones come first, then yellow ones; all verdicts are in the text."
+    )
+    own = tuple(one for one in page.charts if id(one) in kept)
+    return replace(page, summary=(*page.summary, note), arms=arms, charts=own)
 
 
 def missing_for_page() -> str:
