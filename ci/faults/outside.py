@@ -1,0 +1,239 @@
+"""The faults from outside: signals at seeded random moments, and reports that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from around import (
+    FALSE_ALARM,
+    HANG,
+    LEFTOVERS,
+    LOST_FINDING,
+    NOT_JUDGED,
+    RED,
+    SESSION_ENDED,
+    SILENT_PASS,
+    SURVIVED,
+    Row,
+)
+from sandbox import Ran, Sandbox, wait_until
+
+# Most sessions last 4 to 8 s; a signal comes in this span after their start.
+_MOMENTS: Final = (0.2, 5.0)
+_LIMIT_SECONDS: Final = 90.0
+_TEST_COUNT: Final = 12
+_FOUR_DAYS: Final = 4 * 24 * 3600.0
+
+_TESTS: Final = """
+import os
+import tempfile
+import time
+
+import pytest
+
+KEPT = []
+
+def _leak():
+    time.sleep(0.01)
+    KEPT.append(os.open(__file__, os.O_RDONLY))
+
+def _clean():
+    time.sleep(0.01)
+    os.close(os.open(__file__, os.O_RDONLY))
+
+@pytest.mark.fd_budget(0)
+@pytest.mark.parametrize("n", range(5))
+def test_leaky(n): _leak()
+
+@pytest.mark.fd_budget(0)
+@pytest.mark.parametrize("n", range(5))
+def test_clean(n): _clean()
+
+@pytest.mark.fd_budget(0)
+@pytest.mark.leakcheck(isolate=True)
+def test_leaky_isolated(): _leak()
+
+@pytest.mark.fd_budget(0)
+@pytest.mark.leakcheck(isolate=True)
+def test_clean_isolated(): _clean()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happens to a session.
+
+    Attributes:
+        name: Its name.
+        category: A heading of the table.
+        signals: The signals to send, one after the other.
+        target: The process that gets them: "session", "worker" (of xdist) or "child" (of an isolated test).
+        options: Options of pytest.
+        report: Path of the JSON report, if not in the project.
+        ends: Whether the session may end early.
+    """
+
+    name: str
+    category: str
+    signals: tuple[int, ...] = ()
+    target: str = "session"
+    options: tuple[str, ...] = ()
+    report: str = ""
+    ends: bool = True
+
+
+def _events() -> tuple[Event, ...]:
+    single = {"INT": (signal.SIGINT,), "TERM": (signal.SIGTERM,), "HUP": (signal.SIGHUP,), "KILL": (signal.SIGKILL,)}
+    twice = {**single, "INT twice": (signal.SIGINT, signal.SIGINT)}
+    stop = (signal.SIGSTOP, signal.SIGCONT)
+    return (
+        *(Event(f"{name} to the session", "outside: session", sent) for name, sent in twice.items()),
+        *(
+            Event(f"{name} to the session with -n2", "outside: session, xdist", sent, options=("-n2",))
+            for name, sent in twice.items()
+        ),
+        *(
+            Event(f"{name} to a worker", "outside: worker", sent, "worker", ("-n2",), ends=False)
+            for name, sent in single.items()
+            if name in ("KILL", "TERM")
+        ),
+        *(
+            Event(f"{name} to an isolated process", "outside: isolated process", sent, "child", ends=False)
+            for name, sent in single.items()
+        ),
+        Event("STOP to the session", "outside: stopped", stop, ends=False),
+        Event("STOP to an isolated process", "outside: stopped", stop, "child", ends=False),
+        Event("STOP to a worker", "outside: stopped", stop, "worker", ("-n2",), ends=False),
+        Event("report on a full disk", "outside: report", report="/dev/full"),
+        Event("report in a folder that cannot be written to", "outside: report", report="/proc/report.json"),
+        Event("report in a missing folder", "outside: report", report="/nonexistent/report.json"),
+    )
+
+
+EVENTS: Final = _events()
+
+
+def run_seed(seed: int, folder: Path) -> Row:
+    """Run one session, let the event of this seed happen at a random moment, and judge what is left."""
+    event = EVENTS[seed % len(EVENTS)]
+    chance = random.Random(seed)  # noqa: S311 - no cryptography
+    began = time.monotonic()
+    sandbox = Sandbox(folder)
+    sandbox.write("test_it.py", _TESTS)
+    report = event.report or str(sandbox.report)
+    options = ("--leakcheck", "--leakcheck-min-time=0", f"--leakcheck-json={report}", *event.options)
+    plugins = ("xdist",) if event.options else ()
+    process = sandbox.start(options, plugins=plugins)
+    finished: set[str] = set()
+    sent = ""
+    if event.signals:
+        moment = chance.uniform(*_MOMENTS)
+        wait_until(lambda: process.poll() is not None, moment)
+        target = process.pid
+        if event.target != "session":
+            wait_until(lambda: process.poll() is not None or bool(_find(event.target, sandbox, process.pid)), 60)
+            found = _find(event.target, sandbox, process.pid)
+            target = chance.choice(found) if found else 0
+        finished = {test for pid, kind, test, _ in sandbox.log() if pid == process.pid and kind == "finished"}
+        sent = _send(event, target, chance) if target and process.poll() is None else "ended before"
+    ran = sandbox.finish(process, _LIMIT_SECONDS)
+    result, detail = _judge(event, ran, finished)
+    if result == SURVIVED:
+        result, detail = _judge_next(sandbox)
+    seen = f"status {ran.status}, {len(ran.verdicts)} findings{', ' + sent if sent else ''}"
+    seconds = round(time.monotonic() - began, 1)
+    expected = "the findings so far" if event.ends else "all verdicts but that of the test that is hit"
+    return Row(f"seed {seed}: {event.name}", event.category, "outside", expected, seen, result, detail, seconds)
+
+
+def _send(event: Event, target: int, chance: random.Random) -> str:
+    for number in event.signals:
+        with suppress(ProcessLookupError):
+            os.kill(target, number)
+        if number == signal.SIGSTOP:
+            time.sleep(chance.uniform(1, 2))
+        elif len(event.signals) > 1:
+            time.sleep(chance.uniform(0, 0.3))
+    return f"sent to {event.target}"
+
+
+def _find(kind: str, sandbox: Sandbox, session: int) -> list[int]:
+    """Return the workers of xdist, or the processes of isolated tests."""
+    found = []
+    for pid in sandbox.processes(session):
+        with suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if pid == session:
+                continue
+            is_worker = b"execnet" in command
+            if is_worker == (kind == "worker") and b"python" in command:
+                found.append(pid)
+    return found
+
+
+def _judge(event: Event, ran: Ran, finished: set[str]) -> tuple[str, str]:
+    if ran.status is None:
+        return HANG, ran.last_words
+    if event.report:
+        return _judge_report(event, ran)
+    if missing := sorted(finished - set(ran.verdicts)):
+        return LOST_FINDING, ", ".join(missing)
+    found = _judge_verdicts(event, ran) or (None if event.ends else _judge_rest(event, ran))
+    if found is None and ran.processes:
+        found = LEFTOVERS, f"process: {ran.processes[0]}"
+    return found or (SURVIVED, "")
+
+
+def _judge_verdicts(event: Event, ran: Ran) -> tuple[str, str] | None:
+    """Return the first verdict that is wrong."""
+    for name, verdicts in ran.verdicts.items():
+        verdict = verdicts.get("fd", "none")
+        if "leaky" in name and verdict == "ok":
+            return SILENT_PASS, name
+        hit = event.target == "child" and "isolated" in name
+        if "clean" in name and verdict in RED and not hit:
+            return FALSE_ALARM, f"{name}: {verdict}"
+    return None
+
+
+def _judge_rest(event: Event, ran: Ran) -> tuple[str, str] | None:
+    """Return what is wrong where the session must go on."""
+    if ran.status != 1 or not ran.whole or "INTERNALERROR" in ran.text:
+        return SESSION_ENDED, f"status {ran.status}: {ran.last_words}"
+    judged = [name for name, one in ran.verdicts.items() if one.get("fd") in ("ok", *RED)]
+    # The test that was running in a killed process has no verdict, or is inconclusive.
+    if len(judged) < (_TEST_COUNT if event.signals[0] == signal.SIGSTOP else _TEST_COUNT - 1):
+        return NOT_JUDGED, f"{len(judged)} of {_TEST_COUNT} tests are judged: {', '.join(judged)}"
+    return None
+
+
+def _judge_report(event: Event, ran: Ran) -> tuple[str, str]:
+    """A report that cannot be written costs no test, and is announced."""
+    if ran.status not in (3, 4) or "Traceback" in ran.text or "INTERNALERROR" in ran.text:
+        return SESSION_ENDED, f"status {ran.status}: {ran.last_words}"
+    if event.report not in ran.text:
+        return LOST_FINDING, f"the report is not mentioned: {ran.last_words}"
+    return SURVIVED, ""
+
+
+def _judge_next(sandbox: Sandbox) -> tuple[str, str]:
+    """The next session in the same TMPDIR works, and removes what a session has left that was killed four days ago."""
+    for path in sandbox.tmp.glob("leakcheck-*/**/"):
+        os.utime(path, (time.time() - _FOUR_DAYS,) * 2)
+    options = ("--leakcheck", "--leakcheck-min-time=0", f"--leakcheck-json={sandbox.report}", "-k", "0 or isolated")
+    ran = sandbox.run(options, limit=_LIMIT_SECONDS, fresh=False)
+    seen = {name: one.get("fd", "none") for name, one in ran.verdicts.items()}
+    wrong = [name for name, verdict in seen.items() if verdict != ("leak" if "leaky" in name else "ok")]
+    if ran.status != 1 or len(seen) != 4 or wrong:
+        return NOT_JUDGED, f"the next session: {json.dumps(seen)}, {ran.last_words}"
+    if ran.files:
+        return LEFTOVERS, f"after the next session: {', '.join(ran.files)}"
+    return SURVIVED, ""

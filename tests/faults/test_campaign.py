@@ -1,0 +1,116 @@
+"""The campaign of ci/faults recognises each kind of defect, and some of its faults are tried here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import around
+from around import CLEAN, LEAKS, Fault, judge
+from campaign import run_fault
+from inside import catalogue
+from outside import EVENTS
+from sandbox import Ran, Sandbox
+from table import format_table
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals, /proc")
+
+FAULTS = {one.name: one for one in catalogue()}
+AROUND = {name: {"fd": verdict} for name, verdict in (around.BEFORE | around.AFTER).items()}
+GOOD = Ran(
+    status=1,
+    text="2 failed, 3 passed",
+    seconds=1.0,
+    verdicts={**AROUND, "test_fault": {"fd": "leak"}},
+    whole=True,
+    outcomes=dict.fromkeys((*AROUND, "test_fault"), "passed"),
+)
+LEAKY = Fault("name", "category", "leak()", LEAKS)
+
+
+def judged(ran: Ran, fault: Fault = LEAKY, plain: Ran = GOOD) -> str:
+    return judge(fault, ran, lambda: plain)[0]
+
+
+def with_verdict(name: str, verdict: str) -> Ran:
+    return replace(GOOD, verdicts={**GOOD.verdicts, name: {"fd": verdict}})
+
+
+@pytest.mark.parametrize(
+    ("ran", "result"),
+    [
+        (GOOD, around.SURVIVED),
+        (replace(GOOD, status=None), around.HANG),
+        (replace(GOOD, status=3), around.SESSION_ENDED),
+        (replace(GOOD, text="INTERNALERROR> "), around.SESSION_ENDED),
+        (replace(GOOD, status=-9, verdicts={}), around.LOST_FINDING),
+        (replace(GOOD, whole=False), around.LOST_FINDING),
+        (replace(GOOD, verdicts={name: {"fd": one} for name, one in around.BEFORE.items()}), around.SESSION_ENDED),
+        (with_verdict("test_leaky_after", "ok"), around.SILENT_PASS),
+        (with_verdict("test_leaky_before", "ok"), around.SILENT_PASS),
+        (with_verdict("test_clean_after", "leak"), around.FALSE_ALARM),
+        (with_verdict("test_clean_after", "inconclusive"), around.NOT_JUDGED),
+        (with_verdict("test_fault", "ok"), around.SILENT_PASS),
+        (replace(GOOD, verdicts=AROUND), around.SILENT_PASS),
+        (replace(GOOD, files=["leakcheck-x"]), around.LEFTOVERS),
+        (replace(GOOD, processes=["sleep 60"]), around.LEFTOVERS),
+        (replace(GOOD, text="\x1b[2J"), around.RAW_TEXT),
+    ],
+)
+def test_each_kind_of_defect_is_recognised(ran: Ran, result: str) -> None:
+    assert judged(ran) == result
+
+
+def test_the_expectation_of_the_fault_itself_counts() -> None:
+    assert judged(with_verdict("test_fault", "leak"), replace(LEAKY, expected=CLEAN)) == around.FALSE_ALARM
+    assert judged(with_verdict("test_fault", "ok"), replace(LEAKY, expected=CLEAN)) == around.SURVIVED
+    assert judged(with_verdict("test_fault", "inconclusive"), replace(LEAKY, expected=CLEAN)) == around.SURVIVED
+    assert judged(GOOD, replace(LEAKY, never_ok=("heap",))) == around.SURVIVED
+    heap = replace(GOOD, verdicts={**AROUND, "test_fault": {"heap": "ok", "fd": "leak"}})
+    assert judged(heap, replace(LEAKY, never_ok=("heap",))) == around.SILENT_PASS
+    assert judged(with_verdict("test_clean_after", "inconclusive"), replace(LEAKY, lasting=True)) == around.SURVIVED
+    assert judged(with_verdict("test_leaky_after", "ok"), replace(LEAKY, lasting=True)) == around.SILENT_PASS
+
+
+@pytest.mark.parametrize("status", [None, -9])
+def test_what_plain_pytest_does_not_survive_either_counts_as_survived(status: int | None) -> None:
+    ended = replace(GOOD, status=status, verdicts={name: {"fd": one} for name, one in around.BEFORE.items()})
+    assert judged(ended, plain=replace(GOOD, status=status)) == around.AS_PLAIN
+
+
+def test_the_catalogue_is_large_enough() -> None:
+    assert len(FAULTS) >= 150
+    assert len(EVENTS) >= 13
+    for fault in FAULTS.values():
+        compile(fault.source(isolated=True), fault.name, "exec")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "result"),
+    [
+        ("SIGKILL in body", "in place", around.AS_PLAIN),
+        ("SIGKILL in body", "isolated", around.SURVIVED),
+        ("gc.get_objects raises", "in place", around.SURVIVED),
+        ("MemoryError in set-up", "in place", around.SURVIVED),
+        ("loop: return at 1", "in place", around.SURVIVED),
+        ("fork: both processes return", "in place", around.SURVIVED),
+    ],
+)
+def test_some_of_the_faults(tmp_path: Path, name: str, mode: str, result: str) -> None:
+    row = run_fault(FAULTS[name], mode, tmp_path / "run")
+    assert row.result == result, row
+    assert row.name in format_table([replace(row, result=around.HANG)])
+
+
+def test_a_run_that_takes_too_long_is_killed_with_all_its_processes(tmp_path: Path) -> None:
+    sandbox = Sandbox(tmp_path / "run")
+    sandbox.write(
+        "test_it.py", "import subprocess, time\ndef test(): subprocess.Popen(['sleep', '99']); time.sleep(99)"
+    )
+    process = sandbox.start()
+    ran = sandbox.finish(process, 1)
+    assert ran.status is None
+    assert sandbox.processes(process.pid) == []
