@@ -50,7 +50,7 @@ SHORTENED = {
     "python ci/bench/vram.py": ".venv/bin/python ci/bench/vram.py --help",
     "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
     "python ci/faults/campaign.py": ".venv/bin/python ci/faults/campaign.py --list",
-    "python ci/faults/campaign.py --only 'TMPDIR *' --scratch kept": ".venv/bin/python ci/faults/campaign.py --only 'chdir (clean)'",
+    "python ci/faults/campaign.py --only 'TMPDIR *' --scratch kept": ".venv/bin/python ci/faults/campaign.py --only 'TMPDIR *' --list",
     "python ci/bench/watch.py": ".venv/bin/python ci/bench/watch.py --help",
     "python ci/bench/watch_workers.py": ".venv/bin/python ci/bench/watch_workers.py --help",
     # The incidents' own tests run these whole.

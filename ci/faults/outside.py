@@ -26,8 +26,8 @@ from around import (
 )
 from sandbox import Ran, Sandbox, wait_until
 
-# Most sessions last 4 to 8 s; a signal comes in this span after their start.
-_MOMENTS: Final = (0.2, 5.0)
+# Seconds between the end of a test, or the start of the session, and the signal.
+_MOMENTS: Final = (0.0, 1.0)
 _LIMIT_SECONDS: Final = 90.0
 _TEST_COUNT: Final = 12
 _FOUR_DAYS: Final = 4 * 24 * 3600.0
@@ -135,14 +135,16 @@ def run_seed(seed: int, folder: Path) -> Row:
     finished: set[str] = set()
     sent = ""
     if event.signals:
-        moment = chance.uniform(*_MOMENTS)
-        wait_until(lambda: process.poll() is not None, moment)
+        # Counted in tests, since seconds would mean something else on a busy machine.
+        tests, seconds = chance.randrange(_TEST_COUNT - 1), chance.uniform(*_MOMENTS)
+        wait_until(lambda: process.poll() is not None or len(_find_finished(sandbox, process.pid)) >= tests, 60)
+        wait_until(lambda: process.poll() is not None, seconds)
         target = process.pid
         if event.target != "session":
             wait_until(lambda: process.poll() is not None or bool(_find(event.target, sandbox, process.pid)), 60)
             found = _find(event.target, sandbox, process.pid)
             target = chance.choice(found) if found else 0
-        finished = {test for pid, kind, test, _ in sandbox.log() if pid == process.pid and kind == "finished"}
+        finished = _find_finished(sandbox, process.pid)
         sent = _send(event, target, chance) if target and process.poll() is None else "ended before"
     ran = sandbox.finish(process, _LIMIT_SECONDS)
     result, detail = _judge(event, ran, finished)
@@ -165,16 +167,17 @@ def _send(event: Event, target: int, chance: random.Random) -> str:
     return f"sent to {event.target}"
 
 
+def _find_finished(sandbox: Sandbox, session: int) -> set[str]:
+    return {test for pid, kind, test, _ in sandbox.log() if pid == session and kind == "finished"}
+
+
 def _find(kind: str, sandbox: Sandbox, session: int) -> list[int]:
     """Return the workers of xdist, or the processes of isolated tests."""
+    word = b"sys.stdin.readline" if kind == "worker" else b"leakcheck_program"
     found = []
     for pid in sandbox.processes(session):
         with suppress(OSError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if pid == session:
-                continue
-            is_worker = b"execnet" in command
-            if is_worker == (kind == "worker") and b"python" in command:
+            if pid != session and word in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
 
