@@ -104,14 +104,14 @@ def measurement_failed(resource: str, reason: str, *, explicit: bool) -> Verdict
     return Verdict(resource, "inconclusive", reason=reason, advice=advice, explicit=explicit)
 
 
-def objects_hidden(verdict: Verdict) -> Verdict:
-    """Return the verdict on objects if the test hides new ones from the garbage collector: ``inconclusive``.
+def objects_miscounted(verdict: Verdict, reason: str) -> Verdict:
+    """Return the verdict on objects if the test changes which ones the collector lists: ``inconclusive``.
 
     Args:
-        verdict: What the readings show: an ``ok``.
+        verdict: What the readings show.
+        reason: What the test does.
     """
-    reason = "the test calls gc.freeze(): the collector lists only objects that were created after it"
-    advice = "call gc.freeze() in a fixture of wider scope, or bound memory: heap_budget()"
+    advice = "call it in a fixture of wider scope, or bound memory: heap_budget()"
     return replace(verdict, outcome="inconclusive", reason=reason, advice=advice, floor=None)
 
 

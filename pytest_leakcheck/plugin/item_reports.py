@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from dataclasses import replace
+
+# The functions themselves: a test may replace those of the module.
+from json import dumps, loads
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,9 +93,9 @@ def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
 
 def findings_of(text: str) -> list[Finding]:
     """Return the findings that `attach` has stored as text."""
-    return [decode(Finding, json.loads(line)) for line in text.splitlines()]
+    return [decode(Finding, loads(line)) for line in text.splitlines()]
 
 
 def to_text(finding: Finding) -> str:
     """Return a finding as a line of text, in ASCII, which every transport between processes accepts."""
-    return json.dumps(encode(finding)) + "\n"
+    return dumps(encode(finding)) + "\n"

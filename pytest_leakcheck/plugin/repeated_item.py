@@ -8,6 +8,7 @@ first line is the finding.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Generator
@@ -24,7 +25,7 @@ from pytest_leakcheck.judge.not_judged import does_not_repeat
 from pytest_leakcheck.judge.result import RED, Result
 from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.harness_errors import unmeasured
+from pytest_leakcheck.plugin.harness_errors import describe, unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.other_plugins import list_plugins
 from pytest_leakcheck.plugin.pytest_residue import Residue
@@ -130,6 +131,11 @@ class Repeater:
 
         If such a thread may cause growth in a later test, the verdict on that growth names the test that left it.
         """
+        # A test may have replaced or forbidden what listing the threads takes.
+        with contextlib.suppress(Exception):
+            self._note_threads(nodeid)
+
+    def _note_threads(self, nodeid: str) -> None:
         now = thread_ids()
         self._left_threads |= dict.fromkeys(now - self._known_threads, nodeid)
         self._known_threads = now
@@ -280,6 +286,6 @@ def _end_failed(
     result = repetition.end("failed", error)
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result, None
-    what = f"{type(error).__name__}: {error}".splitlines()[0] if error is not None else "a subtest failed"
+    what = describe(error) if error is not None else "a subtest failed"
     verdict = does_not_repeat(result.plan, count, what)
     return Result(result.plan, result.recording, (verdict,), result.held), first_run.take()

@@ -25,6 +25,7 @@ from pytest_leakcheck.plugin.item_reports import findings_of, to_text
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.report import json_file
+from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.journal import Journal
 from pytest_leakcheck.report.terminal_summary import (
     Tally,
@@ -167,7 +168,7 @@ class SessionReport:
                 terminalreporter.write_sep("=", "leakcheck")
             terminalreporter.write_line(headline)
             for colour, line in summary_lines(shown, self._tally, self._wanted, glyphs):
-                terminalreporter.write_line(line, **_MARKUP[colour])
+                terminalreporter.write_line(printable(line), **_MARKUP[colour])
         if self._write_error:
             terminalreporter.write_line(f"leakcheck: {self._write_error}", red=True)
         elif self._json and not quiet:

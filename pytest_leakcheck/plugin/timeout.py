@@ -8,8 +8,10 @@ threads, which disturbs the measurement. So it spans all iterations, and is rest
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
+
+# The functions themselves: a test may replace those of the module.
+from threading import current_thread, main_thread
 from typing import Any, Final
 
 import pytest
@@ -42,7 +44,7 @@ class Timer:
         settings = item.stash.get(_TIMER_SETTINGS, None)
         # With `func_only`, pytest-timeout itself sets the timer for each run of the body.
         self._settings = None if getattr(settings, "func_only", True) else settings
-        in_main_thread = threading.current_thread() is threading.main_thread()
+        in_main_thread = current_thread() is main_thread()
         self._restarts = getattr(self._settings, "method", "") == "signal" and in_main_thread
 
     def stop(self) -> None:

@@ -96,6 +96,10 @@ class Notices:
         with contextlib.suppress(BlockingIOError):
             while True:
                 events = os.read(self._queue, _BUFFER_BYTES)
+                if not events:
+                    # A queue is never at its end: the program has opened another file under its number.
+                    self._open()
+                    return self._all_paths
                 at = 0
                 while at < len(events):
                     watch, _mask, _cookie, length = _EVENT_HEADER.unpack_from(events, at)

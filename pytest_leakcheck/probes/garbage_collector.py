@@ -25,6 +25,8 @@ from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 ROUNDS: Final = 3
 # Python 3.12 starts with a few hundred frozen objects. If more are frozen later, the program has frozen them.
 FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
+# The function itself: a test may replace that of the module.
+_collect: Final = gc.collect
 
 
 _DELETED_SUFFIX: Final = " (deleted)"
@@ -66,7 +68,7 @@ class CollectorWatch:
         # A list that exists since the harness froze all others, so `gc.get_objects` shows it unless the program has
         # called `gc.freeze` in the meantime.
         self._marker: list[object] = []
-        self._was_frozen = False
+        self._was_frozen = self._was_unfrozen = self._thawed = False
         self.has_released = False
         self.released_names: Counter[str] = Counter()
 
@@ -93,7 +95,7 @@ class CollectorWatch:
         self._had_frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
         # One round only, because each walks all objects, which takes 10 to 20 ms for 30,000. Garbage that a finalizer
         # leaves during the round is frozen with the rest.
-        gc.collect()
+        _collect()
         self._freeze()
         gc.callbacks.append(self._callback)
 
@@ -106,7 +108,7 @@ class CollectorWatch:
         gc.unfreeze()
         if self._had_frozen:
             # The program had frozen objects before `open`, so freeze again to keep them hidden from the collector.
-            gc.collect()
+            _collect()
             gc.freeze()
 
     def collect(self) -> int:
@@ -124,11 +126,11 @@ class CollectorWatch:
         if silent:
             callbacks.pop()
         self._collecting = True
-        found = collected = gc.collect()
+        found = collected = _collect()
         for _ in range(ROUNDS - 1):
             if not collected:
                 break
-            collected = gc.collect()
+            collected = _collect()
             found += collected
         self._collecting = False
         if silent:
@@ -144,7 +146,7 @@ class CollectorWatch:
             The number of garbage objects.
         """
         self._collecting = True
-        found = gc.collect(1)
+        found = _collect(1)
         self._collecting = False
         return found
 
@@ -156,7 +158,8 @@ class CollectorWatch:
         Returns:
             The number of garbage objects.
         """
-        self._was_frozen = self.hides_objects()
+        self._was_frozen, self._was_unfrozen = self.hides_objects(), self.shows_old_objects()
+        self._thawed = True
         gc.unfreeze()
         return self.collect()
 
@@ -171,9 +174,13 @@ class CollectorWatch:
         """
         return self._was_frozen or not any(one is self._marker for one in gc.get_objects())
 
+    def shows_old_objects(self) -> bool:
+        """Return whether the program has called `gc.unfreeze`, so that objects from before `open` are counted too."""
+        return self._was_unfrozen or (not self._thawed and gc.get_freeze_count() <= FROZEN_BY_PYTHON)
+
     def _freeze(self) -> None:
         gc.freeze()
-        self._marker = []
+        self._marker, self._thawed = [], False
 
     def take_released(self) -> tuple[int, int, int, int]:
         """Return what automatic collections have released since the last call.

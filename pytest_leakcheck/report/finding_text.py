@@ -16,7 +16,7 @@ from pytest_leakcheck.model.resources import CHILDREN, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report import culprit_text
-from pytest_leakcheck.report.glyphs import Glyphs, shorten, sparkline, with_kind
+from pytest_leakcheck.report.glyphs import Glyphs, printable, shorten, sparkline, with_kind
 
 WIDTH: Final = 80
 # Columns before the label of a row, and columns of the label.
@@ -114,7 +114,7 @@ def block(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
     isolated = " --leakcheck-isolate" if "isolated" in finding.recording.environment else ""
     command = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
     lines.append(f"  {'next':<{LABEL_WIDTH}}{command}" if command else f"  {'measured':<{LABEL_WIDTH}}{finding.test}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _wrap(text: str) -> list[str]:

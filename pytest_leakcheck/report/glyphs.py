@@ -56,6 +56,13 @@ def shorten(text: str, width: int, glyphs: Glyphs) -> str:
     return text[:head] + glyphs.dots + text[len(text) - (width - 1 - head) :]
 
 
+def printable(text: str) -> str:
+    """Replace control characters by their escapes, because a terminal would obey those in the name of a file or a type."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+
+
 def with_kind(text: str, kind: Kind) -> str:
     """Prefix a text with the kind of its readings, such as ``simulated``, unless they were measured."""
     return text if kind == "measured" else f"{kind} {text}"

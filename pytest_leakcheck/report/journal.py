@@ -8,8 +8,9 @@ moved aside to ``findings.json.old``, so that no one takes it for that of the ki
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 from collections.abc import Iterator
+from json import dumps
 from pathlib import Path
 
 from pytest_leakcheck.model.decoding import encode
@@ -37,7 +38,7 @@ class Journal:
         if not is_replaceable(self._report):
             return
         with contextlib.suppress(OSError):
-            self.path.write_text(json.dumps(encode(document((), partial=True))) + "\n", encoding="utf-8")
+            self.path.write_text(dumps(encode(document((), partial=True))) + "\n", encoding="utf-8")
             # Tests may change the umask, so the mode of the report is chosen now.
             self._mode = self.path.stat().st_mode & 0o777
             if self._report.exists():
@@ -48,9 +49,16 @@ class Journal:
         self._lines.append(to_line(finding))
         if self._mode is None:
             return
-        with contextlib.suppress(OSError):
-            with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write("".join(f"{line}\n" for line in self._lines))
+        # Any error, because the test may have replaced what writing takes. The lines are then written with the next ones.
+        with contextlib.suppress(Exception):
+            before = self.path.stat().st_size
+            try:
+                with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write("".join(f"{line}\n" for line in self._lines))
+            except OSError:
+                # A disk that is full, or a limit on the size of files, may have let a part of a line through.
+                os.truncate(self.path, before)
+                raise
             self._lines.clear()
 
     def finish(self) -> None:

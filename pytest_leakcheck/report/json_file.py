@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+# The functions themselves: a test may replace those of the module.
+from json import dumps, loads
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -78,10 +80,10 @@ def read(text: str) -> Document:
     """
     first, *lines = text.split("\n")
     if not (first.startswith("{") and first.endswith("}") and lines):
-        return _parse(json.loads(text))
-    data = json.loads(first)
+        return _parse(loads(text))
+    data = loads(first)
     # The session may have been killed in the midst of a line.
-    data["findings"] = [json.loads(line) for line in lines if line.endswith("}")]
+    data["findings"] = [loads(line) for line in lines if line.endswith("}")]
     return _parse(data)
 
 
@@ -92,7 +94,7 @@ def document(findings: Sequence[Finding], *, partial: bool = False) -> Document:
 
 def to_line(finding: Finding) -> str:
     """Return the JSON of a finding, on one line."""
-    return json.dumps(encode(finding), ensure_ascii=False)
+    return dumps(encode(finding), ensure_ascii=False)
 
 
 def write(path: Path, lines: Iterable[str]) -> None:
@@ -105,6 +107,6 @@ def write(path: Path, lines: Iterable[str]) -> None:
     Raises:
         OSError: The file cannot be written. A file that existed before is still there.
     """
-    resources = json.dumps(encode(added_rows(RESOURCES)))
+    resources = dumps(encode(added_rows(RESOURCES)))
     findings = "".join(f"\n{line}," for line in lines).removesuffix(",")
     write_whole(path, f'{{"schema": {Document.SCHEMA}, "findings": [{findings}\n], "resources": {resources}}}\n')

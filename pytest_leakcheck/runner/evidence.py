@@ -14,7 +14,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import Context, Evidence, Examination, examine
-from pytest_leakcheck.judge.not_judged import objects_hidden
+from pytest_leakcheck.judge.not_judged import objects_miscounted
 from pytest_leakcheck.model.resources import exhausting, find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.innocent_explanations import Explanation
@@ -104,8 +104,8 @@ class EvidenceJudge:
         verdict = examination.verdict(evidence)
         if verdict is None:
             return Wait()
-        if verdict.outcome == "ok" and sampler.instruments.hides(name):
-            verdict = objects_hidden(verdict)
+        if why := sampler.instruments.miscounted(name, verdict.outcome):
+            verdict = objects_miscounted(verdict, why)
         return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
 
     def retains_much(self) -> bool:

@@ -5,14 +5,16 @@ Such a child must not repeat the test, or the number of processes would double i
 
 from __future__ import annotations
 
-import os
+# The functions themselves: a test may replace those of the module, and must then neither seem to be another process nor
+# end the session.
+from os import _exit, getpid, write
 
 
 class Origin:
     """The process in which a measurement began."""
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
+        self._pid = getpid()
 
     def leave_elsewhere(self, status: int = 0) -> None:
         """End the current process at once unless it is the original one.
@@ -23,14 +25,14 @@ class Origin:
         Args:
             status: The exit status.
         """
-        if os.getpid() == self._pid:
+        if getpid() == self._pid:
             return
         text = (
-            f"pytest-leakcheck: process {os.getpid()} was forked in a measured test (of process {self._pid}) and returned "
+            f"pytest-leakcheck: process {getpid()} was forked in a measured test (of process {self._pid}) and returned "
             "from it; only the process that started the measurement may continue, so this one exits: call os._exit() "
             "in the child, inside the test\n"
         )
         try:
-            os.write(2, text.encode())
+            write(2, text.encode())
         finally:
-            os._exit(status)
+            _exit(status)

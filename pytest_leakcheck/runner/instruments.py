@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, find_resource
+from pytest_leakcheck.model.verdict import Outcome
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.device import Vram
@@ -101,9 +102,15 @@ class Instruments:
         """Return the accelerators if the resource counts their memory, else None."""
         return self.device if self.device is not None and self.device.resource == resource else None
 
-    def hides(self, resource: str) -> bool:
-        """Return whether the program hides new units of a resource: `gc.freeze` hides objects."""
-        return find_resource(resource).made_of == "objects" and self.watch.hides_objects()
+    def miscounted(self, resource: str, outcome: Outcome) -> str:
+        """Return why the count behind a verdict is wrong, if the program has changed what the collector lists."""
+        if find_resource(resource).made_of != "objects":
+            return ""
+        if outcome == "ok" and self.watch.hides_objects():
+            return "the test calls gc.freeze(), which hides new objects from the collector"
+        if outcome == "over_budget" and self.watch.shows_old_objects():
+            return "the test calls gc.unfreeze(), so older objects are counted as well"
+        return ""
 
     def counter(self, resource: str) -> Callable[[], int]:
         """Return a function that reads one counter.

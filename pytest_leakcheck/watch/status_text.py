@@ -12,6 +12,7 @@ from typing import Final
 
 from pytest_leakcheck.model.resources import DESCRIPTORS, RESIDENT
 from pytest_leakcheck.model.units import Unit, format_amount
+from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.watch.forecast import Outlook, first_to_end, outlooks, process_outlooks
 from pytest_leakcheck.watch.history import History
 
@@ -47,9 +48,8 @@ class Row:
 def title(history: History) -> str:
     """Return a line with the watched process, the duration, the number of samples, and the step."""
     step = "" if history.steps is None else f", step {history.steps:,}"
-    return (
-        f"{history.began.root} {history.began.command}: {duration(history.seconds)}, {history.samples:,} samples{step}"
-    )
+    seconds = duration(history.seconds)
+    return printable(f"{history.began.root} {history.began.command}: {seconds}, {history.samples:,} samples{step}")
 
 
 def rows(history: History, *, floor: bool = False) -> list[Row]:
@@ -82,7 +82,7 @@ def process_rows(history: History) -> list[Row]:
         return []
     return [
         Row(
-            f"{name} of {history.names.get(pid, 'root')} {pid}",
+            printable(f"{name} of {history.names.get(pid, 'root')} {pid}"),
             amount(one.now, one.unit),
             signed(one.gained, one.unit),
             growth_text(one),
@@ -116,7 +116,7 @@ def last_lines(history: History) -> Iterator[str]:
     for text in new_lines(history):
         yield f"  new     {text}"
     for text in history.notes:
-        yield f"  note    {text}"
+        yield f"  note    {printable(text)}"
 
 
 def new_lines(history: History, most: int = _MAX_TARGETS) -> list[str]:
@@ -131,7 +131,7 @@ def new_lines(history: History, most: int = _MAX_TARGETS) -> list[str]:
     counts = history.new_targets()
     early = history.last - history.looked > 2 * history.began.interval
     when = f" after {duration(history.looked - history.first)}" if early else ""
-    texts = [f"{count:,} × {_shorten_target(target)}{when}" for target, count in counts.most_common(most)]
+    texts = [f"{count:,} × {_shorten_target(printable(target))}{when}" for target, count in counts.most_common(most)]
     more = len(counts) - most
     return [*texts, f"and {more:,} more targets"] if more > 0 else texts
 

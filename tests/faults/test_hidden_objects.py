@@ -27,6 +27,13 @@ def test_a_leak_that_is_frozen_is_not_ok(project: Project, mark: str) -> None:
     assert verdict == "inconclusive"
 
 
+def test_older_objects_are_not_held_against_a_clean_test(project: Project) -> None:
+    """All objects of the program become visible in the fifth iteration."""
+    work = "KEPT[:] = [KEPT[0] + 1 if KEPT else 1]; KEPT[0] == 5 and gc.unfreeze()"
+    project.write("test_it.py", TEST.format(mark="object_budget(0)", fixture="", work=work))
+    assert project.run().verdicts["test_it", "object"] == "inconclusive"
+
+
 def test_in_a_block(project: Project) -> None:
     work = BLOCK.format(f"{KEEP}; gc.freeze()")
     project.write("test_it.py", TEST.format(mark="filterwarnings", fixture="leakcheck", work=work))

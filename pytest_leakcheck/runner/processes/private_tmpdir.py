@@ -78,8 +78,10 @@ def remove_stale(now: float) -> None:
 
 
 def _is_stale(folder: Path, oldest: float) -> bool:
+    """Return whether a folder was left by a session of this user; one that was killed early left an empty folder."""
     try:
-        found = [path.lstat() for path in (folder, folder / _TMP_NAME)]
+        inner = [folder / _TMP_NAME] if any(folder.iterdir()) else []
+        found = [path.lstat() for path in (folder, *inner)]
     except OSError:
         return False
     own = os.geteuid() if hasattr(os, "geteuid") else found[0].st_uid

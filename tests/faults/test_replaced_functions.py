@@ -1,0 +1,118 @@
+"""A test may replace functions that the harness uses: tests around it are judged, and the report is whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from projects import Project
+
+TESTS = """
+    import gc, json, os, resource, signal, threading
+    import pytest
+
+    KEPT = []
+    NUMBERS = []
+
+    def refuse(*_, **__):
+        raise RuntimeError("refused")
+
+    @pytest.mark.fd_budget(0)
+    def test_replaces(monkeypatch):
+        {body}
+
+    def test_unmarked():
+        {after}
+
+    @pytest.mark.fd_budget(0)
+    def test_leaky():
+        KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    def test_fails():
+        assert False
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'monkeypatch.setattr(os, "getpid", lambda: 42)',
+        'monkeypatch.setattr(os, "getpid", refuse)',
+        "os.getpid = lambda: 42",
+        "threading.current_thread = refuse",
+        "json.loads = json.dumps = refuse",
+        "json.dumps = lambda *_, **__: None",
+        "os.listdir = refuse",
+        "gc.collect = refuse",
+    ],
+)
+def test_what_follows_is_judged(project: Project, body: str) -> None:
+    project.write("test_it.py", TESTS.format(body=body, after="pass"))
+    ran = project.run()
+    assert "INTERNALERROR" not in ran.text
+    assert ran.verdicts["test_replaces", "fd"] in ("ok", "inconclusive")
+    assert ran.verdicts["test_leaky", "fd"] in ("leak", "inconclusive")
+    assert "FAILED test_it.py::test_fails" in ran.text
+
+
+def test_a_limit_on_files_leaves_a_whole_report(project: Project) -> None:
+    """A write to the journal fails half-way, and the next one begins where it began."""
+    body = """NUMBERS.append(os.open(__file__, os.O_RDONLY))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))"""
+    after = "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))"
+    project.write("test_it.py", TESTS.format(body=body, after=after))
+    ran = project.run()
+    assert ran.verdicts == {("test_replaces", "fd"): "leak", ("test_leaky", "fd"): "leak"}
+    json.loads((project.folder / "findings.json").read_text(encoding="utf-8"))
+
+
+def test_a_message_of_megabytes_is_cut(project: Project) -> None:
+    body = """NUMBERS.append(1)
+        if len(NUMBERS) == 5:
+            raise ValueError("word " * 2_000_000)"""
+    project.write("test_it.py", TESTS.format(body=body, after="pass"))
+    finding = project.run().finding("test_replaces")
+    assert finding["verdict"] == "inconclusive"
+    assert "ValueError: word word" in finding["reason"]
+    assert len(finding["reason"]) < 1000
+
+
+def test_a_queue_of_changes_that_was_overwritten_is_opened_again(project: Project) -> None:
+    """A regular file under its number is at its end at once, and stays there."""
+    body = """own = os.open(__file__, os.O_RDONLY)
+        for number in map(int, os.listdir("/proc/self/fd")):
+            target = f"/proc/self/fd/{number}"
+            if number > 500 and os.path.lexists(target) and "inotify" in os.readlink(target):
+                os.dup2(own, number)
+        os.close(own)"""
+    tests = TESTS.replace("fd_budget(0)", "disk_budget(0)", 1)
+    project.write("test_it.py", tests.replace("{body}", body).replace("{after}", "pass"))
+    ran = project.run()
+    assert ran.verdicts["test_replaces", "disk"] in ("ok", "inconclusive")
+    assert ran.verdicts["test_leaky", "fd"] == "leak"
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        r"""
+        import pytest
+
+        KEPT = []
+        KIND = type("ev\x1b[31mil\x07", (), {})
+
+        @pytest.mark.fd_budget(0)
+        def test_file(tmp_path_factory):
+            KEPT.append(open(tmp_path_factory.getbasetemp() / "evil\x1b]0;pwned\x07", "w"))
+
+        @pytest.mark.object_budget(0)
+        def test_type():
+            KEPT.append(KIND())
+        """,
+    )
+    ran = project.run()
+    assert set(ran.verdicts.values()) == {"leak"}
+    assert r"evil\x1b]0;pwned" in ran.text
+    assert not {"\x1b", "\x07"} & set(ran.text)
