@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Any, Final
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.command_lines import MAX_COMMAND_CHARACTERS, mask_secrets
 from pytest_leakcheck.probes.folders import name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
@@ -276,9 +276,9 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     """Group processes by command line, each group with the age of its oldest process."""
     began: dict[str, float] = {}
     for pid, command in children.items():
-        began[command] = min(_read_start_time(pid), began.get(command, time.time()))
+        began[command] = min(_read_start_time(pid), began.get(command, clock.wall_time()))
     return tuple(
-        Held(one.what, one.count, f"the oldest for {time.time() - began[one.what]:.1f} s")
+        Held(one.what, one.count, f"the oldest for {clock.wall_time() - began[one.what]:.1f} s")
         for one in group(children.values())
     )
 
@@ -332,4 +332,4 @@ def _read_start_time(pid: int) -> float:
     try:
         return float(psutil.Process(pid).create_time())
     except psutil.Error:
-        return time.time()
+        return clock.wall_time()

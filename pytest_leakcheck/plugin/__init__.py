@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -61,6 +62,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             group.addoption(option.flag, dest=option.key, metavar=option.metavar, default=None, help=text)
         if option.ini:
             parser.addini(option.key, text, type=option.kind, default=option.default)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """If measuring is requested, keep the functions of `time` before a conftest.py can replace them."""
+    # `pytest_configure` reports an invalid value.
+    with contextlib.suppress(TypeError, ValueError):
+        if early_config.known_args_namespace.leakcheck or early_config.getini("leakcheck"):
+            import pytest_leakcheck.probes.clock  # noqa: F401
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from pytest_leakcheck.attribution.project_packages import set_project
@@ -19,6 +17,7 @@ from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.plugin.timeout import TimerWatch
 from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 
 
@@ -41,7 +40,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         if is_worker(config):
             use_own_folder(config)
         else:
-            remove_stale(time.time())
+            remove_stale(clock.wall_time())
     else:
         config.pluginmanager.register(LimitedPhases(), "leakcheck-limits")
     config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")

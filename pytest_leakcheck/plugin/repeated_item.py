@@ -9,7 +9,6 @@ first line is the finding.
 from __future__ import annotations
 
 import contextlib
-import time
 import warnings
 from collections.abc import Generator
 from functools import partial
@@ -33,6 +32,7 @@ from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEA
 from pytest_leakcheck.plugin.subtest_reports import kept_apart
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.timeout import Timer
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.fork_guard import Origin
@@ -72,18 +72,14 @@ class Repeater:
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        began = time.perf_counter()
+        began = clock.monotonic()
         with warnings.catch_warnings(), kept_apart(item.session) as subtests:
             # Ignore the warning about an object that the garbage collector frees unclosed, because the object is a
             # finding, not a failure of an iteration. Under `-W error`, the warning would be raised in the next
             # iteration. The logged run uses the unchanged filters.
             warnings.simplefilter("ignore", ResourceWarning)
             result, first_run = self._repeat(item, plan, examples, subtests)
-        if (
-            result is not None
-            and first_run is None
-            and self._may_decide_alone(item, result, time.perf_counter() - began)
-        ):
+        if result is not None and first_run is None and self._may_decide_alone(item, result, clock.monotonic() - began):
             from pytest_leakcheck.plugin.isolation.isolated_item import run_again
 
             if run_again(item, nextitem, plan, self._settings):
@@ -96,7 +92,7 @@ class Repeater:
                 result = judge_peaks(item, result, self._settings)
             finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
             item.stash[FINDINGS] = [finding]
-            item.stash[REPEATED] = time.perf_counter() - began
+            item.stash[REPEATED] = clock.monotonic() - began
             item.user_properties += [
                 (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
                 for verdict in finding.verdicts

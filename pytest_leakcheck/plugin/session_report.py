@@ -6,7 +6,6 @@ send.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from pytest_leakcheck.plugin.debugger import find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of, to_text
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.report import json_file
 from pytest_leakcheck.report.glyphs import printable
@@ -69,7 +69,7 @@ class SessionReport:
         self._journal: Journal | None = None
         self._unmeasured: dict[str, str] = {}
         self._unknown_blame = frozenset(settings.blame)
-        self._began = time.perf_counter()
+        self._began = clock.monotonic()
         self._json: Path | None = None
         self._write_error = ""
         if not xdist.is_worker(config) and settings.json:
@@ -160,7 +160,7 @@ class SessionReport:
             return
         quiet = config.get_verbosity() < 0
         glyphs = glyphs_of(config)
-        headline = first_line(self._tally, time.perf_counter() - self._began, glyphs)
+        headline = first_line(self._tally, clock.monotonic() - self._began, glyphs)
         if terminalreporter.no_summary:
             terminalreporter.write_line(f"leakcheck: {headline}")
         else:

@@ -8,11 +8,11 @@ import os
 import select
 import struct
 import sys
-import time
 from array import array
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import lift, open_high
 
 # <sys/inotify.h>: IN_CREATE, IN_DELETE, IN_MOVED_FROM, IN_MOVED_TO. Writes to files are left out, because they do not
@@ -155,7 +155,7 @@ class Stamps:
         return [path for path, folder, stamp in self._folders if self._changed(folder, stamp)]
 
     def _changed(self, folder: int, stamp: array[int]) -> bool:
-        now, status = time.time_ns(), os.fstat(folder)
+        now, status = clock.wall_time_ns(), os.fstat(folder)
         same = status.st_mtime_ns == stamp[0] and status.st_size == stamp[1] and status.st_nlink == stamp[2]
         if same and stamp[3] - stamp[0] > _CLOCK_TICK_NS:
             return False

@@ -19,13 +19,13 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import time
 from array import array
 from collections import Counter
 from dataclasses import dataclass
 from math import exp, lgamma, log
 from typing import Final
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.entry_provenance import Provenance
 from pytest_leakcheck.probes.folder_users import used_by_others, used_here
@@ -163,7 +163,7 @@ class Folder:
 
     def relist(self, row: int, *, resting: bool = False) -> None:
         """List the folder, and record under this row which entries have arrived and which are gone."""
-        began = time.monotonic_ns()
+        began = clock.monotonic_ns()
         self.changed = False
         now = dict.fromkeys(os.listdir(self.path))
         for name in [name for name in self._arrived if name not in now]:
@@ -186,7 +186,7 @@ class Folder:
         # An entry that is missing in one listing counts as new in the next listing that shows it.
         self._known = now
         risen, self.count = len(self._arrived) > self.count, len(self._arrived)
-        ended = time.monotonic_ns()
+        ended = clock.monotonic_ns()
         self._next_listing_ns[0] = 2 * ended - began if ended - began > _SLOW_LISTING_NS and not risen else 0
 
     def rested(self, row: int, seconds: float, worked: float) -> bool:
@@ -276,7 +276,7 @@ class Folder:
         It is due if something has changed and, unless ``whole``, the pause after a slow listing is over.
         """
         return self.changed and (
-            whole or not self._next_listing_ns[0] or time.monotonic_ns() >= self._next_listing_ns[0]
+            whole or not self._next_listing_ns[0] or clock.monotonic_ns() >= self._next_listing_ns[0]
         )
 
     def _is_from_background(self, name: str) -> bool:

@@ -6,7 +6,6 @@ until the test fails.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from pytest_leakcheck.attribution.live_handles import (
@@ -20,6 +19,7 @@ from pytest_leakcheck.attribution.live_handles import (
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.diagnosis import CauseSearch
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.sampler import Sampler
@@ -41,7 +41,7 @@ class Diagnosis:
             sampler: The instruments.
             red: The red verdict.
             start: The descriptors, threads, child processes, tasks and memory mappings that existed at the start.
-            deadline: When no further iteration of the search may begin, by ``time.perf_counter``.
+            deadline: When no further iteration of the search may begin, by ``clock.monotonic``.
         """
         self._run, self._sampler, self.red, self._start = run, sampler, red, start
         self.culprit: Culprit | None = None
@@ -118,7 +118,7 @@ class UntilFailure:
 
     @property
     def wants_more(self) -> bool:
-        return self.drives_on and time.perf_counter() < self._run.clock.deadline
+        return self.drives_on and clock.monotonic() < self._run.clock.deadline
 
     def iteration_done(self) -> Phase:
         return self

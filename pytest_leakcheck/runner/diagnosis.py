@@ -14,7 +14,6 @@ import linecache
 import re
 import sys
 import threading
-import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -48,6 +47,7 @@ from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
 from pytest_leakcheck.runner.sampler import Sampler
 
@@ -92,7 +92,7 @@ class CauseSearch:
             sampler: The instruments.
             verdict: The red verdict.
             plain_seconds: Duration of an untraced iteration.
-            deadline: When no further iteration may begin, by ``time.perf_counter``.
+            deadline: When no further iteration may begin, by ``clock.monotonic``.
             innocent: The ``id()`` of each object that may grow as well, but does not explain the verdict.
         """
         self._sampler = sampler
@@ -158,7 +158,7 @@ class CauseSearch:
             self._why = dict.fromkeys(("site", "owner"), reason)
             return
         # Load what the search itself retains before anything is counted.
-        began = time.perf_counter()
+        began = clock.monotonic()
         plugin_files()
         earlier = newcomers() if _is_frozen() else frozenset[int]()
         gc.unfreeze()
@@ -167,7 +167,7 @@ class CauseSearch:
         if began + objects * _SECONDS_PER_OBJECT < self._schedule.deadline_for(_MIN_OWNER_SECONDS):
             before = Census(values=self._resource.in_python_bytes)
             # On a busy machine the count alone may take longer than the time that is left.
-            self._schedule.postpone(time.perf_counter() - began)
+            self._schedule.postpone(clock.monotonic() - began)
         gc.freeze()
         made = yield from self._find_site()
         self._made = made

@@ -5,7 +5,6 @@ They share the plan, the clock, the ceiling, the instruments and the verdicts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from pytest_leakcheck.judge.exhaustion import first_line, ran_out
 from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.ceiling_run import CeilingRun
 from pytest_leakcheck.runner.innocent_explanations import Explanations
 from pytest_leakcheck.runner.progress import ProgressReports
@@ -52,7 +52,7 @@ class Clock:
     """The time limit of a repetition, and the time elapsed.
 
     Attributes:
-        deadline: The time after which no further iteration may begin, by ``time.perf_counter``.
+        deadline: The time after which no further iteration may begin, by ``clock.monotonic``.
         out_of_time: Whether the next iteration would end after the deadline if it took as long as the last one.
     """
 
@@ -62,19 +62,19 @@ class Clock:
         Args:
             max_time: Maximum seconds for all iterations together.
         """
-        self._began = self._last_ended = time.perf_counter()
+        self._began = self._last_ended = clock.monotonic()
         self.deadline = self._began + max_time
         self.out_of_time = False
 
     def iteration_done(self) -> None:
-        now = time.perf_counter()
+        now = clock.monotonic()
         self.out_of_time = 2 * now - self._last_ended > self.deadline
         self._last_ended = now
 
     @property
     def seconds(self) -> float:
         """Seconds since the repetition began."""
-        return time.perf_counter() - self._began
+        return clock.monotonic() - self._began
 
 
 class MeasurementRun:

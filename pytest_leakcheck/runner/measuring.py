@@ -5,7 +5,6 @@ The looks are the iterations that `judge.growth.looks` yields (10, 13, 17, 22, .
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from math import inf
 from typing import ClassVar, Final
@@ -15,6 +14,7 @@ from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.evidence import EvidenceJudge, StartAgain, Wait
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.sampler import Sampler
@@ -155,5 +155,5 @@ class Measuring:
 
         run.progress.report(self._sampler.samples, run.verdicts, "naming")
         # A test that has used all of its time gets a little more.
-        deadline = max(run.clock.deadline, time.perf_counter() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
+        deadline = max(run.clock.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
         return Diagnosis(run, self._sampler, red, self._identities, deadline).begin()

@@ -5,12 +5,12 @@ Full garbage collections run only as often as their cost allows, too, because th
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable
 from math import ceil
 from typing import Final
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch
 
 # What reading one counter may cost on average per row (an iteration has one row): 0.2 us, plus half a percent of the
@@ -84,9 +84,9 @@ class Pace:
         column, rows = self.column, self._rows
         if row > rows[0]:
             self.fill(row - 1)
-        began = time.perf_counter()
+        began = clock.monotonic()
         value = self._read() - self._own[0]
-        cost = time.perf_counter() - began
+        cost = clock.monotonic() - began
         column[row] = value
         since = row - rows[0]
         if row == 0 or since < 0:
@@ -144,9 +144,9 @@ class CollectionPace:
             return self._watch.collect()
         if not whole and row < rows[1]:
             return self._watch.collect_young()
-        began = time.perf_counter()
+        began = clock.monotonic()
         found = self._watch.collect()
-        ended = time.perf_counter()
+        ended = clock.monotonic()
         every = 1
         if rows[1] and row > rows[0]:
             iteration = (began - self._at[0]) / (row - rows[0])

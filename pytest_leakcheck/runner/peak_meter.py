@@ -10,7 +10,6 @@ import gc
 import os
 import sys
 import threading
-import time
 import tracemalloc
 from array import array
 from collections.abc import Callable, Iterable
@@ -25,6 +24,7 @@ from pytest_leakcheck.attribution.tracing.tracer import Tracer, outer_frame
 from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.recording import Phase, Series
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Instrument, Unavailable
 from pytest_leakcheck.probes.catalog import CATALOG, open_instruments
 from pytest_leakcheck.probes.device import Vram
@@ -267,11 +267,11 @@ class Meter:
 
         Most calls return without a reading, because tracing allocations makes each reading expensive.
         """
-        if time.perf_counter() < self._rest_until or self._rss is None:
+        if clock.monotonic() < self._rest_until or self._rss is None:
             return
-        began = time.thread_time()
+        began = clock.thread_time()
         self._inspect_composition(frame)
-        self._rest_until = time.perf_counter() + self._rest_factor * (time.thread_time() - began)
+        self._rest_until = clock.monotonic() + self._rest_factor * (clock.thread_time() - began)
 
     def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
         """Read all counters, raise their highest values, and keep the call path of each new peak."""

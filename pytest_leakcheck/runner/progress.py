@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.samples import Samples
 
 State: TypeAlias = Literal["measuring", "naming"]
@@ -64,7 +64,7 @@ class ProgressReports:
             Whether anything was reported. If measuring continues, the caller must then subtract the memory that the
             report allocated (`Sampler.subtract_own_work`).
         """
-        now = time.perf_counter()
+        now = clock.monotonic()
         if not self._followers or (now - self._last < EVERY and state == "measuring"):
             return False
         self._last = now

@@ -5,11 +5,11 @@ A rest is a pause in which the test does not run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.instruments import Instruments
 from pytest_leakcheck.runner.samples import Samples
@@ -62,8 +62,8 @@ class Settling:
 
     def start_clocks(self) -> None:
         """Begin to measure the time of the iterations."""
-        self._began = time.perf_counter()
-        self._worked = time.process_time(), time.thread_time()
+        self._began = clock.monotonic()
+        self._worked = clock.process_time(), clock.thread_time()
         self._rested = 0.0
 
     def settle(self) -> bool:
@@ -112,7 +112,7 @@ class Settling:
             if running <= threads:
                 self.joins_in_vain = 0
                 break
-            time.sleep(_JOIN_CHECK_SECONDS)
+            clock.sleep(_JOIN_CHECK_SECONDS)
             self._rested += _JOIN_CHECK_SECONDS
             tree = self._instruments.tree.read()
         return tree
@@ -133,7 +133,7 @@ class Settling:
         # Read the counter in the same way before and after the rest. Objects that the harness has created to examine
         # the growth are then part of both readings.
         before = self._read_collected(resource)
-        time.sleep(seconds)
+        clock.sleep(seconds)
         self._rested += seconds
         return self._read_collected(resource) - before
 
@@ -151,18 +151,18 @@ class Settling:
 
         Entries that arrived meanwhile do not count. Earlier ones with similar names may not count (`Folder.rested`).
         """
-        time.sleep(seconds)
+        clock.sleep(seconds)
         self._rested += seconds
-        worked = time.perf_counter() - self._began - self._rested
+        worked = clock.monotonic() - self._began - self._rested
         for folder, column in self.folder_columns:
             if folder.rested(self._samples.n + 1, self._rested, worked):
                 folder.recount(column, self._samples.n)
 
     def seconds_per_iteration(self) -> float:
         """Return the mean time of an iteration, without waits and rests."""
-        return (time.perf_counter() - self._began - self._rested) / max(1, self._samples.n)
+        return (clock.monotonic() - self._began - self._rested) / max(1, self._samples.n)
 
     def share_of_other_threads(self) -> float:
         """Return the share of other threads in the CPU time since the start, 0 to 1; ended threads count too."""
-        total, own = time.process_time() - self._worked[0], time.thread_time() - self._worked[1]
+        total, own = clock.process_time() - self._worked[0], clock.thread_time() - self._worked[1]
         return max(0.0, 1 - own / total) if total > 0 else 0.0

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from time import perf_counter
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Final
 
@@ -21,6 +20,7 @@ from pytest_leakcheck.attribution.heap.growing_containers import Growing, bytes_
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of
 from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
 from pytest_leakcheck.attribution.object_inspection import array_types, last_entries, module_of_type, own_size
+from pytest_leakcheck.probes import clock
 
 # Candidates fit if their number or their bytes are at least `_MIN_RATIO` times the expected amount, and their number is
 # at most `_MAX_RATIO` times the expected one.
@@ -52,10 +52,6 @@ class Sought:
     in_python: bool = False
 
 
-class _OutOfTimeError(Exception):
-    """The search has reached its deadline."""
-
-
 def search(  # noqa: PLR0913 - the evidence, one by one
     sought: Sought,
     came: Sequence[object],
@@ -75,12 +71,12 @@ def search(  # noqa: PLR0913 - the evidence, one by one
         growing: The containers and values that grew in these iterations.
         new: The ``id()`` of each object created since the measurement of the test began.
         ignore: The ``id()`` of each object that cannot be an owner, such as the plugin's own objects.
-        deadline: When the search ends without a result, by ``time.perf_counter``.
+        deadline: When the search ends without a result, by ``clock.monotonic``.
     """
 
     def check_time() -> None:
-        if perf_counter() > deadline:
-            raise _OutOfTimeError
+        if clock.monotonic() > deadline:
+            raise TimeoutError
 
     own, builtin = _group_by_type(sought, came)
     candidates = [one for one in growing if _gain_may_fit(sought, one)]
@@ -98,7 +94,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     for one in searches:
         try:
             holders = one()
-        except _OutOfTimeError:
+        except TimeoutError:
             return Holders((), "not resolved: the search ran out of time")
         if holders.owners:
             return holders

@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +22,7 @@ from pytest_leakcheck.attribution.live_handles import open_files
 from pytest_leakcheck.attribution.tracing.frames import path_to
 from pytest_leakcheck.attribution.tracing.shared_log import Writer
 from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.probes.clock import monotonic
 
 # Seconds that events may take before the lines of the function with the most events are left out; then the same again.
 _STEP_SECONDS: Final = 0.5
@@ -130,7 +130,7 @@ class ChildTracer:
         if self.is_over:
             self._stop(frame)
             return
-        began = perf_counter()
+        began = monotonic()
         try:
             now = _count()
             if now != self._last:
@@ -142,7 +142,7 @@ class ChildTracer:
             self._stop(frame)
             return
         self._events[frame.f_code] += 1
-        self._seconds += perf_counter() - began
+        self._seconds += monotonic() - began
         if self._seconds > self._allowed:
             self._limit_cost(frame)
 
@@ -223,7 +223,7 @@ def _times_of_other_threads() -> dict[int, bytes]:
     me = threading.get_ident()
     numbers = (one.native_id or 0 for ident, one in list(threads.items()) if ident != me)
     # If a time cannot be read, it must differ from the next.
-    return {number: _read_of_thread(number, "schedstat") or repr(perf_counter()).encode() for number in numbers}
+    return {number: _read_of_thread(number, "schedstat") or repr(monotonic()).encode() for number in numbers}
 
 
 def _is_running(thread: int) -> bool:

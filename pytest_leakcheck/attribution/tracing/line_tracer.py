@@ -12,7 +12,6 @@ import threading
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter
 from types import CodeType, FrameType
 from typing import Final
 
@@ -20,6 +19,7 @@ from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST, is_by_ch
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
 from pytest_leakcheck.attribution.tracing.trace_events import LineBackend, Step, is_of_the_program
 from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.probes.clock import monotonic
 
 # A line that grows alone explains a growth if it retains at least this share of that growth.
 _MIN_LONE_RATIO: Final = 0.25
@@ -161,7 +161,7 @@ class Lines:
         """
         if self.throttle.limit == STOPPED:
             return
-        began = perf_counter()
+        began = monotonic()
         try:
             self._charge_step(kind, line or self._first)
         except RecursionError:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from array import array
 from threading import get_native_id
-from time import perf_counter
 from typing import Final
+
+from pytest_leakcheck.probes.clock import monotonic
 
 # Values of `Throttle.limit`. With this limit, no frame is too deep: all events are reported.
 UNLIMITED: Final = 1 << 30
@@ -79,7 +80,7 @@ class Throttle:
         self._clear_costs()
         self._spent = 0.0
         self._allowed = _FIRST_BUDGET * self._plain
-        self._began = perf_counter()
+        self._began = monotonic()
         self._stop_at = self._began + self._longest
         self._thread = get_native_id()
         self._held_up = seconds_held_up(self._thread)
@@ -90,12 +91,12 @@ class Throttle:
 
         Args:
             depth: Depth of its frame.
-            began: When handling began, by `perf_counter`. None if its duration is unknown; the event then costs 0.
+            began: When handling began, by `monotonic`. None if its duration is unknown; the event then costs 0.
 
         Returns:
             Whether fewer events are reported from now on.
         """
-        now = perf_counter()
+        now = monotonic()
         if began is not None:
             took = now - began + _UNTIMED_SECONDS
             self._by_depth[min(max(depth, 0), _TRACKED_DEPTHS - 1)] += took
@@ -116,7 +117,7 @@ class Throttle:
 
     def is_late(self) -> bool:
         """Return whether this iteration has taken too long; if so, stop tracing it."""
-        late = perf_counter() - self._stop_at
+        late = monotonic() - self._stop_at
         if late <= 0 or late <= min(seconds_held_up(self._thread) - self._held_up, _MAX_HELD_UP_SECONDS):
             return False
         if self.limit > self._smallest_depth() and self._spent > _NEXT_BUDGET * self._plain:
@@ -147,7 +148,7 @@ class Throttle:
     def _lower_depth(self) -> None:
         """Choose a lower depth limit from the cost of each depth since the last choice."""
         # The elapsed time that was not spent on events went into the program, and shows how far the iteration has got.
-        elapsed = perf_counter() - self._began
+        elapsed = monotonic() - self._began
         progress = min(max((elapsed - self._spent) / self._plain, 0.01), 1.0)
         share = min(_BUDGET_AT_DEPTH * self._plain * progress / self._spent, _MAX_REMAINING_RATIO)
         wanted = share * sum(self._by_depth)

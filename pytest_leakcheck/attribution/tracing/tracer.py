@@ -9,7 +9,6 @@ become shorter and stay correct. Threads that started before tracing are traced 
 from __future__ import annotations
 
 import sys
-from time import perf_counter
 from types import FrameType
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from pytest_leakcheck.attribution.tracing.trace_events import (
     Listener,
     is_of_the_program,
 )
+from pytest_leakcheck.probes.clock import monotonic
 
 
 class _StandardFiles(dict[str, bool]):
@@ -122,7 +122,7 @@ class Tracer:
             return
         throttle = self.throttle
         turn = throttle.turn = throttle.turn + 1
-        began = perf_counter()
+        began = monotonic()
         self._call_handler(handler, event, frame, called)
         # If another thread ran meanwhile, this one waited, and the elapsed time is not the cost of the event.
         if throttle.spend(depth, began if turn == throttle.turn else None):

@@ -6,7 +6,6 @@ Each round is a generator that yields before each of its iterations and returns 
 from __future__ import annotations
 
 import gc
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -26,6 +25,7 @@ from pytest_leakcheck.attribution.tracing.source_code import call_at, with_funct
 from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
 Key = TypeVar("Key", bound=Hashable)
@@ -120,7 +120,7 @@ class Schedule:
 
         Args:
             plain_seconds: Duration of an untraced iteration.
-            deadline: The value of ``time.perf_counter`` from which on no further iteration may begin.
+            deadline: The value of ``clock.monotonic`` from which on no further iteration may begin.
             collect: Runs the garbage collection that ends an iteration, as the harness does.
         """
         self.plain_seconds = plain_seconds
@@ -134,7 +134,7 @@ class Schedule:
 
     def deadline_for(self, seconds: float) -> float:
         """Return when work that is no iteration must end, if it may take this many seconds in any case."""
-        return max(self._deadline, time.perf_counter() + seconds)
+        return max(self._deadline, clock.monotonic() + seconds)
 
     def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
         """Yield the numbers of a round's iterations while the budget lasts.
@@ -149,13 +149,13 @@ class Schedule:
         wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
         last = min(self.used + wanted, MOST if rate >= _MIN_RATIO else _MOST_IF_RARE)
         first, took = self.used, self.plain_seconds
-        began = time.perf_counter()
+        began = clock.monotonic()
         # The previous iteration of the round is the estimate, because a traced iteration may take ten times as long as
         # an untraced one.
         while self.used < last and began + _TIME_RESERVE * took < self._deadline:
             self.used += 1
             yield self.used - first - 1
-            now = time.perf_counter()
+            now = clock.monotonic()
             began, took = now, now - began
 
 
@@ -229,9 +229,9 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
     allocations.open()
     try:
         for _ in schedule.iterations(rate):
-            began = time.perf_counter()
+            began = clock.monotonic()
             yield
-            seconds = time.perf_counter() - began
+            seconds = clock.monotonic() - began
             schedule.collect()
             allocations.iteration_done(seconds)
     finally:

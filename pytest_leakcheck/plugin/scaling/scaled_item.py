@@ -8,7 +8,6 @@ test itself fails at a size, the session logs the reports of that run.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
@@ -52,6 +51,7 @@ from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, w
 from pytest_leakcheck.plugin.stash import SWEEP
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.xdist import is_worker
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
@@ -105,7 +105,7 @@ class _ScaledRun:
         self._sweep = item.stash[SWEEP]
         self._points: list[Point] = []
         self._culprits: list[Culprit] = []
-        self._began = time.monotonic()
+        self._began = clock.monotonic()
 
     def reports(self) -> list[pytest.TestReport]:
         """Run the test at each size, and return the reports to log."""
@@ -193,7 +193,7 @@ class _ScaledRun:
         recording = Recording(
             self._item.nodeid,
             (),
-            seconds=round(time.monotonic() - self._began, 6),
+            seconds=round(clock.monotonic() - self._began, 6),
             stopped="lost" if lost else "judged",
             environment=describe_environment(),
         )

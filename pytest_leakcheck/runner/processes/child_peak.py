@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Final
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.memory import anonymous_of, peak_of
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.runner.processes.supervisor import Board
@@ -35,7 +35,7 @@ class ChildrenPeak:
 
     def look(self, pid: int, board: Board) -> None:
         """Sample the children of a process, if the body of its test runs and the last sample is old enough."""
-        now = time.monotonic()
+        now = clock.monotonic()
         if now < self._next or board.iteration != _BODY_STEP:
             return
         self._next = now + _SAMPLE_SECONDS

@@ -7,10 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import Final
 
 import psutil
+
+from pytest_leakcheck.probes import clock
 
 _POLL_SECONDS: Final = 0.01
 
@@ -34,9 +35,9 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
         if grace:
             for process in alive:
                 _send_signal(process, signal.SIGTERM, group=group)
-            deadline = time.monotonic() + grace
-            while time.monotonic() < deadline and not all(map(has_ended, alive)):
-                time.sleep(_POLL_SECONDS)
+            deadline = clock.monotonic() + grace
+            while clock.monotonic() < deadline and not all(map(has_ended, alive)):
+                clock.sleep(_POLL_SECONDS)
     finally:
         # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the kill.
         for process in processes:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.end_tree import end_tree
 
@@ -62,11 +62,11 @@ def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
             for rank, process in enumerate(running)
             if process.returncode and rank not in failed
         }
-        deadline = deadline or (time.monotonic() + _FAILURE_GRACE_SECONDS if failed else 0.0)
-        if deadline and time.monotonic() > deadline:
+        deadline = deadline or (clock.monotonic() + _FAILURE_GRACE_SECONDS if failed else 0.0)
+        if deadline and clock.monotonic() > deadline:
             end_tree(*running, grace=_TERMINATE_SECONDS, group=False)
             return failed
-        time.sleep(_POLL_SECONDS)
+        clock.sleep(_POLL_SECONDS)
     return failed | {rank: process.returncode for rank, process in enumerate(running) if process.returncode}
 
 

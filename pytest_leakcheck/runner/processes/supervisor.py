@@ -13,12 +13,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
 # Two settings of glibc's allocator. The first one turns off the per-thread cache of freed blocks, because these blocks
@@ -197,7 +197,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
     path = board_of(folder)
     path.write_bytes(bytes(Board.SIZE * start.ranks))
     board = Board(path)
-    began = time.monotonic()
+    began = clock.monotonic()
     try:
         with Path(folder, "said").open("w+b") as said:
             # A new session is a new process group, which the terminal's Ctrl-C does not reach.
@@ -217,7 +217,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
             return Ended(
                 process.returncode,
                 board.iteration,
-                time.monotonic() - began,
+                clock.monotonic() - began,
                 finished=board.finished,
                 hung=hung,
                 said=excerpt(Path(said.name).read_text(encoding="utf-8", errors="replace")),
@@ -256,9 +256,9 @@ def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, wa
     Returns:
         False if the process must be ended before it has finished.
     """
-    seen, since = (0, False), time.monotonic()
+    seen, since = (0, False), clock.monotonic()
     while not has_ended(process):
-        now, found = time.monotonic(), (board.steps, board.finished)
+        now, found = clock.monotonic(), (board.steps, board.finished)
         if found != seen:
             seen, since = found, now
         elif now - since > (
@@ -267,7 +267,7 @@ def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, wa
             return board.finished
         if watch is not None:
             watch(process.pid, board)
-        time.sleep(_POLL_SECONDS)
+        clock.sleep(_POLL_SECONDS)
     return True
 
 

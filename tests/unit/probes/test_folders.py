@@ -63,14 +63,14 @@ def test_what_is_remembered_of_a_folder_is_no_work_for_the_collector(folder: Fol
 
 def test_a_listing_that_takes_long_is_paid_for_before_the_next(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**10, 20_000_000))
-    monkeypatch.setattr("time.monotonic_ns", lambda: next(clock))
+    monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic_ns", lambda: next(clock))
     folder.relist(1)
     assert not folder.is_due(whole=True)
     folder.changed = True
-    monkeypatch.setattr("time.monotonic_ns", lambda: 30_000_000)
+    monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic_ns", lambda: 30_000_000)
     assert not folder.is_due(whole=False)
     assert folder.is_due(whole=True)
-    monkeypatch.setattr("time.monotonic_ns", lambda: 50_000_000)
+    monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic_ns", lambda: 50_000_000)
     assert folder.is_due(whole=False)
 
 

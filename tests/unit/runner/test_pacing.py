@@ -22,7 +22,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: self.now)
 
 
 def run(

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget, parse_budget
 from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.probes import clock
 from repeats import Owner, Work, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [
@@ -253,10 +254,10 @@ class Readers:
 def test_threads_that_end_a_little_later_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = Readers()
     with monkeypatch.context() as patch:
-        patch.setattr(time, "sleep", readers.sleep)
+        patch.setattr(clock, "sleep", readers.sleep)
         patient = repeat(readers.start, Budget("thread", 0))
     with monkeypatch.context() as patch:
-        patch.setattr(time, "sleep", lambda _: None)
+        patch.setattr(clock, "sleep", lambda _: None)
         impatient = repeat(readers.start, Budget("thread", 0))
     readers.sleep(0)
     assert [verdict.outcome for verdict in patient.verdicts] == ["ok"]
@@ -266,7 +267,7 @@ def test_threads_that_end_a_little_later_are_waited_for(monkeypatch: pytest.Monk
 def test_threads_that_were_waited_for_at_the_last_look_do_not_cost_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = Readers()
     with monkeypatch.context() as patch:
-        patch.setattr(time, "sleep", readers.sleep)
+        patch.setattr(clock, "sleep", readers.sleep)
         result = repeat(readers.start, Budget("thread", 0), iterations=5)
     readers.sleep(0)
     (verdict,) = result.verdicts

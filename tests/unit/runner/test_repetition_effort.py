@@ -79,7 +79,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._now = 0.0
-        monkeypatch.setattr("time.perf_counter", lambda: self._now)
+        monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: self._now)
 
     def take(self, seconds: float) -> None:
         self._now += seconds

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
@@ -141,7 +142,7 @@ def test_nobody_is_waited_for_where_nobody_could_close_it(sampler: Sampler, monk
     descriptor = os.open(os.devnull, os.O_RDONLY)
     sampler.read()
     with monkeypatch.context() as patched:
-        patched.setattr(time, "sleep", lambda _seconds: pytest.fail("waited"))
+        patched.setattr(clock, "sleep", lambda _seconds: pytest.fail("waited"))
         assert not sampler.settling.settle()
     assert sampler.samples.above_start("fd") == 1
     os.close(descriptor)

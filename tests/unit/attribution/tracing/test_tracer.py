@@ -287,7 +287,7 @@ def test_the_throttle_keeps_what_is_cheap() -> None:
 
 def test_the_throttle_does_not_charge_what_other_processes_take(monkeypatch: pytest.MonkeyPatch) -> None:
     wall = held_up = 0.0
-    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.perf_counter", lambda: wall)
+    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.monotonic", lambda: wall)
     monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.seconds_held_up", lambda _thread: held_up)
     throttle = Throttle(0.0)
     # An event of 200 ms, for 199 of which others had the processor.
@@ -309,7 +309,7 @@ def test_the_throttle_does_not_charge_what_other_processes_take(monkeypatch: pyt
 def test_the_throttle_charges_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A counter that sleeps, or asks another process, slows the test down as well."""
     wall = 0.0
-    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.perf_counter", lambda: wall)
+    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.monotonic", lambda: wall)
     monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.seconds_held_up", lambda _thread: 0.0)
     throttle = Throttle(0.0)
     wall = 0.2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator
 
 import pytest
 
 from pytest_leakcheck.attribution.handle_kinds import Things
 from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule, charge, follow
+from pytest_leakcheck.probes import clock
 
 NO_ITERATION = "no iteration was left to trace its calls"
 
@@ -37,7 +37,7 @@ def test_without_an_iteration_the_report_says_so() -> None:
 
 
 def test_other_work_of_the_search_takes_no_time_from_its_iterations() -> None:
-    late = schedule(time.perf_counter() - 1)
+    late = schedule(clock.monotonic() - 1)
     assert list(late.iterations(1.0)) == []
     late.postpone(60)
     assert list(late.iterations(1.0)) == list(range(7))

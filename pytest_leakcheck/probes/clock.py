@@ -1,0 +1,54 @@
+"""Clocks and `sleep` that tests cannot replace; the functions of `time` are for tests to fake.
+
+Tests replace functions of `time`, sometimes for the whole session. freezegun stops the clocks, and replaces the names that
+other modules have imported from `time` too, because it searches all modules for these function objects. A `partial` is
+another object, so it stays. The clocks are read by `time.clock_gettime` where it exists: freezegun leaves that alone, so
+they go on even if this module is imported after time has been frozen.
+
+The plugin imports this module before any conftest.py. All processes of a machine read the same monotonic clock.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+# From <linux/time.h>: the clock of the time stamps of files, which advances every few milliseconds. time-machine fakes
+# CLOCK_REALTIME, but not this one.
+_CLOCK_REALTIME_COARSE: Final = 5
+
+# Seconds or nanoseconds since a fixed time. `wall_time` is the time of day, since the epoch.
+monotonic: Callable[[], float]
+monotonic_ns: Callable[[], int]
+wall_time: Callable[[], float]
+wall_time_ns: Callable[[], int]
+
+if sys.platform == "win32":
+    # `time.monotonic` may advance only every 16 ms there.
+    monotonic = partial(time.perf_counter)
+    monotonic_ns = partial(time.perf_counter_ns)
+    wall_time = partial(time.time)
+    wall_time_ns = partial(time.time_ns)
+else:
+    _WALL_CLOCK: Final = _CLOCK_REALTIME_COARSE if sys.platform.startswith("linux") else time.CLOCK_REALTIME
+    monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+    monotonic_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
+    wall_time = partial(time.clock_gettime, _WALL_CLOCK)
+    wall_time_ns = partial(time.clock_gettime_ns, _WALL_CLOCK)
+
+# Seconds of CPU time, of this process and of the current thread.
+process_time: Callable[[], float] = partial(time.process_time)
+thread_time: Callable[[], float] = partial(time.thread_time)
+_sleep: Callable[[float], None] = partial(time.sleep)
+
+
+def sleep(seconds: float) -> None:
+    """Sleep; if gevent has replaced `time.sleep`, let its greenlets run meanwhile."""
+    hub = sys.modules.get("gevent.hub")
+    if hub is not None and time.sleep is getattr(hub, "sleep", None):
+        hub.sleep(seconds)
+    else:
+        _sleep(seconds)

@@ -1,0 +1,95 @@
+"""A project that stops the clocks, or replaces `time.sleep`, for the whole session: the measurement has its own time."""
+
+from __future__ import annotations
+
+import pytest
+
+from projects import HEAD, Project
+
+# The child process of an isolated test gets ample time to start, and then 1 s for each iteration.
+IMPATIENT = """
+    from pytest_leakcheck.plugin.isolation import isolated_item
+    from pytest_leakcheck.runner.processes.supervisor import Patience
+
+    def send(item, patience, send=isolated_item.send):
+        return send(item, Patience(600.0, 1.0))
+
+    isolated_item.send = send
+"""
+# Ten years ahead: what was left in the temporary folder a second ago then looks old.
+FREEZEGUN = """
+    import datetime
+    from freezegun import freeze_time
+
+    freeze_time(datetime.datetime.now() + datetime.timedelta(days=3650)).start()
+"""
+# As freezegun does, and all the rest of `time`: clocks stand still, `sleep` returns at once.
+REPLACED = """
+    import sys
+    import time
+    from types import BuiltinFunctionType
+
+    def constant(value):
+        return lambda *_: value
+
+    FAKES = {time.sleep: constant(None), time.clock_gettime: constant(1.0), time.clock_gettime_ns: constant(1)}
+    for clock in ("monotonic", "perf_counter", "process_time", "thread_time", "time"):
+        for name in (clock, f"{clock}_ns"):
+            FAKES[getattr(time, name)] = constant(getattr(time, name)())
+    FAKES[time.time] = constant(time.time() + 3650 * 24 * 3600)
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if isinstance(value, BuiltinFunctionType) and value in FAKES:
+                setattr(module, name, FAKES[value])
+"""
+TESTS = """
+    import threading
+
+    COUNT = [0]
+
+    @pytest.mark.leakcheck(isolate=True, resources=("fd",))
+    def test_hangs():
+        COUNT[0] += 1
+        if COUNT[0] == 4:
+            lock = threading.Lock()
+            with lock, lock: pass
+
+    @pytest.mark.fd_budget(0)
+    def test_clean(): os.close(os.open(__file__, os.O_RDONLY))
+
+    @pytest.mark.fd_budget(0)
+    def test_leaky(): leak()
+
+    @pytest.mark.heap_budget(0)
+    def test_leaks_memory(): KEPT.append(bytearray(10000))
+
+    @pytest.mark.leakcheck(iterations=100000, max_time=0.5, resources=("fd",))
+    def test_out_of_time(): pass
+
+    # The thread ends by itself a little later, which is waited for.
+    @pytest.mark.thread_budget(0)
+    def test_ends_later(): threading.Thread(target=threading.Event().wait, args=(0.02,)).start()
+"""
+
+
+@pytest.mark.parametrize("fake", [FREEZEGUN, REPLACED], ids=["freezegun", "replaced"])
+def test_faked_clocks_change_no_verdict(project: Project, fake: str) -> None:
+    project.write("conftest.py", IMPATIENT + fake)
+    project.write("test_it.py", HEAD + TESTS)
+    # Another session of this user is running.
+    (project.folder / "tmp/leakcheck-abcdefgh/t").mkdir(parents=True)
+    ran = project.run(limit=120, TMPDIR=str(project.folder / "tmp"))
+    verdicts = ran.verdicts
+    # After the first 13 iterations it is clean; a machine under load may not get there in that time.
+    assert verdicts.pop(("test_out_of_time", "fd")) in ("ok", "inconclusive")
+    assert verdicts == {
+        ("test_hangs", "fd"): "inconclusive",
+        ("test_clean", "fd"): "ok",
+        ("test_leaky", "fd"): "leak",
+        ("test_leaks_memory", "heap"): "leak",
+        ("test_ends_later", "thread"): "ok",
+    }, ran.text
+    assert ran.finding("test_hangs")["reason"].startswith("hung: no verdict after ")
+    (stopped,) = (one["stopped"] for one in ran.recordings if one["test"].endswith("test_out_of_time"))
+    assert stopped == "time"
+    assert (project.folder / "tmp/leakcheck-abcdefgh").exists()
