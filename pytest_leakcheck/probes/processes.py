@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import threading
@@ -65,7 +66,7 @@ class LinuxTree:
     resources = TREE
 
     def __init__(self) -> None:
-        self._fds = self._tasks = -1
+        self._fds = self._tasks = self._device = -1
         # Whether the size of the directory of descriptors is their number, and the links of the directory of threads are
         # the number of threads.
         self._sized = self._linked = True
@@ -81,6 +82,18 @@ class LinuxTree:
 
     def _open_directories(self) -> None:
         self._fds, self._tasks = open_high("/proc/self/fd"), open_high("/proc/self/task")
+        self._device = os.fstat(self._fds).st_dev
+
+    def _stat(self, descriptor: int) -> os.stat_result:
+        """Return the status of one of the two directories.
+
+        Raises:
+            OSError: The program has closed its descriptor, or opened another file under its number.
+        """
+        status = os.fstat(descriptor)
+        if status.st_dev != self._device:
+            raise OSError(errno.EBADF, "not a directory of /proc")
+        return status
 
     def _counts_descriptors(self) -> bool:
         """Return whether a descriptor that is opened raises the count by one."""
@@ -99,17 +112,23 @@ class LinuxTree:
     def own(self) -> tuple[int, int]:
         """Return the descriptors and threads of this process alone."""
         try:
-            fds = os.fstat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
-            return fds, os.fstat(self._tasks).st_nlink - 2 if self._linked else len(os.listdir("/proc/self/task"))
+            fds = self._stat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
+            return fds, self._stat(self._tasks).st_nlink - 2 if self._linked else len(os.listdir("/proc/self/task"))
         except OSError:
-            # The program has closed the directories by closing a range of descriptors: open them again.
+            # The program has closed the directories by closing a range of descriptors, or has put another file in their
+            # place: open them again.
             self.close()
             self._open_directories()
             return self.own()
 
     def own_fds(self) -> int:
         """Return the descriptors of this process alone, in half the time that `own` takes."""
-        return os.fstat(self._fds).st_size if self._sized else self.own()[0]
+        if not self._sized:
+            return self.own()[0]
+        try:
+            return self._stat(self._fds).st_size
+        except OSError:
+            return self.own()[0]
 
     def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()
@@ -135,6 +154,7 @@ class LinuxTree:
     def close(self) -> None:
         for descriptor in (self._fds, self._tasks):
             with contextlib.suppress(OSError):
+                self._stat(descriptor)
                 os.close(descriptor)
 
 

@@ -228,7 +228,7 @@ def test_numbers_that_do_not_move_are_replaced_by_a_listing(monkeypatch: pytest.
 
     def fstat(descriptor: int) -> SimpleNamespace:
         """A folder of always seven entries."""
-        return SimpleNamespace(st_size=7, st_nlink=9, st_mode=true(descriptor).st_mode)
+        return SimpleNamespace(st_size=7, st_nlink=9, st_dev=true(descriptor).st_dev)
 
     with reading(LinuxTree()) as honest:
         expected = honest.own()
@@ -343,3 +343,19 @@ def test_what_is_unlimited_or_unknown_is_left_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource_limits, "groups_of", list)
     assert read_limits(machine_memory=0) == {}
+
+
+def test_directories_that_were_replaced_are_opened_again(tmp_path: Path) -> None:
+    """The file that the program has put in their place stays open, because it is the program's."""
+    with reading(LinuxTree()) as tree:
+        assert isinstance(tree, LinuxTree)
+        before, taken = tree.own(), (tree._fds, tree._tasks)
+        with (tmp_path / "other").open("w") as other:
+            for number in taken:
+                os.dup2(other.fileno(), number)
+            # The file, and the two directories under new numbers.
+            assert tree.own() == (before[0] + 3, before[1])
+            assert tree.own_fds() == before[0] + 3
+            for number in taken:
+                assert os.path.sameopenfile(number, other.fileno())
+                os.close(number)
