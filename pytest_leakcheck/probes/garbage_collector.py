@@ -23,8 +23,8 @@ from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 # The most collections in a row. One is not always enough, because a finalizer may drop the last reference to another
 # cycle. Three are enough for all but deliberately long chains.
 ROUNDS: Final = 3
-# Python 3.12 starts with a few hundred frozen objects. If more are frozen later, the program has frozen them.
-FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
+# Python 3.12 starts with a few hundred frozen objects.
+_FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 # The function itself: a test may replace that of the module.
 _collect: Final = gc.collect
 
@@ -92,7 +92,7 @@ class CollectorWatch:
                 "and measure(), and do not run them in two threads"
             )
         CollectorWatch._is_open = True
-        self._had_frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
+        self._had_frozen = has_frozen()
         # One round only, because each walks all objects, which takes 10 to 20 ms for 30,000. Garbage that a finalizer
         # leaves during the round is frozen with the rest.
         _collect()
@@ -176,7 +176,7 @@ class CollectorWatch:
 
     def shows_old_objects(self) -> bool:
         """Return whether the program has called `gc.unfreeze`, so that objects from before `open` are counted too."""
-        return self._was_unfrozen or (not self._thawed and gc.get_freeze_count() <= FROZEN_BY_PYTHON)
+        return self._was_unfrozen or not (self._thawed or has_frozen())
 
     def _freeze(self) -> None:
         gc.freeze()
@@ -226,6 +226,11 @@ class CollectorWatch:
             gone = (name for fd, name in self._names_before.items() if targets.get(fd) != name)
             self.released_names.update(gone)
         self._names_before = targets
+
+
+def has_frozen() -> bool:
+    """Return whether the program or the harness has frozen objects that still are; this walks all of them."""
+    return gc.get_freeze_count() > _FROZEN_BY_PYTHON
 
 
 def open_targets(process: str = "self") -> dict[int, str]:

@@ -20,7 +20,7 @@ from pytest_leakcheck.attribution.handle_kinds import is_c
 from pytest_leakcheck.attribution.heap.retained_size import retained
 from pytest_leakcheck.attribution.object_inspection import class_name
 from pytest_leakcheck.model.resources import Resource, find_resource
-from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
+from pytest_leakcheck.probes.garbage_collector import has_frozen
 
 _LRU_CACHE_TYPE: Final = type(functools.lru_cache(lambda: None))
 # Name of the C type whose instances hold the cached results.
@@ -90,7 +90,7 @@ class BoundedOwners:
     def __init__(self) -> None:
         self._start: list[_OwnerAtStart] = []
         # The program may have frozen objects itself. Its caches are then listed only while nothing is frozen.
-        frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
+        frozen = has_frozen()
         if frozen:
             # Existing garbage must not be frozen with the rest.
             gc.collect()

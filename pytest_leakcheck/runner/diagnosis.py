@@ -48,7 +48,7 @@ from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
+from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that must be left to look for the line that stores what is retained in its owner (the container that keeps
@@ -160,7 +160,7 @@ class CauseSearch:
         # Load what the search itself retains before anything is counted.
         began = clock.monotonic()
         plugin_files()
-        earlier = newcomers() if _is_frozen() else frozenset[int]()
+        earlier = newcomers() if has_frozen() else frozenset[int]()
         gc.unfreeze()
         objects = len(gc.get_objects())
         before = None
@@ -218,7 +218,7 @@ class CauseSearch:
             return
         # If the program has called `gc.unfreeze`, new objects cannot be distinguished from older ones. What the
         # containers have gained is then the only evidence.
-        came, later = (gc.get_objects(), newcomers()) if _is_frozen() else ([], frozenset[int]())
+        came, later = (gc.get_objects(), newcomers()) if has_frozen() else ([], frozenset[int]())
         gc.unfreeze()
         try:
             sought = self._describe_sought(made)
@@ -319,11 +319,6 @@ class CauseSearch:
             self._collect()
             self._why["owner"] = "no cycle was found in what the garbage collector freed"
             self._culprit = replace(self._culprit, cycle=cycle)
-
-
-def _is_frozen() -> bool:
-    """Return whether the objects that the harness has frozen still are."""
-    return gc.get_freeze_count() > FROZEN_BY_PYTHON
 
 
 def _own_identities() -> Iterator[int]:

@@ -22,7 +22,7 @@ from pytest_leakcheck.attribution.object_inspection import (
     module_of_type,
 )
 from pytest_leakcheck.model.resources import Resource, find_resource
-from pytest_leakcheck.probes.garbage_collector import FROZEN_BY_PYTHON
+from pytest_leakcheck.probes.garbage_collector import has_frozen
 
 # References of the entries are not followed further once this many parts have been found.
 _MAX_PARTS: Final = 50_000
@@ -73,7 +73,7 @@ def _parts(entries: Sequence[object]) -> dict[int, object]:
     A part that the collector tracks is included only if it is new.
     """
     new = _new_object_ids()
-    frozen = gc.get_freeze_count() > FROZEN_BY_PYTHON
+    frozen = has_frozen()
     ends = (ModuleType,) if frozen else (ModuleType, *_SHARED_TYPES)
     parts: dict[int, object] = {id(entry): entry for entry in entries}
     level = list(entries)
