@@ -85,7 +85,7 @@ def red() -> str:
     """Return the report on the leaky test, as a terminal in colour shows it."""
     text = run(LEAKY, "--color=yes")
     begin = text.index("test_config.py", text.index("collected"))
-    return text[begin : text.index("===", text.index("measured"))].rpartition("\n")[0]
+    return text[begin : text.index("===", text.index(" repeating took"))].rpartition("\n")[0]
 
 
 def without_colours(text: str) -> str:
@@ -133,9 +133,10 @@ def options() -> str:
     rows = ["| command line | configuration | default | meaning |", "|---|---|---|---|"]
     for option in OPTIONS:
         flag = f"{option.flag}={option.metavar}" if option.metavar else option.flag
+        flag = f"`{flag}`" if option.flagged else ""
         key = f"`{option.key}`" if option.ini else ""
-        default = json.dumps(option.default) if option.kind != "string" else option.default
-        rows.append(f"| `{flag}` | {key} | {f'`{default}`' if default else ''} | {option.help} |")
+        default = str(option.default or "") if option.kind in ("string", "linelist") else json.dumps(option.default)
+        rows.append(f"| {flag} | {key} | {f'`{default}`' if default else ''} | {option.help} |")
     return "\n".join(rows) + "\n"
 
 

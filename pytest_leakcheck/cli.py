@@ -1,7 +1,8 @@
 """Run the shell command ``pytest-leakcheck``.
 
-Subcommands: ``repro`` runs a bundled incident (a reproduced leak), ``watch`` follows the resources of a process, and
-``report`` writes an HTML page of results.
+Subcommands: ``repro`` runs a bundled incident (a reproduced leak), ``watch`` follows the resources of a process,
+``report`` writes an HTML page of results, ``compare`` compares two reports, and ``baseline`` lists the known leaks of a suite
+or joins files of them.
 """
 
 from __future__ import annotations
@@ -29,24 +30,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_subcommand(arguments: Sequence[str]) -> int:
     from pytest_leakcheck import report_command
+    from pytest_leakcheck.baseline import command as baseline_command
+    from pytest_leakcheck.report import compare_command
     from pytest_leakcheck.repro import command as repro_command
     from pytest_leakcheck.watch import command as watch_command
 
     parser = argparse.ArgumentParser(
         prog="pytest-leakcheck",
-        description="Reproduce real leaks, watch a running training job, or render a report. "
+        description="Reproduce real leaks, watch a running training job, render or compare reports, or list known leaks. "
         "To check tests, run: pytest --leakcheck",
     )
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     _add_completion(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (repro_command, watch_command, report_command):
+    for command in (repro_command, watch_command, report_command, compare_command, baseline_command):
         command.add_parser(commands)
     words, to_start = watch_command.split_command(arguments)
     given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))
     if given.command is None:
         if unknown or to_start:
-            parser.error(f"no command before {' '.join((*unknown, *to_start))}: repro, watch or report")
+            parser.error(
+                f"no command before {' '.join((*unknown, *to_start))}: repro, watch, report, compare or baseline"
+            )
         parser.print_help()
         return 0
     if to_start and given.command != "watch":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_leakcheck.config.budget import Levels, read_levels
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.report.glyphs import glyphs_for
@@ -79,7 +80,7 @@ def measure(
             until descriptors or memory ran out.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
-    effort = Effort(iterations, warmup, max_time, min_time=min_time)
+    effort = Effort(iterations, warmup, max_time, min_time=min_time, in_script=True)
     repetition = Repetition(Plan(name, read_levels(levels), effort))
     repetition.begin()
     try:
@@ -93,4 +94,4 @@ def measure(
     else:
         result = repetition.end()
     # "fail": a script cannot be skipped, and it must not pass if a resource could not be read.
-    return Measurement(conclude(result, ("leak", "over_budget", "unclosed"), "fail"))
+    return Measurement(conclude(result, Policy(("leak", "over_budget", "unclosed"), "fail")))

@@ -12,8 +12,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.model.exit_codes import CANNOT, WRONG_USE
-from pytest_leakcheck.report.html.view_model import limit_charts, missing_for_page
+from pytest_leakcheck.model.exit_codes import WRONG_USE
 
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.view_model import Page
@@ -35,6 +34,7 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: the folder of FILE)")
     parser.add_argument("--no-open", action="store_true", help="do not open it in a browser")
+    parser.add_argument("--no-source", action="store_true", help="leave lines of source out of the page")
     parser.set_defaults(run=run)
 
 
@@ -43,13 +43,10 @@ def run(given: argparse.Namespace) -> int:
 
     Returns:
         0 if the page was written; 2 if the file cannot be read or is of an unknown kind, or the page cannot be
-        written; 3 if jinja2, which the extra ``report`` installs, is missing.
+        written.
     """
     try:
-        page = limit_charts(_read_page(given.file))
-        if missing := missing_for_page():
-            print(f"pytest-leakcheck report: {missing}", file=sys.stderr)
-            return CANNOT
+        page = _read_page(given.file, source=not given.no_source)
         from pytest_leakcheck.report.html.render import write_page
 
         html = write_page(page, given.out or given.file.parent, given.file.stem)
@@ -70,7 +67,7 @@ def _explain(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
-def _read_page(path: Path) -> Page:
+def _read_page(path: Path, *, source: bool) -> Page:
     from pytest_leakcheck.report.html.findings_page import page_of_findings
     from pytest_leakcheck.watch.ledger_page import page_of_ledger
 
@@ -78,4 +75,4 @@ def _read_page(path: Path) -> Page:
         first = file.readline()
     if _LEDGER_KEY in first:
         return page_of_ledger(path)
-    return page_of_findings(path.read_text(encoding="utf-8"), path.name)
+    return page_of_findings(path.read_text(encoding="utf-8"), path.name, source=source)

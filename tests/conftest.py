@@ -6,7 +6,7 @@ import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +30,31 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 # A mutant that only chance finds would be red in one run and green in the next.
 settings.register_profile("mutants", settings.get_profile("suite"), derandomize=True)
 settings.load_profile("suite")
+
+
+# The files that take longest, the slowest first. They begin first, so that no worker is left with one of them at the end.
+SLOWEST: Final = (
+    "test_adoption",
+    "test_corpus",
+    "test_baseline",
+    "test_tf_data_pipeline",
+    "test_hub_upload_peaks",
+    "test_worlds",
+    "test_docs",
+    "test_vram",
+    "test_pyav_workers",
+    "test_cases",
+    "test_pyav_loader",
+    "test_forms",
+    "test_naming_whose",
+    "test_settings",
+    "test_watched_workers",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture

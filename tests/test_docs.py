@@ -49,8 +49,21 @@ SHORTENED = {
     "python ci/bench/laws.py": ".venv/bin/python ci/bench/laws.py --help",
     "python ci/bench/vram.py": ".venv/bin/python ci/bench/vram.py --help",
     "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
+    "python ci/suites.py": f"{ROOT}/.venv/bin/python ci/suites.py --help",
+    "python ci/suites.py --reproduce": f"{ROOT}/.venv/bin/python ci/suites.py --help",
     "python ci/faults/campaign.py": ".venv/bin/python ci/faults/campaign.py --list",
     "python ci/faults/campaign.py --only 'TMPDIR *' --scratch kept": ".venv/bin/python ci/faults/campaign.py --only 'TMPDIR *' --list",
+    "python ci/faults/many_tests.py": ".venv/bin/python ci/faults/many_tests.py --help",
+    # On a suite of one test; tests/adoption has a larger one.
+    **{
+        f"pytest {arguments}": "mkdir -p ../suite && cd ../suite && echo 'def test_it(): pass' > test_it.py"
+        f" && env -u CI {ROOT}/.venv/bin/python -m pytest {arguments}"
+        for arguments in ("--leakcheck-scope=all --leakcheck-update-baseline", "--leakcheck-scope=all")
+    },
+    # In the folder of the suite above: a session that is compared with itself.
+    "pytest-leakcheck compare main.json branch.json": "mkdir -p ../suite && cd ../suite && echo 'def test_it(): pass' > test_it.py"
+    f" && {ROOT}/.venv/bin/python -m pytest --leakcheck-scope=all --leakcheck-json=main.json"
+    f" && {ROOT}/.venv/bin/python -m pytest_leakcheck.cli compare main.json main.json",
     "python ci/bench/watch.py": ".venv/bin/python ci/bench/watch.py --help",
     "python ci/bench/watch_workers.py": ".venv/bin/python ci/bench/watch_workers.py --help",
     # The incidents' own tests run these whole.
@@ -126,7 +139,7 @@ def test_tables_are_up_to_date(readme: dict[str, Any], part: str) -> None:
 def steady(text: str) -> str:
     """A report without what differs by machine, version of Python and run: figures, folders, and its layout."""
     text = re.sub(r"(?m)^( *inside| +called from).*\n|.* so far \(not judged\)\n", "", text)
-    text = re.sub(r"/\S+/config", "/config", text)
+    text = re.sub(r"(?:/\S+|…)/config", "/config", text)
     return re.sub(r"\s+", " ", re.sub(r"(?<!:)\b\d[\d.,]*( [KM]iB)?", "N", text))
 
 

@@ -31,9 +31,12 @@ def test_what_is_in_it(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pytest_leakcheck", "leakcheck_incidents"}
     assert "pytest_leakcheck/py.typed" in names
     assert "leakcheck_incidents/pyav_loader/leaky.py" in names
-    assert {"pytest_leakcheck/report/html/page.html.jinja", "pytest_leakcheck/report/html/chart.css"} <= set(names)
+    page = ("page.html.jinja", "card.html.jinja", "page.css", "page.js", "chart.css")
+    assert {f"pytest_leakcheck/report/html/{name}" for name in page} <= set(names)
+    data = {"pytest_leakcheck/baseline/known_libraries.json", "pytest_leakcheck/report/report.schema.json"}
+    assert data <= set(names)
     needs = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist")]
-    assert sorted(need.split(">")[0] for need in needs if "extra ==" not in need) == ["psutil", "pytest"]
+    assert sorted(need.split(">")[0] for need in needs if "extra ==" not in need) == ["jinja2", "psutil", "pytest"]
 
 
 def test_a_fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, project: Project) -> None:

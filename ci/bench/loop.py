@@ -29,9 +29,11 @@ from itertools import repeat
 from statistics import median
 from typing import Final, TypeAlias
 
+from pytest_leakcheck.config.budget import growth_budgets
 from pytest_leakcheck.config.plan import ADAPTIVE, Effort, plan_test
+from pytest_leakcheck.config.settings import GROUPS
 from pytest_leakcheck.judge.growth import looks
-from pytest_leakcheck.judge.result import RED
+from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
 from pytest_leakcheck.probes.python_objects import Blocks
@@ -148,7 +150,7 @@ def _body() -> None:
 
 def _begin_repetition(iterations: int) -> Repetition:
     effort = Effort(iterations=iterations, warmup=WARMUP, max_time=math.inf)
-    repetition = Repetition(plan_test("bench", (), effort, ()))
+    repetition = Repetition(plan_test("bench", (), effort, growth_budgets(GROUPS)))
     repetition.begin()
     for _ in range(WARMUP):
         repetition.iteration_done()

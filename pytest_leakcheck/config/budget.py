@@ -148,9 +148,25 @@ def parse_level(resource: str, value: object) -> int:
         raise BudgetError(str(error)) from None
 
 
-def default_budget(resource: str) -> Budget:
+def default_budget(resource: str, unclosed: Unclosed = "warn") -> Budget:
     """Return the budget of a resource that is judged although no mark or argument names it."""
-    return Budget(resource, per_iteration=find_resource(resource).default_rate, explicit=False)
+    return Budget(resource, per_iteration=find_resource(resource).default_rate, unclosed=unclosed, explicit=False)
+
+
+def growth_budgets(words: Iterable[str], unclosed: Unclosed = "warn") -> tuple[Budget, ...]:
+    """Return budgets that bound the growth of resources that no mark names.
+
+    Args:
+        words: Names of resources; ``countable`` and ``memory`` stand for those of either kind that are judged by default.
+        unclosed: As in `Budget`.
+    """
+    wanted = set(words)
+    kinds = {name: "countable" if one.scarce and one.unit == "count" else "memory" for name, one in RESOURCES.items()}
+    return tuple(
+        default_budget(name, unclosed)
+        for name, resource in RESOURCES.items()
+        if name in wanted or (resource.default and kinds[name] in wanted)
+    )
 
 
 def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from pytest_leakcheck.config.budget import KEYWORDS, Budget, BudgetError, did_you_mean, parse_budget
+from pytest_leakcheck.config.budget import KEYWORDS, Budget, BudgetError, did_you_mean, growth_budgets, parse_budget
 from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling, read_option
 from pytest_leakcheck.config.plan import Effort, EffortError, Plan, plan_test
 from pytest_leakcheck.config.settings import Settings
@@ -26,6 +26,8 @@ _BUDGET_SUFFIX: Final = "_budget"
 _MIN_SIMILARITY: Final = 0.75
 _EXAMPLE_LEVELS: Final = {"count": "0", "bytes": '"1 MiB"'}
 _NUMERIC_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time")
+# Iterations of warm-up of a test that is screened.
+_SCREEN_WARMUP: Final = 2
 _LEAKCHECK_KEYWORDS: Final = (*_NUMERIC_KEYWORDS, "isolate", "resources")
 
 
@@ -56,8 +58,24 @@ def valid_form(mark: str) -> str:
     return f"{mark}({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason='')"
 
 
+def is_opted_out(marks: Iterable[Mark]) -> bool:
+    """Return whether the closest mark of the plugin is ``leakcheck(False)``.
+
+    Args:
+        marks: The marks of the test, closest first.
+    """
+    closest = next((one for one in marks if is_budget(one.name) or one.name in ("leakcheck", CEILING, SCALING)), None)
+    return closest is not None and _opts_out(closest)
+
+
+def _opts_out(mark: Mark) -> bool:
+    return mark.name == "leakcheck" and len(mark.args) == 1 and mark.args[0] is False
+
+
 def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
     """Return the plan of one test.
+
+    A ``leakcheck(False)`` that is not the closest mark changes nothing.
 
     Args:
         test: The node id.
@@ -76,20 +94,48 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
     budgets: dict[str, Budget] = {}
     leakcheck: Mark | None = None
     marks = tuple(marks)
+    opted_out = is_opted_out(marks)
     for mark in marks:
         if is_budget(mark.name) and mark.name not in budgets:
             budgets[mark.name] = _parse_budget_mark(mark)
         elif mark.name == "leakcheck" and leakcheck is None:
             leakcheck = mark
+    if leakcheck is not None and _opts_out(leakcheck):
+        _check_opt_out(leakcheck)
+        leakcheck = None
+    if opted_out:
+        return None
     ceiling = ceiling_of(marks, settings)
     alone = not loops and any(mark.name == CEILING for mark in marks)
     if leakcheck is None and not budgets and not alone:
         return None
     effort = effort_of(settings)
-    everything: tuple[str, ...] | None = None
+    growth: tuple[Budget, ...] = ()
     if leakcheck is not None:
-        effort, everything = _parse_leakcheck_mark(leakcheck, settings)
-    return plan_test(test, tuple(budgets.values()), effort, everything, ceiling)
+        effort, named = _parse_leakcheck_mark(leakcheck, settings)
+        growth = tuple(map(Budget, named)) or growth_budgets(settings.resources, settings.unclosed)
+    return plan_test(test, tuple(budgets.values()), effort, growth, ceiling)
+
+
+def plan_unmarked(test: str, settings: Settings) -> Plan:
+    """Return the plan of a test without a mark, under ``--leakcheck-scope=all``.
+
+    A few iterations decide whether any counter rises. They are preceded by fewer iterations of warm-up than others,
+    unless the user has set a number of iterations or a ceiling.
+    """
+    effort = effort_of(settings)
+    plan = plan_test(
+        test, (), effort, growth_budgets(settings.resources, settings.unclosed), read_option(settings.ceiling)
+    )
+    if settings.iterations or settings.warmup != Settings().warmup or plan.ceiling.sizes:
+        return plan
+    return replace(plan, effort=replace(plan.effort, warmup=_SCREEN_WARMUP), screen=True)
+
+
+def _check_opt_out(mark: Mark) -> None:
+    reason = mark.kwargs.get("reason", "")
+    if set(mark.kwargs) - {"reason"} or not isinstance(reason, str):
+        raise MarkError(f'{spelled(mark)}: has only a reason. Valid: leakcheck(False, reason="...")')
 
 
 def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
@@ -134,7 +180,7 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
         )
 
     if mark.args:
-        raise fail("takes keyword arguments only.")
+        raise fail("takes keyword arguments only, or False to leave the test out.")
     unknown = [name for name in mark.kwargs if name not in _LEAKCHECK_KEYWORDS]
     if unknown:
         raise fail(f"has no keyword {unknown[0]!r}.{did_you_mean(unknown[0], _LEAKCHECK_KEYWORDS)}")

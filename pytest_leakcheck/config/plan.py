@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Final
 
-from pytest_leakcheck.config.budget import Budget, default_budget
+from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.ceiling import Ceiling
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
@@ -23,6 +24,8 @@ LONGEST: Final = 5000
 # The maximum number of iterations that a user can set. The readings of each resource are stored in a column, which is
 # allocated in advance. Each column takes 8 bytes per iteration; at this maximum, all columns take about 10 MB together.
 MOST_ITERATIONS: Final = 100_000
+# The share of a test's timeout that its iterations may use; the rest is for the last run.
+TIMEOUT_SHARE: Final = 0.7
 
 
 class EffortError(LeakcheckError, ValueError):
@@ -45,6 +48,8 @@ class Effort:
         min_time: Seconds that must pass before growth of memory counts as a leak and before an undecided test ends;
             used only if `iterations` is 0. Within that time, a cache with hand-written eviction may become full, or a
             rare leak may occur again. A test that retains much memory does not wait for this time.
+        time_without_timeout: What `max_time` was before a shorter timeout of pytest-timeout reduced it; 0 if none did.
+        in_script: Whether a script has set these values, so that no option of pytest changes them.
 
     Raises:
         EffortError: A value is out of range or of the wrong type.
@@ -56,6 +61,8 @@ class Effort:
     run_length: int = 10_000
     isolate: bool = False
     min_time: float = 3.0
+    time_without_timeout: float = 0.0
+    in_script: bool = False
 
     def __post_init__(self) -> None:
         for name, most in (("iterations", MOST_ITERATIONS), ("warmup", MOST_ITERATIONS)):
@@ -82,6 +89,22 @@ class Effort:
         """The number of judged iterations after which an undecided test ends, if it has taken `min_time` by then."""
         return self.iterations or ADAPTIVE
 
+    def within_timeout(self, seconds: float) -> Effort:
+        """Return this effort, with a `max_time` that leaves the last run enough of a timeout of this many seconds."""
+        limit = TIMEOUT_SHARE * seconds
+        return self if limit >= self.max_time else replace(self, max_time=limit, time_without_timeout=self.max_time)
+
+    def advise_time(self, seconds: float) -> str:
+        """Return the setting that gives a test at least this many seconds, as text."""
+        wanted = ceil(seconds)
+        if self.in_script:
+            return f"max_time={wanted}"
+        option = f"--leakcheck-max-time={wanted}"
+        if not self.time_without_timeout:
+            return option
+        timeout = f"a timeout of {ceil(wanted / TIMEOUT_SHARE)} s, because pytest-timeout limits this test"
+        return timeout if wanted <= self.time_without_timeout else f"{option} and {timeout}"
+
     def is_enough(self, iterations: int, seconds: float) -> bool:
         """Return whether an undecided test ends after this many judged iterations and seconds."""
         return iterations >= (self.usual if seconds >= self.min_time else self.most)
@@ -97,6 +120,7 @@ class Plan:
         effort: The iterations and the time.
         process: A description of the separate process that runs the test, for the report; empty if there is none.
         ceiling: The limits that the test runs under.
+        screen: Whether a few iterations suffice for an ``ok`` if no counter rises in them (`judge.screening`).
     """
 
     test: str
@@ -104,13 +128,14 @@ class Plan:
     effort: Effort = Effort()
     process: Mapping[str, str] = field(default_factory=dict)
     ceiling: Ceiling = field(default_factory=Ceiling)
+    screen: bool = False
 
 
 def plan_test(
     test: str,
     budgets: tuple[Budget, ...],
     effort: Effort,
-    everything: tuple[str, ...] | None,
+    growth: tuple[Budget, ...] = (),
     ceiling: Ceiling | None = None,
 ) -> Plan:
     """Make the plan of a test from its explicit budgets and the defaults.
@@ -119,19 +144,14 @@ def plan_test(
         test: The node id.
         budgets: The budgets of the closest marks, at most one per resource.
         effort: The effort from the settings and the mark.
-        everything: None judges only `budgets`. A tuple adds growth budgets for the resources in it; an empty tuple adds
-            them for all resources that are judged by default.
+        growth: More budgets, for resources that `budgets` does not name.
         ceiling: The limits that the test runs under, in a separate process. The limited resources are judged as well.
 
     Returns:
         The plan, with the budgets in the order of judgement. The order matters because the first red verdict ends the
         repetition.
     """
-    by_resource = {budget.resource: budget for budget in budgets}
-    if everything is not None:
-        by_default = (name for name, resource in RESOURCES.items() if resource.default)
-        more = map(Budget, everything) if everything else map(default_budget, by_default)
-        by_resource = {budget.resource: budget for budget in more} | by_resource
+    by_resource = {budget.resource: budget for budget in (*growth, *budgets)}
     if ceiling is not None and ceiling.sizes:
         effort = replace(effort, isolate=True)
         for name in ceiling.sizes:

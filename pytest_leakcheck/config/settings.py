@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model import LeakcheckError
 
-Kind: TypeAlias = Literal["bool", "int", "float", "string"]
+if TYPE_CHECKING:
+    from pytest_leakcheck.config.budget import Unclosed
+
+Kind: TypeAlias = Literal["bool", "int", "float", "string", "linelist"]
 
 
 class SettingError(LeakcheckError, ValueError):
@@ -32,6 +35,7 @@ class Option:
         metavar: The placeholder for the value in the help.
         help: The help text; ends with an example if the format is not obvious.
         ini: Whether the option can be set in the configuration file.
+        flagged: Whether the option can be given on the command line.
         check: Returns what is wrong with a value; an empty string if it is valid.
     """
 
@@ -41,6 +45,7 @@ class Option:
     metavar: str
     help: str
     ini: bool = True
+    flagged: bool = True
     check: Callable[[Any], str] | None = None
 
     @property
@@ -52,6 +57,8 @@ class Option:
         return f"leakcheck_{self.name.replace('-', '_')}" if self.name else "leakcheck"
 
 
+# The words of ``--leakcheck-resources`` that stand for several resources.
+GROUPS: Final = ("countable", "memory")
 # Equal to `plan.MOST_ITERATIONS`, which is not imported here to keep runs without ``--leakcheck`` fast.
 _MAX_ITERATIONS: Final = 100_000
 
@@ -73,9 +80,25 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 
 
 def _check_outcomes(value: Any) -> str:
-    words = ("leak", "over_budget", "unclosed", "inconclusive")
-    wrong = [word for word in split_words(value) if word not in (*words, "auto")]
-    return f"{wrong[0]!r} is not one of auto, {', '.join(words)}" if wrong else ""
+    words = ("leak", "over_budget", "unclosed", "inconclusive", "nothing")
+    given = split_words(value)
+    wrong = [word for word in given if word not in (*words, "auto", "none")]
+    if wrong:
+        return f"{wrong[0]!r} is not one of auto, none, {', '.join(words)}"
+    return "'none' cannot be combined with other words" if "none" in given and len(given) > 1 else ""
+
+
+def _check_resources(value: Any) -> str:
+    given = split_words(value)
+    if not given:
+        return "names no resource: write countable,memory for all that are judged by default"
+    if set(given) <= set(GROUPS):
+        return ""
+    # Imported only if a resource is named, to keep other runs fast.
+    from pytest_leakcheck.model.resources import RESOURCES
+
+    wrong = [word for word in given if word not in GROUPS and word not in RESOURCES]
+    return f"{wrong[0]!r} is not one of {', '.join((*GROUPS, *RESOURCES))}" if wrong else ""
 
 
 def _check_packages(value: Any) -> str:
@@ -96,6 +119,28 @@ def _check_ceiling(value: Any) -> str:
     return ""
 
 
+def _check_sample(value: Any) -> str:
+    return _check_by("parse_sample", value)
+
+
+def _check_duration(value: Any) -> str:
+    return _check_by("parse_duration", value)
+
+
+def _check_by(parser: str, value: Any) -> str:
+    """Return what a function of `config.sampling` says of a value."""
+    if not value:
+        return ""
+    # Imported only if such an option is set, to keep other runs fast.
+    from pytest_leakcheck.config import sampling
+
+    try:
+        getattr(sampling, parser)(value)
+    except sampling.SamplingError as error:
+        return str(error)
+    return ""
+
+
 def split_words(value: str) -> tuple[str, ...]:
     """Split a comma-separated list; surrounding spaces and empty words are dropped."""
     return tuple(word.strip() for word in value.split(",") if word.strip())
@@ -103,6 +148,50 @@ def split_words(value: str) -> tuple[str, ...]:
 
 OPTIONS: Final = (
     Option("", "bool", False, "", "Check the marked tests for leaks, by repeating them."),
+    Option(
+        "scope",
+        "string",
+        "marked",
+        "WORD",
+        "Tests to check: 'marked', or 'all', which also bounds the growth of each test without a mark. "
+        "--leakcheck-scope=all needs no --leakcheck.",
+        check=_one_of("marked", "all"),
+    ),
+    Option(
+        "resources",
+        "string",
+        "countable,memory",
+        "LIST",
+        "Resources whose growth is judged where no mark names any: 'countable' (descriptors, threads, processes, shared "
+        "memory, temporary files, tasks), 'memory', or names of resources. Example: --leakcheck-resources=countable",
+        check=_check_resources,
+    ),
+    Option(
+        "cases",
+        "string",
+        "all",
+        "WORD",
+        "Cases to check of a parametrised function without a mark: 'all', or 'one', the same in each session.",
+        check=_one_of("all", "one"),
+    ),
+    Option(
+        "sample",
+        "string",
+        "",
+        "SHARE",
+        "Check a share of the tests, another one each day, or that of a turn; the others run once. "
+        "Example: --leakcheck-sample=1/10 or 1/10@7",
+        check=_check_sample,
+    ),
+    Option(
+        "session-time",
+        "string",
+        "",
+        "TIME",
+        "The time for checking tests in this session, or in each xdist worker; tests for which it does not suffice run "
+        "once, and come first in the next session. Example: --leakcheck-session-time=10min",
+        check=_check_duration,
+    ),
     Option(
         "iterations",
         "int",
@@ -159,8 +248,26 @@ OPTIONS: Final = (
         "auto",
         "LIST",
         "Outcomes that fail a test: leak,over_budget,unclosed,inconclusive. "
-        "'auto' means the first three, and in CI also inconclusive under an explicit budget.",
+        "'auto' means the first three, and in CI also inconclusive under an explicit budget; 'none' fails no test. "
+        "'nothing' fails a session in which no test was judged.",
         check=_check_outcomes,
+    ),
+    Option(
+        "unclosed",
+        "string",
+        "warn",
+        "WORD",
+        "What to do where only the garbage collector releases a resource that no mark names: 'warn', 'fail' or 'allow'.",
+        check=_one_of("warn", "fail", "allow"),
+    ),
+    Option(
+        "rules",
+        "linelist",
+        (),
+        "",
+        "Settings for the tests of a folder, a line each, of which the first that matches is used; 'off' leaves tests "
+        "without a mark out. Example: tests/net/**: resources=fd,thread max_time=15",
+        flagged=False,
     ),
     Option(
         "blame",
@@ -171,6 +278,56 @@ OPTIONS: Final = (
         "Example: --leakcheck-blame=decode,train",
         check=_check_packages,
     ),
+    Option(
+        "library-leaks",
+        "bool",
+        True,
+        "",
+        "Report known leaks of installed packages, such as those of click 8, but fail no test for them.",
+        flagged=False,
+    ),
+    Option(
+        "library",
+        "linelist",
+        (),
+        "",
+        "Further leaks of installed packages: a line each, with the versions that leak and the owner that the finding "
+        "names. Example: click<9: click._compat._default_text_stdout",
+        flagged=False,
+    ),
+    Option(
+        "baseline",
+        "string",
+        "",
+        "PATH",
+        "The file of known leaks, which fail no test as long as they do not grow, or a JSON report of an earlier session. "
+        "Without it, leakcheck-baseline.json beside the configuration file is used if it exists.",
+    ),
+    Option("no-baseline", "bool", False, "", "Ignore the file of known leaks.", ini=False),
+    Option(
+        "baseline-strict",
+        "bool",
+        False,
+        "",
+        "Fail the session if a leak of the file is fixed, so that its entry is removed.",
+    ),
+    Option(
+        "update-baseline",
+        "bool",
+        False,
+        "",
+        "Write the leaks of this session to the file of known leaks, and drop those that are fixed.",
+        ini=False,
+    ),
+    Option(
+        "prune-baseline",
+        "bool",
+        False,
+        "",
+        "As --leakcheck-update-baseline, and drop tests that no longer exist; needs the whole suite.",
+        ini=False,
+    ),
+    Option("force-update", "bool", False, "", "Allow the file of known leaks to be written in CI.", ini=False),
     Option(
         "vram",
         "string",
@@ -212,6 +369,22 @@ OPTIONS: Final = (
         "Findings whose readings the file of --leakcheck-json holds: 'failed' (all that are not ok) or 'all'.",
         check=_one_of("failed", "all"),
     ),
+    Option(
+        "html",
+        "string",
+        "",
+        "PATH",
+        "Write an HTML page of all findings to this file, in the same way. It loads nothing from the network.",
+        ini=False,
+    ),
+    Option(
+        "source",
+        "bool",
+        True,
+        "",
+        "Show the lines of source around a leak on the page; turn it off for pages that are published.",
+        flagged=False,
+    ),
 )
 
 
@@ -220,6 +393,11 @@ class Settings:
     """The resolved settings of a session; ``sources`` maps each other field to the place where its value was set."""
 
     active: bool = False
+    scope: str = "marked"
+    resources: tuple[str, ...] = GROUPS
+    cases: str = "all"
+    sample: str = ""
+    session_time: str = ""
     iterations: int = 0
     warmup: int = 3
     max_time: float = 30.0
@@ -228,12 +406,24 @@ class Settings:
     ceiling: str = ""
     run: int = 10_000
     fail_on: tuple[str, ...] = ("leak", "over_budget", "unclosed")
+    unclosed: Unclosed = "warn"
+    rules: tuple[str, ...] = ()
     blame: tuple[str, ...] = ()
+    library_leaks: bool = True
+    library: tuple[str, ...] = ()
+    baseline: str = ""
+    no_baseline: bool = False
+    baseline_strict: bool = False
+    update_baseline: bool = False
+    prune_baseline: bool = False
+    force_update: bool = False
     vram: str = "device"
     missing: str = "skip"
     summary: str = "failed"
     json: str = ""
     json_readings: str = "failed"
+    html: str = ""
+    source: bool = True
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def from_command_line(self, name: str) -> bool:
@@ -267,27 +457,47 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
         elif option.key in configuration:
             value, source = configuration[option.key], origin
         name = option.key.removeprefix("leakcheck").removeprefix("_") or "active"
-        values[name], sources[name] = _check_value(option, value, source), source
+        values[name], sources[name] = check_value(option, value, _shown(option, value, source)), source
     words = split_words(values["fail_on"])
     in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
     automatic = ("leak", "over_budget", "unclosed", *(("inconclusive",) if in_ci else ()))
-    values["fail_on"] = automatic if "auto" in words else words
+    if "auto" in words:
+        words = (*automatic, *(word for word in words if word not in ("auto", *automatic)))
+    values["fail_on"] = () if "none" in words else words
+    values["resources"] = split_words(values["resources"])
+    values["active"] |= values["scope"] == "all" and sources["scope"] == COMMAND_LINE
     values["blame"] = split_words(values["blame"])
+    values["rules"], values["library"] = tuple(values["rules"]), tuple(values["library"])
     return Settings(**values, sources=sources)
 
 
-def _check_value(option: Option, value: Any, source: str) -> Any:
-    shown = f"{option.flag}={value}" if source == COMMAND_LINE else f"{option.key} = {value!r}"
+def _shown(option: Option, value: Any, source: str) -> str:
+    """Return an option as it was written, and where."""
+    written = f"{option.flag}={value}" if source == COMMAND_LINE else f"{option.key} = {value!r}"
+    return f"{written} ({source})"
+
+
+def check_value(option: Option, value: Any, shown: str) -> Any:
+    """Return a value as the type of the option.
+
+    Args:
+        option: Whose value it is.
+        value: The value, possibly as text.
+        shown: The option as it was written, for messages.
+
+    Raises:
+        SettingError: The value is of the wrong type, out of range, or not one of the valid words.
+    """
     try:
         if option.kind == "int":
             value = int(value)
         elif option.kind == "float":
             value = float(value)
     except (TypeError, ValueError):
-        raise SettingError(f"{shown} ({source}): expects {_EXPECTED_TYPES[option.kind]}") from None
+        raise SettingError(f"{shown}: expects {_EXPECTED_TYPES[option.kind]}") from None
     wrong = option.check(value) if option.check else ""
     if wrong:
-        raise SettingError(f"{shown} ({source}): {wrong}")
+        raise SettingError(f"{shown}: {wrong}")
     return value
 
 

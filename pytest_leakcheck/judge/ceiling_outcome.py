@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pytest_leakcheck.judge.not_judged import unavailable
-from pytest_leakcheck.judge.result import RED, Result
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.resources import exhausting, find_resource
-from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.model.units import format_amount, format_count
+from pytest_leakcheck.model.verdict import RED, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _add_outcome(verdict: Verdict, result: Result, ceiling: CeilingOutcome) -> V
     if failure is not None and failure.resource == name and verdict.outcome in RED:
         end = f"iteration {failure.iteration} failed under the ceiling of {limit}: {failure.said}"
     elif verdict.outcome == "leak":
-        end = f"the ceiling of {limit} was not reached in {ceiling.iterations} iterations"
+        end = f"the ceiling of {limit} was not reached in {format_count(ceiling.iterations, 'iteration')}"
     elif verdict.outcome == "ok" and verdict.resource == name:
         series = result.recording.find(verdict.resource)
         highest = max(series.readings) if series else 0

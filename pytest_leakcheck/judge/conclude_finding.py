@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from pytest_leakcheck.baseline.matching import KnownLeaks
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.judge.not_judged import stopped_early
-from pytest_leakcheck.judge.result import RED, Result
+from pytest_leakcheck.judge.policy import Policy
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding, Seen
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.scaling_points import Scaled
-from pytest_leakcheck.model.verdict import WORST_FIRST, Colour, Verdict
+from pytest_leakcheck.model.units import format_rate
+from pytest_leakcheck.model.verdict import RED, WORST_FIRST, Colour, Verdict
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.baseline.library_leaks import LibraryLeak
 
 
-def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", blame: tuple[str, ...] = ()) -> Finding:
+def conclude(result: Result, policy: Policy) -> Finding:
     """Judge a whole test by the verdicts on its resources.
 
     Args:
         result: What the repetition found.
-        fail_on: Outcomes that are red; ``unclosed`` and ``inconclusive`` only under an explicit budget.
-        missing: With ``"fail"``, a resource that has an explicit budget but cannot be read is red.
-        blame: Packages. A ``leak``, ``over_budget`` or ``unclosed`` is red only if a suspect line is in one of them. If
-            empty, the line may be anywhere.
+        policy: What decides whether an outcome is red.
 
     Returns:
         The finding. A test that was stopped before its first verdict is ``inconclusive``.
@@ -33,12 +37,14 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
     if not verdicts:
         recording = result.recording
         verdicts = (stopped_early(result.plan, recording.seconds, start_read=bool(recording.series)),)
+    out_of_time = _find_out_of_time(result, verdicts)
+    verdicts = tuple(one for one in verdicts if one.resource not in out_of_time)
     culprit, third_party = result.culprit, ""
-    if blame and not _is_suspect(culprit, blame):
-        third_party = f"no suspect frame belongs to {', '.join(blame)}"
-    verdicts = _colour_worst_first(verdicts, fail_on, missing, spared=RED if third_party else ())
+    if policy.blame and not _is_suspect(culprit, policy.blame):
+        third_party = f"no suspect frame belongs to {', '.join(policy.blame)}"
+    verdicts = _colour_worst_first(verdicts, policy, spared=RED if third_party else ())
     worst, judged = verdicts[0], {verdict.resource for verdict in verdicts}
-    return Finding(
+    finding = Finding(
         test=result.plan.test,
         verdicts=verdicts,
         budgets={budget.resource: str(budget) for budget in result.plan.budgets},
@@ -48,16 +54,64 @@ def conclude(result: Result, fail_on: tuple[str, ...], missing: str = "skip", bl
         reasons={budget.resource: budget.reason for budget in result.plan.budgets if budget.reason},
         culprit=culprit if culprit is not None and culprit.resource == worst.resource else None,
         third_party=third_party if worst.outcome in RED else "",
+        out_of_time=out_of_time,
     )
+    return _account_for_known(finding, policy)
 
 
-def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the settings
+def may_be_known(verdict: Verdict) -> bool:
+    """Return whether the cause of a verdict may be a known leak, of the project or of an installed package.
+
+    A budget in the code is a contract, which no file takes back.
+    """
+    return verdict.outcome in ("leak", "unclosed") and not verdict.explicit
+
+
+def _account_for_known(finding: Finding, policy: Policy) -> Finding:
+    """Make a red finding on a known leak yellow; one that is red nevertheless says why."""
+    worst, *others = finding.verdicts
+    # The colour of a finding is that of its first verdict: a second red one, such as an explicit budget whose resource
+    # cannot be read, would be hidden.
+    if worst.colour != "red" or not may_be_known(worst) or any(one.colour == "red" for one in others):
+        return finding
+    if policy.library is not None and (leak := _find_library_leak(finding, policy.library)):
+        yellow = (replace(worst, colour="yellow"), *others)
+        return replace(finding, verdicts=yellow, third_party=f"known: {leak}")
+    if policy.known is None:
+        return finding
+    return _account_for_baseline(finding, policy.known)
+
+
+def _find_library_leak(finding: Finding, lines: tuple[str, ...]) -> LibraryLeak | None:
+    # Imported only here: sessions without a leak do not need it.
+    from pytest_leakcheck.baseline.library_leaks import find_library_leak
+
+    return find_library_leak(finding, lines)
+
+
+def _account_for_baseline(finding: Finding, known: KnownLeaks) -> Finding:
+    """Make a red finding yellow if the file of known leaks lists it, or is being written."""
+    worst, *others = finding.verdicts
+    match = known.match(finding)
+    if known.updating or match.state == "known":
+        entry = match.leak.finding if match.leak is not None else finding.fingerprint
+        return replace(finding, verdicts=(replace(worst, colour="yellow"), *others), known=entry)
+    if match.leak is None:
+        return finding
+    unit = find_resource(worst.resource).unit
+    was, now = format_rate(match.leak.rate, unit), format_rate(worst.slope, unit)
+    why = (
+        f"known leak: was {was}, is {now}" if match.state == "grown" else f"known leak: expired on {match.leak.expires}"
+    )
+    return replace(finding, verdicts=(worst.adding(why), *others))
+
+
+def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the policy
     recording: Recording,
     budgets: Mapping[str, str],
     judged: Sequence[Verdict],
     scaled: Scaled,
-    fail_on: tuple[str, ...],
-    missing: str = "skip",
+    policy: Policy,
     reason: str = "",
     culprits: Sequence[Culprit] = (),
 ) -> Finding:
@@ -68,12 +122,11 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
         budgets: What was allowed, as text, by resource.
         judged: At least one verdict.
         scaled: The measured points, one per size.
-        fail_on: As in `conclude`.
-        missing: As in `conclude`.
+        policy: What decides whether an outcome is red, by `fail_on` and `missing`.
         reason: The reason stated in the budget.
         culprits: What is known of the causes, at most one per resource.
     """
-    verdicts = _colour_worst_first(judged, fail_on, missing)
+    verdicts = _colour_worst_first(judged, policy)
     worst = verdicts[0]
     return Finding(
         test=recording.test,
@@ -101,18 +154,30 @@ def conclude_ended(interim: Finding, reason: str) -> Finding:
     return replace(interim, verdicts=(worst.adding(f"then {reason}"), *others))
 
 
+def _find_out_of_time(result: Result, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """Return the resources of a test without a mark whose growth was undecided when its time was over.
+
+    Memory takes many iterations to judge. A slow test without a mark is judged on the countable resources.
+    """
+    if not result.plan.screen or result.recording.stopped != "time":
+        return ()
+    undecided = [one.resource for one in verdicts if one.outcome == "inconclusive"]
+    if any(find_resource(name).scarce for name in undecided):
+        return ()
+    return tuple(undecided)
+
+
 def _colour_worst_first(
-    verdicts: Iterable[Verdict], fail_on: tuple[str, ...], missing: str, spared: Container[str] = ()
+    verdicts: Iterable[Verdict], policy: Policy, spared: Container[str] = ()
 ) -> tuple[Verdict, ...]:
     """Return the verdicts with their colours, the worst first, the others in the order given.
 
     Args:
         verdicts: At least one.
-        fail_on: As in `conclude`.
-        missing: As in `conclude`.
+        policy: What decides whether an outcome is red, by `fail_on` and `missing`.
         spared: Outcomes that are yellow at most.
     """
-    coloured = [replace(one, colour=_choose_colour(one, fail_on, missing, spared)) for one in verdicts]
+    coloured = [replace(one, colour=_choose_colour(one, policy, spared)) for one in verdicts]
     order = ("red", "yellow", "green")
     # Of equal outcomes, one whose resource has grown says more.
     worst = min(
@@ -126,14 +191,14 @@ def _colour_worst_first(
     return worst, *(one for one in coloured if one is not worst)
 
 
-def _choose_colour(verdict: Verdict, fail_on: tuple[str, ...], missing: str, spared: Container[str]) -> Colour:
+def _choose_colour(verdict: Verdict, policy: Policy, spared: Container[str]) -> Colour:
     if verdict.outcome == "ok":
         return "green"
     if verdict.outcome == "unavailable":
-        return "red" if missing == "fail" and verdict.explicit else "yellow"
-    if verdict.outcome in ("unclosed", "inconclusive") and not verdict.explicit:
+        return "red" if policy.missing == "fail" and verdict.explicit and policy.fail_on else "yellow"
+    if verdict.tolerated or (verdict.outcome == "inconclusive" and not verdict.explicit):
         return "yellow"
-    return "red" if verdict.outcome in fail_on and verdict.outcome not in spared else "yellow"
+    return "red" if verdict.outcome in policy.fail_on and verdict.outcome not in spared else "yellow"
 
 
 def _is_suspect(culprit: Culprit | None, packages: tuple[str, ...]) -> bool:
@@ -150,6 +215,8 @@ def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[Seen,
         resource = find_resource(series.resource)
         grown = growth(series.readings, resource.tolerance, exact=resource.scarce)
         level = series.readings[-1] - series.readings[0]
-        if grown.state != "flat" and level > resource.slack and grown.slope > 0:
+        # Undecided growth is stated of exact counters alone: one with noise may just end at its highest level.
+        has_grown = grown.state == "growing" or (resource.scarce and grown.state == "undecided" and grown.slope > 0)
+        if has_grown and level > resource.slack:
             found.append(Seen(series.resource, grown.slope, level))
     return tuple(found)

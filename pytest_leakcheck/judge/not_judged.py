@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import ceil
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.result import RED, Result
-from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, RESOURCES, find_resource
+from pytest_leakcheck.model.scaling_points import Scaled
+from pytest_leakcheck.model.units import format_amount, format_count, format_rate
+from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes.base import Unavailable
 
 
@@ -37,20 +38,21 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Ve
     )
 
 
-def no_time_left(budgets: Iterable[Budget], seconds: float, *, restarted: bool) -> tuple[Verdict, ...]:
+def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, restarted: bool) -> tuple[Verdict, ...]:
     """Return an ``inconclusive`` verdict for each budget, because no time was left after warm-up.
 
     No iteration followed after the start level was read.
 
     Args:
         budgets: The budgets that would have been judged.
+        effort: The effort of the test.
         seconds: How long the test ran.
         restarted: Whether the series had been started again.
     """
     reason = "no time was left after warm-up"
     if restarted:
         reason = "the series was restarted (late release, frozen garbage or full cache); no time was left after that"
-    advice = _advise_more_time(seconds)
+    advice = _advise_more_time(effort, seconds)
     return tuple(
         Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
         for budget in budgets
@@ -68,7 +70,7 @@ def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
     missed = "a verdict" if start_read else "the first reading"
     reason = f"stopped after {seconds:.1f} s, before {missed}"
-    return Verdict(names[0], "inconclusive", reason=reason, advice=_advise_more_time(seconds))
+    return Verdict(names[0], "inconclusive", reason=reason, advice=_advise_more_time(plan.effort, seconds))
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
@@ -104,14 +106,16 @@ def measurement_failed(resource: str, reason: str, *, explicit: bool) -> Verdict
     return Verdict(resource, "inconclusive", reason=reason, advice=advice, explicit=explicit)
 
 
-def objects_miscounted(verdict: Verdict, reason: str) -> Verdict:
-    """Return the verdict on objects if the test changes which ones the collector lists: ``inconclusive``.
+def miscounted(verdict: Verdict, reason: str) -> Verdict:
+    """Return the verdict on objects or descriptors if the test changes which ones are counted: ``inconclusive``.
 
     Args:
         verdict: What the readings show.
         reason: What the test does.
     """
     advice = "call it in a fixture of wider scope, or bound memory: heap_budget()"
+    if verdict.resource == DESCRIPTORS:
+        advice = "close or copy only descriptors that the test has opened"
     return replace(verdict, outcome="inconclusive", reason=reason, advice=advice, floor=None)
 
 
@@ -135,6 +139,89 @@ def left_early(result: Result, step: int | None) -> Result:
     return replace(result, verdicts=(verdict,))
 
 
+def interrupted(result: Result) -> Result:
+    """Return the result of a test that Ctrl-C ended: what its counters have done so far, ``inconclusive``.
+
+    Verdicts that were given before stay as they are; after a red one, no other resource is judged. The others never fail
+    the test.
+
+    Args:
+        result: What was found until then, with the readings.
+    """
+    if any(verdict.outcome in RED for verdict in result.verdicts):
+        return result
+    given = {verdict.resource for verdict in result.verdicts}
+    open_ = [_so_far(budget, result) for budget in result.plan.budgets if budget.resource not in given]
+    open_.sort(key=lambda one: -one.slope / max(find_resource(one.resource).tolerance, 1.0))
+    if open_:
+        count = open_[0].iterations
+        when = f"after {format_count(count, 'iteration')}" if count else "before the first reading"
+        grown = [one for one in open_ if one.slope > find_resource(one.resource).tolerance]
+        rates = [f"{one.resource} {format_rate(one.slope, find_resource(one.resource).unit)}" for one in grown]
+        growth = f"so far {', '.join(rates)}" if rates else "no growth so far" if count else ""
+        reason = "; ".join(filter(None, (f"interrupted {when}, not judged", growth)))
+        open_ = [replace(one, reason=reason) for one in open_]
+    return replace(result, verdicts=(*result.verdicts, *open_))
+
+
+def _so_far(budget: Budget, result: Result) -> Verdict:
+    series = result.recording.find(budget.resource)
+    count = series.iterations if series is not None else 0
+    level = series.readings[-1] - series.readings[0] if series is not None and count else 0
+    return Verdict(
+        budget.resource,
+        "inconclusive",
+        slope=level / max(1, count),
+        level=level,
+        iterations=max(0, count),
+        explicit=budget.explicit,
+        tolerated=True,
+    )
+
+
+def sizes_interrupted(resources: Iterable[str], scaled: Scaled, size: int, sizes: int) -> list[Verdict]:
+    """Return an ``inconclusive`` verdict for each resource of a test that Ctrl-C ended at one size of its axis.
+
+    Args:
+        resources: The resources that have a bound.
+        scaled: The peaks at the sizes before.
+        size: The size that was running.
+        sizes: How many sizes there are.
+    """
+    names = tuple(resources)
+    peaks = []
+    for point in scaled.points:
+        read = [name for name in names if not point.why_not(name)]
+        amounts = (format_amount(point.peak(name, "total"), find_resource(name).unit) for name in read)
+        texts = (f"{name.removeprefix(GAUGE_PREFIX)} {amount}" for name, amount in zip(read, amounts, strict=True))
+        peaks.append(f"{scaled.axis}={point.size}: {', '.join(texts)}")
+    reason = (
+        f"interrupted at {scaled.axis}={size}, after {len(scaled.points)} of {format_count(sizes, 'size')}, not judged"
+    )
+    if peaks:
+        reason += f"; peaks so far: {'; '.join(peaks)}"
+    return [Verdict(name, "inconclusive", reason=reason, explicit=True, tolerated=True) for name in names]
+
+
+def process_interrupted(plan: Plan, iteration: int) -> Verdict:
+    """Return an ``inconclusive`` verdict for a test that Ctrl-C ended while it ran in a separate process.
+
+    Args:
+        plan: The plan of the test.
+        iteration: The number of the iteration that was running; 0 before the first.
+    """
+    where = f"in iteration {iteration}" if iteration else "before the first iteration"
+    first = plan.budgets[0]
+    return Verdict(
+        first.resource,
+        "inconclusive",
+        iterations=max(0, iteration - 1),
+        reason=f"interrupted {where} in a separate process, whose readings are lost; not judged",
+        explicit=first.explicit,
+        tolerated=True,
+    )
+
+
 def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:
     """Return an ``inconclusive`` verdict for a test whose process ended before it reported a verdict.
 
@@ -147,6 +234,6 @@ def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Ve
     return Verdict(resource, "inconclusive", iterations=iterations, reason=reason, advice=advice)
 
 
-def _advise_more_time(seconds: float) -> str:
+def _advise_more_time(effort: Effort, seconds: float) -> str:
     """Recommend a time limit for a test of which a few iterations took this long."""
-    return f"allow about ten times as long: --leakcheck-max-time={ceil(10 * seconds)}"
+    return f"allow about ten times as long: {effort.advise_time(10 * seconds)}"

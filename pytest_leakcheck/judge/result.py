@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.model.recording import Recording
@@ -12,8 +12,6 @@ from pytest_leakcheck.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Culprit, Held
-
-RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 
 
 @dataclass(frozen=True, slots=True)

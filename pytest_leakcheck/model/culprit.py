@@ -7,12 +7,24 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+# A file of the standard library, on any machine.
+_STANDARD: Final = re.compile(r"/lib(?:64)?/python3\.\d+t?/|\\Python3?\d*\\Lib\\", re.IGNORECASE)
+_PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
+# What an owner's name says after the name of the function that holds it.
+_WITHIN_FUNCTION: Final = re.compile(r" (?:closure cell|default argument|local) .*")
+
+# How many hex digits an identifier begins with.
+_ID_DIGITS: Final = 6
 
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
+# Each reason for an unresolved part that more time may resolve contains one of these.
+_OUT_OF_TIME: Final = ("ran out of time", "no time was left", "the time that was left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,9 @@ class Culprit:
         native: The C functions that allocated it, innermost first; empty unless native stacks were traced.
         ran_out: The line that failed when the resource ran out, in this process or in one of its worker processes.
         share: The line with the largest share of a memory peak. It is the cause only if `where` is that line too.
+        companion: The resource that `where` creates in place of `resource`, whose own line is unresolved: it grows at the
+            same rate. Empty if `where` creates `resource`.
+        at_peak: `where` is the call at which the peak was read. What was held then may have been created earlier.
     """
 
     resource: str
@@ -46,11 +61,18 @@ class Culprit:
     native: tuple[str, ...] = ()
     ran_out: Site | None = None
     share: Share | None = None
+    companion: str = ""
+    at_peak: bool = False
 
     @property
     def site(self) -> Site | None:
         """The line to change: where the resource is created, or else where it is stored, or else where it ran out."""
         return self.where.site if self.where else self.kept or self.ran_out
+
+    @property
+    def ran_out_of_time(self) -> bool:
+        """Whether something is unresolved that the search had no time for."""
+        return any(phrase in reason for reason in self.unresolved.values() for phrase in _OUT_OF_TIME)
 
     @property
     def frames(self) -> tuple[Site, ...]:
@@ -59,36 +81,123 @@ class Culprit:
         return (*(self.where.path if self.where else ()), *others)
 
 
-def fingerprint(test: str, resource: str, outcome: str, culprit: Culprit | None) -> str:
-    """Return an identifier of the cause: six hex digits, the resource and the place where it is created.
+def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
+    """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
 
-    The digits are a hash of the resource, the outcome, the line to change and the innermost line of the call path. Each
-    line is represented by its file name, function and called function, the line to change also by its source text. The
-    identifier is therefore the same on another machine, in another folder and after lines are added above. Tests that
-    fail for the same cause share it. If the creating line is unknown, the hash uses the name of the owner, or else the
-    test.
+    The digits are a hash of the resource and of what is known of the cause, the first of these:
+
+    1. The line that creates the resource, if it belongs to the project (`own_line`): its file, function, called function
+       and text.
+    2. The owner, because many tests reach one leak of an installed package, each by a line of its own.
+    3. The innermost line of an installed package, likewise.
+    4. The test.
+
+    The number of the line, the folder of the file and the outcome are not part of it. So the identifier is the same on
+    another machine and after lines are added above, and all tests that fail for one cause share it.
 
     Args:
         test: The node id.
         resource: The resource that grows.
-        outcome: The outcome of the verdict.
         culprit: The known cause, if any.
     """
-    if culprit is None or culprit.where is None:
-        owner = culprit.owner.name if culprit is not None and culprit.owner else ""
-        return f"{_hash_parts(owner or test, resource, outcome)}-{resource}"
-    site, made_in = culprit.where.site, culprit.where.made_in
-    frames = (_frame_key(site), culprit.source, _frame_key(made_in))
-    name = (made_in.call or site.call or site.function).removesuffix("()").rpartition(".")[2].strip("<>")
-    return f"{_hash_parts(*frames, resource, outcome)}-{resource}-{PurePath(site.file).stem}-{name}".rstrip("-")
+    where, owner = (culprit.where, culprit.owner) if culprit is not None else (None, None)
+    site = own_line(culprit)
+    if culprit is not None and site is not None:
+        source = culprit.source if site == culprit.site else ""
+        return _identify(resource, (_frame_key(site), source), _module_of(site.file), site.call or site.function)
+    if owner is not None:
+        words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", owner.name))
+        return _identify(resource, (owner.name,), *words[:1], *words[1:][-1:])
+    if where is not None and (inner := _find_inner(where.path)) is not None:
+        return _identify(resource, (_frame_key(inner),), _module_of(inner.file), inner.call or inner.function)
+    return _identify(resource, (test,))
+
+
+def short_id(finding: str) -> str:
+    """Return the digits with which a fingerprint begins; the rest names the resource and the line."""
+    return finding[:_ID_DIGITS]
+
+
+def _identify(resource: str, parts: tuple[str, ...], *names: str) -> str:
+    digits = hashlib.sha256("|".join((*parts, resource)).encode(errors="backslashreplace")).hexdigest()[:_ID_DIGITS]
+    words = (name.removesuffix("()").rpartition(".")[2].strip("<>") for name in names)
+    return "-".join((digits, resource, *filter(None, words)))
+
+
+def own_line(culprit: Culprit | None) -> Site | None:
+    """Return the line of the project that creates the resource; None if it is unknown, or says less than the owner.
+
+    A line of a test says less: many tests may call what keeps the resource. It counts only if no installed package is
+    called there, and the owner is unknown or belongs to the test. A line of the project that calls an installed package
+    counts.
+    """
+    if culprit is None or culprit.where is None or (inner := _find_inner(culprit.where.path)) is None:
+        return None
+    if _is_installed(inner.file):
+        site = culprit.where.site
+        return None if _is_installed(site.file) or _is_standard(site.file) or is_of_tests(site.file) else site
+    if not is_of_tests(inner.file) or culprit.owner is None:
+        return inner
+    return inner if PurePath(inner.file).stem in re.findall(r"\w+", culprit.owner.name) else None
+
+
+def creating_line(culprit: Culprit | None) -> Site | None:
+    """Return the line that creates the resource: of the project (`own_line`), or else of an installed package."""
+    if (line := own_line(culprit)) is not None or culprit is None or culprit.where is None:
+        return line
+    inner = _find_inner(culprit.where.path)
+    return inner if inner is not None and _is_installed(inner.file) else None
+
+
+def library_lines(culprit: Culprit) -> tuple[Site, ...]:
+    """Return the lines of installed packages that the project has called last, outermost first.
+
+    A line of a package that calls back into the project is not one of them.
+    """
+    found: list[Site] = []
+    for site in culprit.where.path if culprit.where is not None else ():
+        if _is_installed(site.file):
+            found.append(site)
+        elif not _is_standard(site.file):
+            found.clear()
+    return tuple(found)
+
+
+def short_file(file: str) -> str:
+    """Return the name of a file without the folders of this machine: from its package on, if it is installed."""
+    parts = PurePath(file).parts
+    if _is_installed(file):
+        return "/".join(parts[next(at for at, part in enumerate(parts) if part in _PACKAGE_FOLDERS) + 1 :])
+    return "/".join(parts[-2:] if PurePath(file).stem == "__init__" else parts[-1:])
+
+
+def _find_inner(path: Sequence[Site]) -> Site | None:
+    """Return the innermost line that is not of the standard library; None if all are."""
+    return next((site for site in reversed(path) if not _is_standard(site.file)), None)
+
+
+# By their names, because a finding may come from another machine.
+def _is_installed(file: str) -> bool:
+    return not _PACKAGE_FOLDERS.isdisjoint(PurePath(file).parts)
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith("<frozen ") or (bool(_STANDARD.search(file)) and not _is_installed(file))
+
+
+def is_of_tests(file: str) -> bool:
+    """Return whether a file belongs to a test suite, by its name."""
+    stem = PurePath(file).stem
+    return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
+
+
+def _module_of(file: str) -> str:
+    path = PurePath(file)
+    return path.parent.name if path.stem == "__init__" else path.stem
 
 
 def _frame_key(site: Site) -> str:
-    return f"{PurePath(site.file).name}:{site.function}:{site.call}"
-
-
-def _hash_parts(*parts: str) -> str:
-    return hashlib.sha256("|".join(parts).encode(errors="backslashreplace")).hexdigest()[:6]
+    return f"{_module_of(site.file)}:{site.function}:{site.call}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,14 @@ class Finding:
         recording: The readings.
         reasons: The reasons given in the budgets, by resource.
         culprit: The known cause of the worst verdict.
-        third_party: If no suspect line is in the packages of ``--leakcheck-blame``: the reason why a verdict that would
-            be red is yellow. Else empty.
+        third_party: Why a verdict that would be red is yellow: no suspect line is in the packages of
+            ``--leakcheck-blame``, or it is a known leak of an installed package. Else empty.
+        known: The id of the entry in the file of known leaks, if a verdict that would be red is yellow for it.
+        out_of_time: Resources without a verdict, because the time for the test was over. They are left out only of a
+            test without a mark, which is judged on the others.
         scaled: The peaks at each size, if the test was run over an axis.
+        snapshot: The file with torch's memory snapshot, of a leak on a CUDA device; empty if there is none.
+        snapshot_error: Why it could not be written, or why it lacks the history of allocations; else empty.
     """
 
     SPARSE: ClassVar = True
@@ -57,7 +62,11 @@ class Finding:
     reasons: Mapping[str, str]
     culprit: Culprit | None = None
     third_party: str = ""
+    known: str = ""
+    out_of_time: tuple[str, ...] = ()
     scaled: Scaled | None = None
+    snapshot: str = ""
+    snapshot_error: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -82,7 +91,7 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """An identifier of the cause; the same cause has the same one on all machines (`culprit.fingerprint`)."""
-        return fingerprint(self.test, self.verdict.resource, self.verdict.outcome, self.culprit)
+        return fingerprint(self.test, self.verdict.resource, self.culprit)
 
     @property
     def missing(self) -> str:

@@ -29,7 +29,7 @@ BASES: Final[dict[str, dict[str, Any]]] = {
         "verb": "made",
     },
     "python": {"unit": "count", "exhausts": "memory", "in_python": True, "includes_harness": True},
-    "memory": {"unit": "bytes", "made_of": "memory", "exhausts": "memory"},
+    "memory": {"unit": "bytes", "made_of": "memory", "exhausts": "memory", "limit": " of memory"},
 }
 
 # The rows are in display order, which is also the order of judgment, except that child processes are judged first.
@@ -42,6 +42,7 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "handles": "fds",
         "verb": "opened",
         "exhausts": "descriptors",
+        "limit": " (ulimit -n)",
         "ceiling": True,
     },
     {
@@ -138,6 +139,7 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "scarce": True,
         "grain": 512,
         "exhausts": "device",
+        "limit": " of device memory",
         "ceiling": True,
         "buffers_only": True,
         "in_phases": True,

@@ -49,6 +49,7 @@ class Resource:
         handles: The kind of handles that it counts, or that its bytes belong to; empty if they cannot be distinguished.
         verb: The past participle for the creation of one unit.
         exhausts: What the system runs out of as the resource grows; empty if there is no error that reports it.
+        limit: What follows the amount of its limit in reports, to tell which limit it is; may be empty.
         ceiling: The mark ``leakcheck_ceiling`` can limit it.
         in_python: Python's allocators may have allocated it, so Python allocations are traced.
         buffers_only: Only buffers of arrays and tensors count, no Python objects.
@@ -86,6 +87,7 @@ class Resource:
     handles: Handles = ""
     verb: str = "allocated"
     exhausts: Exhausts = ""
+    limit: str = ""
     ceiling: bool = False
     in_python: bool = False
     buffers_only: bool = False

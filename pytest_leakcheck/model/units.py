@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model import LeakcheckError
@@ -94,10 +95,21 @@ def format_amount(value: float, unit: Unit) -> str:
     return f"{value:.0f} B"
 
 
+def format_count(count: int, word: str) -> str:
+    """Format a number of things: ``1 test``, ``1,940 tests``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def format_rate(value: float, unit: Unit) -> str:
     """Format a rate per iteration with its sign: ``+1.0/iter``, ``+1.3 MiB/iter``."""
     text = format_amount(value, unit) if unit == "bytes" else _format_number(value)
     return f"{'+' if value >= 0 else ''}{text}/iter"
+
+
+def format_rates(values: Collection[float], unit: Unit) -> str:
+    """Format the lowest and the highest of some rates: ``+1.0 to +2.0/iter``, or ``+1.0/iter`` if they are equal."""
+    least, most = format_rate(min(values), unit), format_rate(max(values), unit)
+    return least if least == most else f"{least.removesuffix('/iter')} to {most}"
 
 
 def _format_number(value: float) -> str:

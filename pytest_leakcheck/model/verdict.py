@@ -12,6 +12,9 @@ Outcome: TypeAlias = Literal["ok", "leak", "over_budget", "unclosed", "inconclus
 
 Colour: TypeAlias = Literal["green", "yellow", "red"]
 
+# Outcomes that mean a leak, or more of a resource than is allowed. They fail a test unless a setting or a
+# known leak tolerates them.
+RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
 
 
@@ -32,6 +35,7 @@ class Verdict:
         reason: The observation in one sentence; for ``inconclusive``, what is missing.
         advice: A recommendation; may be empty.
         explicit: The test names this resource, so an outcome that is otherwise only reported may fail the test.
+        tolerated: The outcome is reported, but never fails the test.
         peak: The verdict is on the peak of the resource in one run, and `level` is that peak.
         kind: How the readings were obtained.
         law: How the peak grows with the size, if the verdict is about that.
@@ -51,6 +55,7 @@ class Verdict:
     reason: str = ""
     advice: str = ""
     explicit: bool = True
+    tolerated: bool = False
     peak: bool = False
     kind: Kind = "measured"
     law: Law | None = None

@@ -47,7 +47,8 @@ MARKERS: Final = (
     "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit'): pytest-leakcheck: run this test under limits, in a "
     "separate process, so that a leak fails in seconds. by='cgroup' limits memory as a container does.",
     "leakcheck(iterations=0, warmup=3, max_time=30, min_time=3, isolate=False, resources=()): pytest-leakcheck: repeat this test "
-    "and judge all resources, or those named. For example leakcheck(iterations=50); the command line overrides it.",
+    "and judge all resources, or those named. For example leakcheck(iterations=50); the command line overrides it. "
+    "leakcheck(False, reason='...') leaves the test out of --leakcheck-scope=all.",
 )
 
 
@@ -56,7 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("leakcheck", "leakcheck: find leaks by repeating tests")
     for option in OPTIONS:
         text = option.help if option.kind == "bool" else f"{option.help} Default: {option.default or 'none'}."
-        if option.kind == "bool":
+        if not option.flagged:
+            pass
+        elif option.kind == "bool":
             group.addoption(option.flag, dest=option.key, action="store_true", default=None, help=text)
         else:
             group.addoption(option.flag, dest=option.key, metavar=option.metavar, default=None, help=text)
@@ -69,16 +72,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """If measuring is requested, keep the functions of `time` before a conftest.py can replace them."""
     # `pytest_configure` reports an invalid value.
     with contextlib.suppress(TypeError, ValueError):
-        if early_config.known_args_namespace.leakcheck or early_config.getini("leakcheck"):
+        given = early_config.known_args_namespace
+        if given.leakcheck or given.leakcheck_scope == "all" or early_config.getini("leakcheck"):
             import pytest_leakcheck.probes.clock  # noqa: F401
-
-
-def pytest_report_header(config: pytest.Config) -> str | None:
-    """Report options that have no effect because ``--leakcheck`` is missing."""
-    if config.stash[SETTINGS].active:
-        return None
-    given = [option.flag for option in OPTIONS if option.name and config.getoption(option.key) is not None]
-    return f"leakcheck: no effect without --leakcheck: {', '.join(given)}" if given else None
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -100,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings = _read_settings(config)
     config.stash[SETTINGS] = settings
     if not settings.active:
+        _refuse_options_without_effect(config)
         return
     _disable_assert_rewriting(config)
     from pytest_leakcheck.plugin.register import register
@@ -122,6 +119,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             said.add(name)
             place = warning.get_location(config)
             terminalreporter.write_line(f"{place}: pytest-leakcheck has no mark {name!r}. {advice}", yellow=True)
+
+
+def _refuse_options_without_effect(config: pytest.Config) -> None:
+    """Refuse an option of the plugin that was typed without ``--leakcheck``. In ``addopts``, plain runs share it.
+
+    Raises:
+        pytest.UsageError: There is such an option.
+    """
+    typed = [str(one).partition("=")[0] for one in config.invocation_params.args]
+    given = [option.flag for option in OPTIONS if option.flag in typed]
+    if given:
+        raise pytest.UsageError(
+            f"{', '.join(given)} (command line): no effect without --leakcheck: add it to judge the marked tests, or "
+            "--leakcheck-scope=all to judge all tests"
+        )
 
 
 def _disable_assert_rewriting(config: pytest.Config) -> None:
@@ -194,7 +206,7 @@ def _read_settings(config: pytest.Config) -> Settings:
     Raises:
         pytest.UsageError: A value is invalid.
     """
-    command_line: dict[str, Any] = {option.key: config.getoption(option.key) for option in OPTIONS}
+    command_line: dict[str, Any] = {option.key: config.getoption(option.key) for option in OPTIONS if option.flagged}
     origin = config.inipath.name if config.inipath else "configuration"
     configuration: dict[str, Any] = {}
     for option in OPTIONS:
@@ -204,6 +216,15 @@ def _read_settings(config: pytest.Config) -> Settings:
             except (TypeError, ValueError) as error:
                 raise pytest.UsageError(f"{option.key} ({origin}): {error}") from None
     try:
-        return resolve(command_line, configuration, origin)
+        settings = resolve(command_line, configuration, origin)
+        if settings.rules:
+            from pytest_leakcheck.config.rules import parse_rules
+
+            parse_rules(settings.rules)
+        if settings.library:
+            from pytest_leakcheck.baseline.library_leaks import parse_lines
+
+            parse_lines(settings.library, settings.sources["library"])
     except SettingError as error:
         raise pytest.UsageError(str(error)) from None
+    return settings

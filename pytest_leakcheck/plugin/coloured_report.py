@@ -9,6 +9,7 @@ import pytest
 from _pytest._code.code import TerminalRepr
 
 from pytest_leakcheck.report.colour import Style, coloured
+from pytest_leakcheck.report.same_cause import SameCause
 
 _MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
     "verdict": {"red": True, "bold": True},
@@ -52,3 +53,27 @@ class ColouredReport(TerminalRepr):
             for text, style in parts:
                 tw.write(tw._highlight(text) if style == "source" else tw.markup(text, **_MARKUP[style]))
             tw.line()
+
+
+class SameCauseReport(ColouredReport):
+    """The report of a red finding whose cause an earlier test has: on the terminal, one line that names that test.
+
+    Attributes:
+        same: What is known of the finding.
+    """
+
+    def __init__(self, plain: Any, same: SameCause, line: str) -> None:
+        """Create the report.
+
+        Args:
+            plain: The report as pytest made it.
+            same: What is known of the finding.
+            line: What the terminal shows.
+        """
+        super().__init__(plain)
+        self.same = same
+        self._line = line
+
+    def toterminal(self, tw: Any) -> None:
+        """Write the line."""
+        tw.line(self._line, red=True)

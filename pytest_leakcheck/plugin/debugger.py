@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from pytest_leakcheck.plugin.stash import PLAN, SWEEP, UNMEASURED
+from pytest_leakcheck.plugin.selection import asks_for_verdict
+from pytest_leakcheck.plugin.stash import NOT_ASKED, UNMEASURED
 
 # The options with which each test runs once.
 _OPTIONS: Final = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
@@ -59,7 +60,11 @@ class DebuggerWatch:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store the reason on the report, which an xdist worker sends to its session."""
         item = self._item
-        if item is None or item.nodeid != report.nodeid or not (reason := item.stash[UNMEASURED]):
+        if item is None or item.nodeid != report.nodeid:
             return
-        if PLAN in item.stash or SWEEP in item.stash or "leakcheck" in getattr(item, "fixturenames", ()):
+        if not_asked := item.stash.get(NOT_ASKED, ""):
+            report.leakcheck_not_asked = not_asked  # type: ignore[attr-defined]
+        if not (reason := item.stash[UNMEASURED]):
+            return
+        if asks_for_verdict(item):
             report.leakcheck_unmeasured = reason  # type: ignore[attr-defined]

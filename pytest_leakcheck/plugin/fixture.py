@@ -6,6 +6,7 @@ It uses the same runner as repeated tests. Without ``--leakcheck`` it does nothi
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
@@ -17,13 +18,25 @@ import pytest
 from pytest_leakcheck.config.budget import Budget, Levels, read_levels
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
+from pytest_leakcheck.plugin.blocking_calls import allow_blocking, forbid_blocking
 from pytest_leakcheck.plugin.inert_fixture import Inert, Leakcheck, check_steps
-from pytest_leakcheck.plugin.stash import FINDINGS, FIXTURE, PLAN, PROCESS, REPEATING, SIZE, UNMEASURED
+from pytest_leakcheck.plugin.stash import (
+    FINDINGS,
+    FIXTURE,
+    KNOWN,
+    NOT_ASKED,
+    PLAN,
+    PROCESS,
+    REPEATING,
+    SIZE,
+    UNMEASURED,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from pytest_leakcheck.judge.result import Result
+    from pytest_leakcheck.model.finding import Finding
     from pytest_leakcheck.plugin.stash import Iteration
     from pytest_leakcheck.runner.repetition import Repetition
 
@@ -43,13 +56,15 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
         from pytest_leakcheck.plugin.isolation.metered_run import Sized
 
         return Sized(node.config)
-    if node.stash[UNMEASURED]:
+    if node.stash[UNMEASURED] or node.stash.get(NOT_ASKED, ""):
         return Inert()
     if REPEATING in node.stash:
         return _RepeatedFixture(node.stash[REPEATING])
     if PLAN in node.stash:
         return Inert()
-    fixture = node.stash[FIXTURE] = MeasuringFixture(node, settings)
+    from pytest_leakcheck.config.rules import for_test
+
+    fixture = node.stash[FIXTURE] = MeasuringFixture(node, for_test(settings, node.nodeid))
     return fixture
 
 
@@ -80,6 +95,9 @@ class FixtureHooks:
         del item.stash[FIXTURE]
         try:
             result = yield
+        except KeyboardInterrupt:
+            fixture.interrupt()
+            raise
         finally:
             fixture.close()
         fixture.finish()
@@ -102,7 +120,8 @@ class MeasuringFixture:
         # Weak references: a loop that the test leaves ends at once, so that another one may begin.
         self._loops: list[weakref.ref[Generator[int, None, None]]] = []
         self._not_begun: list[tuple[Budget, ...]] = []
-        self._left: list[Result] = []
+        # What loops have found that did not reach their end, and the step in which they were left.
+        self._left: list[tuple[Result, int]] = []
 
     def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
         # The report on wrong use ends with the user's own line.
@@ -118,7 +137,6 @@ class MeasuringFixture:
     def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Generator[int, None, None]:
         from pytest_leakcheck.config.markers import ceiling_of, effort_of
         from pytest_leakcheck.config.plan import Plan
-        from pytest_leakcheck.judge.not_judged import left_early
         from pytest_leakcheck.plugin.harness_errors import unmeasured
         from pytest_leakcheck.runner.repetition import Repetition
 
@@ -133,28 +151,34 @@ class MeasuringFixture:
         repetition = self._repetition = Repetition(plan, self._gauges)
         step, wanted = 0, True
         self._looping = True
+        switch = allow_blocking()
         try:
             repetition.begin()
             while wanted:
+                forbid_blocking(switch)
                 with repetition.ceiling:
                     yield step
                 if self._node.stash[UNMEASURED]:
                     repetition.end("interrupted")
                     return
                 step += 1
+                switch = allow_blocking()
                 wanted = repetition.iteration_done()
             result = repetition.end()
-        except GeneratorExit:
-            self._left.append(left_early(repetition.end("interrupted"), step))
+        except (GeneratorExit, KeyboardInterrupt):
+            switch = allow_blocking()
+            self._left.append((repetition.end("interrupted"), step))
             raise
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             repetition.abandon()
             result = unmeasured(plan, error, of_test=False)
+            forbid_blocking(switch)
             yield from range(step, n or 0)
         except BaseException:
             repetition.abandon()
             raise
         finally:
+            forbid_blocking(switch)
             self._looping, self._repetition = False, None
         self._report(result)
 
@@ -169,8 +193,22 @@ class MeasuringFixture:
         from pytest_leakcheck.runner.measured_block import measure_block
 
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
-        with measure_block(self._node.nodeid, budgets, self._gauges) as finished:
+        block = measure_block(self._node.nodeid, budgets, self._gauges)
+        switch = allow_blocking()
+        try:
+            finished = block.__enter__()
+        finally:
+            forbid_blocking(switch)
+        try:
             yield
+        except BaseException:
+            block.__exit__(*sys.exc_info())
+            raise
+        switch = allow_blocking()
+        try:
+            block.__exit__(None, None, None)
+        finally:
+            forbid_blocking(switch)
         if not self._node.stash[UNMEASURED]:
             self._report(finished())
 
@@ -192,6 +230,15 @@ class MeasuringFixture:
             if (loop := reference()) is not None:
                 loop.close()
 
+    def interrupt(self) -> None:
+        """Report what was found until Ctrl-C ended the test, whose reports are not logged."""
+        from pytest_leakcheck.plugin.interruption import report_findings, report_results
+
+        self.close()
+        findings: list[Finding] = self._node.stash.get(FINDINGS, [])
+        report_findings(self._node, findings)
+        report_results(self._node, [result for result, _step in self._left], self._settings)
+
     def finish(self) -> None:
         """Report the loops that the test has left, and whether it measured anything; call after the body of the test.
 
@@ -203,11 +250,11 @@ class MeasuringFixture:
         from pytest_leakcheck.judge.result import Result
         from pytest_leakcheck.model.recording import Recording
 
+        for result, step in self._left:
+            self._report(left_early(result, step))
         for budgets in self._not_begun:
             nothing = Recording(self._node.nodeid, (), stopped="interrupted")
-            self._left.append(left_early(Result(Plan(self._node.nodeid, budgets), nothing, (), {}), None))
-        for result in self._left:
-            self._report(result)
+            self._report(left_early(Result(Plan(self._node.nodeid, budgets), nothing, (), {}), None))
         if not self._used:
             self._node.stash[UNMEASURED] = UNUSED
 
@@ -216,13 +263,14 @@ class MeasuringFixture:
 
     def _report(self, result: Result) -> None:
         from pytest_leakcheck.judge.conclude_finding import conclude
+        from pytest_leakcheck.judge.policy import Policy
         from pytest_leakcheck.plugin.errors import LeakError
         from pytest_leakcheck.plugin.terminal_encoding import report_text
 
-        finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
+        finding = conclude(result, Policy.of(self._settings, self._node.config.stash[KNOWN]))
         self._node.stash.setdefault(FINDINGS, []).append(finding)
         if finding.colour == "red":
-            raise LeakError(report_text(finding, self._node.config))
-        if finding.missing:
+            raise LeakError(report_text(finding, self._node))
+        if finding.missing and self._settings.fail_on:
             # Skip the test, as with a budget marker. A test must not pass if a resource that it names was not read.
             pytest.skip(finding.missing)

@@ -19,10 +19,9 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.not_judged import measurement_failed
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.recording import Recording
 
-# The most characters of an error's message in a report.
-_MAX_MESSAGE: Final = 500
 _OURS: Final = str(Path(__file__).parents[1])
 _PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__)
 
@@ -49,12 +48,7 @@ def why_failed(error: Exception) -> str:
     if not is_of_harness(error):
         raise error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OURS)]
-    return f"the measurement failed: {describe(error)} ({Path(frames[-1].filename).relative_to(_OURS)}:{frames[-1].lineno})"
-
-
-def describe(error: BaseException) -> str:
-    """Describe an error on one line. A message may be megabytes long, so the line is cut."""
-    return f"{type(error).__name__}: {str(error)[:_MAX_MESSAGE]}".splitlines()[0]
+    return f"the measurement failed: {describe_error(error)} ({Path(frames[-1].filename).relative_to(_OURS)}:{frames[-1].lineno})"
 
 
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:

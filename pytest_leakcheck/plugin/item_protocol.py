@@ -14,10 +14,11 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.markers import ceiling_of, effort_of
 from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin.repeated_item import Repeater
-from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, SWEEP, UNMEASURED
+from pytest_leakcheck.plugin.stash import FINDINGS, NOT_ASKED, ORIGIN, PLAN, PROCESS, REPEATED, SWEEP, UNMEASURED
 
 
 class ItemProtocol:
@@ -36,7 +37,7 @@ class ItemProtocol:
         if SWEEP in item.stash:
             from pytest_leakcheck.plugin.scaling.scaled_item import run_sizes
 
-            run_sizes(item, nextitem, self._settings)
+            run_sizes(item, nextitem, for_test(self._settings, item.nodeid))
             return True
         if (plan := self._plan_if_isolated(item)) is not None:
             from pytest_leakcheck.plugin.isolation.isolated_item import run_alone
@@ -65,9 +66,10 @@ class ItemProtocol:
         The fixture makes the real plan when the test runs. This plan only provides the effort (iterations and time) and
         the ceiling (resource limits). Its budget names the resource in the report if the subprocess gives no verdict.
         """
-        if "leakcheck" not in getattr(item, "fixturenames", ()):
+        if "leakcheck" not in getattr(item, "fixturenames", ()) or item.stash.get(NOT_ASKED, ""):
             return None
-        ceiling, effort = ceiling_of(item.iter_markers(), self._settings), effort_of(self._settings)
+        settings = for_test(self._settings, item.nodeid)
+        ceiling, effort = ceiling_of(item.iter_markers(), settings), effort_of(settings)
         if ceiling.sizes:
             effort = replace(effort, isolate=True)
         return Plan(item.nodeid, (Budget(next(iter(RESOURCES))),), effort, ceiling=ceiling)

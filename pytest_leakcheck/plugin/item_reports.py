@@ -15,6 +15,7 @@ import pytest
 from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 
 if TYPE_CHECKING:
     # Not imported at run time, because only sessions that run tests in subprocesses need this module.
@@ -27,9 +28,10 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     The report and its findings get the node id that the item has in this process.
     """
     data["nodeid"] = item.nodeid
-    found = findings_of(data.pop("leakcheck", ""))
-    own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
-    data["leakcheck"] = "".join(map(to_text, own))
+    with OriginalFunctions():
+        found = findings_of(data.pop("leakcheck", ""))
+        own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
+        data["leakcheck"] = "".join(map(to_text, own))
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     assert isinstance(report, pytest.TestReport)
     if isinstance(report, pytest.SubtestReport):
@@ -83,17 +85,31 @@ def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
     collection of garbage slower.
     """
     red = [one.verdict.outcome for one in findings if one.colour == "red" and one.recording.stopped != "lost"]
-    report.leakcheck_red = min(red, key=WORST_FIRST.index, default="")  # type: ignore[attr-defined]
-    report.leakcheck = "".join(map(to_text, findings))  # type: ignore[attr-defined]
+    # Only what is needed: with more attributes, the dict of each report that pytest keeps would take 768 bytes more.
+    if red:
+        report.leakcheck_red = min(red, key=WORST_FIRST.index)  # type: ignore[attr-defined]
+    if known := next((one.known for one in findings if one.known), ""):
+        report.leakcheck_known = known  # type: ignore[attr-defined]
+    with OriginalFunctions():
+        report.leakcheck = "".join(map(to_text, findings))  # type: ignore[attr-defined]
     # The short summary, JUnit and annotations show the crash message; on CI, pytest does not shorten it.
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
         crash.message = crash.message.partition("\n")[0]
 
 
-def findings_of(text: str) -> list[Finding]:
-    """Return the findings that `attach` has stored as text."""
-    return [decode(Finding, loads(line)) for line in text.splitlines()]
+def findings_of(text: str, nodeid: str = "") -> list[Finding]:
+    """Return the findings that `attach` has stored as text.
+
+    Args:
+        text: What `attach` has stored.
+        nodeid: The node id of the test, if it is at hand: the findings then share it, which saves a string per test.
+    """
+    found = [loads(line) for line in text.splitlines()]
+    for one in found:
+        if one["recording"]["test"] == nodeid:
+            one["recording"]["test"] = nodeid
+    return [decode(Finding, one) for one in found]
 
 
 def to_text(finding: Finding) -> str:

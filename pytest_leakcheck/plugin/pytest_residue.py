@@ -5,7 +5,8 @@ What pytest retains is not a leak of the test.
 These amounts were measured per iteration of one item. A function fixture that uses a module fixture leaves 6 gc objects
 and 10 memory blocks, because it adds a finalizer to the wider-scoped fixture. ``tmp_path`` leaves as many, and a
 directory. A warning leaves 2 objects, ``print`` 2 blocks, ``record_property`` 1 block, and ``add_marker`` 1 object and
-3 blocks. The item of a method retains the instance of its test class.
+3 blocks. The item of a method retains the instance of its test class. ``pytester`` leaves two directories, and a run in
+one of them an entry of ``sys.path_importer_cache``: 9 gc objects, or 419 bytes of malloc.
 
 Two dicts only change their size, because pytest adds a key and removes it in each phase of a test. The dict of the
 item's stash is 576 bytes of malloc smaller in 2 of 10 iterations. The dict of the environment becomes 2.4 KiB larger
@@ -20,6 +21,7 @@ import functools
 import os
 import shutil
 import sys
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,18 +50,17 @@ class Residue:
         self._section_count = len(item._report_sections)
         self._property_count = len(item.user_properties)
         self._outliving: list[pytest.FixtureDef[Any]] = []
-        self._tmp_path: Path | None = None
+        self._folders: list[Path] = []
         self._stash_keys: set[Any] = set()
         _settle_environment()
 
     def before_teardown(self) -> None:
-        """Record the fixtures that outlive this iteration, and the path of its ``tmp_path`` folder."""
+        """Record the fixtures that outlive this iteration, and the folders of its ``tmp_path`` and its ``pytester``."""
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
         self._outliving = [one for one in definitions.values() if one.scope != "function"]
-        tmp_path = definitions.get("tmp_path")
-        if tmp_path is not None and tmp_path.cached_result is not None:
-            self._tmp_path = tmp_path.cached_result[0]
+        made = (_value_of(definitions, "tmp_path"), *_folders_of_pytester(_value_of(definitions, "pytester")))
+        self._folders = [folder for folder in made if isinstance(folder, Path)]
 
     def put_back(self) -> None:
         """Restore the recorded state; call after the tear-down of each iteration."""
@@ -78,10 +79,10 @@ class Residue:
         for definition in self._outliving:
             definition._finalizers[:] = [one for one in definition._finalizers if not _is_spent(one)]
         self._outliving = []
-        if self._tmp_path is not None:
-            shutil.rmtree(self._tmp_path, ignore_errors=True)
-            _release_number(item.config, self._tmp_path.name.lower())
-            self._tmp_path = None
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
+            _release_number(item.config, folder.name.lower())
+        self._folders = []
         # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
         self._stash_keys = self._stash_keys or set(item.stash._storage)
         _rebuild(item.stash, self._stash_keys)
@@ -98,8 +99,11 @@ class Residue:
     def _subtest_failures(self) -> list[tuple[Any, int]]:
         if failed_subtests_key is None:
             return []
-        failed: Any = self._item.config.stash.get(failed_subtests_key, None)
-        return [(key, count) for key, count in (failed or {}).items() if str(key) == self._item.nodeid]
+        failed: Any = self._item.config.stash.get(failed_subtests_key, None) or {}
+        # It has an entry for each test so far, so it is not searched. pytest 9.1 and earlier have no `id`, and a plugin may
+        # set another one.
+        keys = (self._item.nodeid, getattr(self._item, "id", None))
+        return [(key, failed[key]) for key in keys if isinstance(key, Hashable) and key in failed]
 
 
 def _settle_environment() -> None:
@@ -128,11 +132,22 @@ def _rebuild(stash: pytest.Stash, keys: set[Any]) -> None:
         storage[key] = value  # noqa: PERF403 - the same dict, so that nothing of it is replaced
 
 
+def _value_of(definitions: dict[str, pytest.FixtureDef[Any]], name: str) -> Any:
+    """Return the value of a fixture; None if the test does not use it."""
+    result = definitions[name].cached_result if name in definitions else None
+    return result[0] if result is not None else None
+
+
+def _folders_of_pytester(pytester: Any) -> tuple[Any, Any]:
+    """Return the folder of a ``pytester`` and that of the temporary folders of the sessions that it runs."""
+    return getattr(pytester, "path", None), getattr(pytester, "_test_tmproot", None)
+
+
 def _release_number(config: pytest.Config, folder: str) -> None:
-    """Make pytest reuse the number of a removed ``tmp_path`` folder.
+    """Make pytest reuse the number of a removed folder.
 
     A new number in each iteration would retain memory: paths intern their parts, and Python 3.12 retains interned
-    strings until the process ends.
+    strings until the process ends. The import system keeps a finder for each folder.
     """
     factory = getattr(config, "_tmp_path_factory", None)
     numbers: dict[str, int] = getattr(factory, "_next_number", {})

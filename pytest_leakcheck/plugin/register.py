@@ -7,16 +7,22 @@ import pytest
 from pytest_leakcheck.attribution.project_packages import set_project
 from pytest_leakcheck.attribution.tracing.forked_children import prepare_children, release_children
 from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.plugin import github_actions
+from pytest_leakcheck.plugin.baseline_session import BaselineSession
+from pytest_leakcheck.plugin.chosen_tests import Sampling
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.debugger import DebuggerWatch
 from pytest_leakcheck.plugin.fixture import FixtureHooks
+from pytest_leakcheck.plugin.folded_failures import FoldedFailures
 from pytest_leakcheck.plugin.item_protocol import ItemProtocol, StashRelease
 from pytest_leakcheck.plugin.limited_phases import LimitedPhases
+from pytest_leakcheck.plugin.progress_line import IterationCounts, ProgressLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.plugin.timeout import TimerWatch
-from pytest_leakcheck.plugin.xdist import is_worker, use_own_folder
+from pytest_leakcheck.plugin.workers_line import WorkersLine
+from pytest_leakcheck.plugin.xdist import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 
@@ -43,13 +49,30 @@ def register(config: pytest.Config, settings: Settings) -> None:
             remove_stale(clock.wall_time())
     else:
         config.pluginmanager.register(LimitedPhases(), "leakcheck-limits")
-    config.pluginmanager.register(SessionReport(config, settings), "leakcheck-session")
+    baseline = BaselineSession(config, settings)
+    config.pluginmanager.register(baseline, "leakcheck-baseline")
+    sampling = Sampling(config, settings) if PROCESS not in config.stash else None
+    session = SessionReport(config, settings, baseline, sampling)
+    config.pluginmanager.register(session, "leakcheck-session")
+    if github_actions.is_used() and sampling is not None and not is_worker(config):
+        github = github_actions.GithubActions(config, session.headline)
+        session.listeners.append(github.add)
+        config.pluginmanager.register(github, "leakcheck-github")
+    if sampling is not None and not is_worker(config):
+        line = WorkersLine(config, sampling) if is_distributed(config) else ProgressLine(config, sampling)
+        counts = IterationCounts(config)
+        session.listeners += [line.add, counts.add]
+        config.pluginmanager.register(line, "leakcheck-progress")
+        config.pluginmanager.register(counts, "leakcheck-counts")
+        config.pluginmanager.register(FoldedFailures(config), "leakcheck-folded-failures")
     repeater = Repeater(settings)
-    config.pluginmanager.register(Collection(settings), "leakcheck-collection")
+    config.pluginmanager.register(Collection(settings, sampling), "leakcheck-collection")
     config.pluginmanager.register(repeater, "leakcheck-repeater")
     config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
     config.pluginmanager.register(FixtureHooks(), "leakcheck-fixture")
     config.pluginmanager.register(ItemProtocol(settings, repeater), "leakcheck-protocol")
     config.pluginmanager.register(StashRelease(), "leakcheck-release")
+    if sampling is not None:
+        config.pluginmanager.register(sampling, "leakcheck-sampling")
     # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
     config.pluginmanager.register(DebuggerWatch(), "leakcheck-debugger")

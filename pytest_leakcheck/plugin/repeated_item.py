@@ -21,30 +21,45 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.not_judged import does_not_repeat
-from pytest_leakcheck.judge.result import RED, Result
-from pytest_leakcheck.plugin import item_reports, replay
+from pytest_leakcheck.judge.policy import Policy
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.error_text import describe_error
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.verdict import RED
+from pytest_leakcheck.plugin import item_reports, replay, reruns
+from pytest_leakcheck.plugin.allure_results import AllureResults
+from pytest_leakcheck.plugin.device_snapshot import DeviceSnapshot
 from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.harness_errors import describe, unmeasured
+from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
+from pytest_leakcheck.plugin.interruption import end_early
 from pytest_leakcheck.plugin.other_plugins import list_plugins
 from pytest_leakcheck.plugin.pytest_residue import Residue
-from pytest_leakcheck.plugin.stash import FINDINGS, ORIGIN, PLAN, PROCESS, REPEATED, REPEATING, UNMEASURED, Iteration
+from pytest_leakcheck.plugin.stash import (
+    FINDINGS,
+    KNOWN,
+    ORIGIN,
+    PLAN,
+    PROCESS,
+    REPEATED,
+    REPEATING,
+    UNMEASURED,
+    Iteration,
+)
 from pytest_leakcheck.plugin.subtest_reports import kept_apart
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.timeout import Timer
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
+from pytest_leakcheck.report import junit
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.user_gauges import Gauges
 
 # An undecided test is repeated again in a fresh process only if it has used at most this share of ``max_time``.
 _MAX_SHARE_BEFORE_ISOLATION: Final = 0.5
-
-
-# The property of a test in JUnit's file if none of its verdicts needs attention.
-_ALL_GREEN: Final = ("leakcheck", "ok")
 
 
 class Repeater:
@@ -54,6 +69,8 @@ class Repeater:
         self._settings = settings
         self._known_threads = thread_ids()
         self._left_threads: dict[str, str] = {}
+        # Of the test that is being repeated.
+        self._snapshot: DeviceSnapshot
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item, then log one run with the finding.
@@ -62,6 +79,7 @@ class Repeater:
         """
         origin = item.stash[ORIGIN] = Origin()
         examples = Examples(item)
+        self._snapshot = DeviceSnapshot(item, self._settings)
         try:
             self._run(item, nextitem, plan, examples)
         except BaseException:
@@ -69,9 +87,12 @@ class Repeater:
             raise
         finally:
             examples.put_back()
+            self._snapshot.stop()
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        may_rerun = reruns.is_active(item)
+        if not may_rerun:
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = clock.monotonic()
         with warnings.catch_warnings(), kept_apart(item.session) as subtests:
             # Ignore the warning about an object that the garbage collector frees unclosed, because the object is a
@@ -79,6 +100,12 @@ class Repeater:
             # iteration. The logged run uses the unchanged filters.
             warnings.simplefilter("ignore", ResourceWarning)
             result, first_run = self._repeat(item, plan, examples, subtests)
+        if may_rerun:
+            # That plugin logs the start of each attempt.
+            failed = result is None and any(report.failed for report in first_run or ())
+            if failed and first_run is not None and reruns.run_again(item, nextitem, first_run):
+                return
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         if result is not None and first_run is None and self._may_decide_alone(item, result, clock.monotonic() - began):
             from pytest_leakcheck.plugin.isolation.isolated_item import run_again
 
@@ -86,18 +113,11 @@ class Repeater:
                 item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
                 return
         if result is not None:
-            if any(budget.peak is not None for budget in plan.budgets):
-                from pytest_leakcheck.plugin.scaling.peak_budget import judge_peaks
-
-                result = judge_peaks(item, result, self._settings)
-            finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
+            finding = self._snapshot.take(self._conclude(item, result))
             item.stash[FINDINGS] = [finding]
             item.stash[REPEATED] = clock.monotonic() - began
-            item.user_properties += [
-                (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.slope:g}/iter")
-                for verdict in finding.verdicts
-                if verdict.colour != "green"
-            ] or [_ALL_GREEN]
+            with OriginalFunctions():
+                item.user_properties += junit.properties(finding)
             if first_run is not None:
                 with room_for_descriptors():
                     first_run = replay.with_finding(item, first_run, finding, item.stash[REPEATED])
@@ -106,9 +126,25 @@ class Repeater:
             replay.log(item, nextitem, first_run)
         else:
             examples.fix()
+            AllureResults(item.config).forget_run()
             with room_for_descriptors():
                 runtestprotocol(item, nextitem=nextitem)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _conclude(self, item: pytest.Item, result: Result) -> Finding:
+        """Return the finding on a test; it is inconclusive if that fails."""
+        try:
+            if any(budget.peak is not None for budget in result.plan.budgets):
+                from pytest_leakcheck.plugin.scaling.peak_budget import judge_peaks
+
+                result = judge_peaks(item, result, self._settings)
+            return self._to_finding(item, result)
+        except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            return self._to_finding(item, unmeasured(result.plan, error))
+
+    def _to_finding(self, item: pytest.Item, result: Result) -> Finding:
+        with OriginalFunctions():
+            return conclude(result, Policy.of(self._settings, item.config.stash[KNOWN]))
 
     @staticmethod
     def _may_decide_alone(item: pytest.Item, result: Result, seconds: float) -> bool:
@@ -146,8 +182,9 @@ class Repeater:
             return
         for finding in item.stash.get(FINDINGS, []):
             if finding.colour == "red":
-                raise LeakError(report_text(finding, item.config))
-            if finding.missing:
+                raise LeakError(report_text(finding, item))
+            # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
+            if finding.missing and self._settings.fail_on:
                 pytest.skip(finding.missing)
 
     @pytest.hookimpl(tryfirst=True)
@@ -180,15 +217,13 @@ class Repeater:
         """Run the iterations, which are not logged.
 
         Returns:
-            First, the result; None if the test gets no verdict, because its first iteration failed, skipped or failed
-            as expected, or because a debugger stopped in it. Second, the reports of the first iteration, to log instead
-            of a last run, if there is no result, or if a later iteration or the measurement failed without a red
-            verdict; else None.
+            First, the result; None without a verdict, because the first iteration failed, skipped or failed as
+            expected, or a debugger stopped in it. Second, the reports of the first iteration, to log instead of a last
+            run, if there is no result, or a later iteration or the measurement failed without a red verdict; else None.
         """
         timer = Timer(item)
         timer.stop()
-        residue = Residue(item)
-        plugins = partial(list_plugins, item.config)
+        residue, plugins = Residue(item), partial(list_plugins, item.config)
         repetition = Repetition(plan, left=self._left_threads, plugins=plugins, drives_on=True)
         first_run = replay.FirstRun(item, warmup=plan.effort.warmup)
         iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
@@ -215,14 +250,16 @@ class Repeater:
                 del reports
                 if not failed and not repetition.iteration_done():
                     return repetition.end(), None
+                self._snapshot.follow(repetition)
                 interim.so_far()
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             repetition.abandon()
             return unmeasured(plan, error), first_run.take() or None
-        except BaseException:
-            repetition.abandon()
+        except BaseException as error:
+            end_early(item, repetition, error, self._settings)
             raise
         finally:
+            first_run.close()
             del item.stash[REPEATING]
 
 
@@ -250,7 +287,7 @@ class _InterimSender:
             return
         from pytest_leakcheck.plugin.isolation.messages import Interim
 
-        finding = conclude(result, self._settings.fail_on, self._settings.missing, self._settings.blame)
+        finding = conclude(result, Policy.of(self._settings, None))
         self._child.write(Interim(finding))
         self._child = None
 
@@ -282,6 +319,6 @@ def _end_failed(
     result = repetition.end("failed", error)
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result, None
-    what = describe(error) if error is not None else "a subtest failed"
+    what = describe_error(error) if error is not None else "a subtest failed"
     verdict = does_not_repeat(result.plan, count, what)
     return Result(result.plan, result.recording, (verdict,), result.held), first_run.take()

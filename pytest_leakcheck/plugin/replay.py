@@ -14,6 +14,7 @@ from typing import Final
 import pytest
 
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.item_reports import attach
 from pytest_leakcheck.plugin.terminal_encoding import report_text
@@ -35,18 +36,27 @@ class FirstRun:
 
     def __init__(self, item: pytest.Item, *, warmup: int) -> None:
         self._item = item
+        self._allure = AllureResults(item.config)
         self._reports: list[pytest.TestReport] = []
         self._buffer: bytearray | None = None
         if warmup == 0:
             self._buffer = bytearray(_BUFFER_BYTES)
             # Use this code once in advance, because its first use allocates more memory than later ones.
             call = pytest.CallInfo.from_call(lambda: None, when="call")
-            self.keep([pytest.TestReport.from_item_and_call(item, call)])
+            self._store([pytest.TestReport.from_item_and_call(item, call)])
             self.take()
 
     def keep(self, reports: Sequence[pytest.TestReport]) -> None:
+        """Keep the reports, and let Allure record nothing from here to `close`."""
+        self._allure.pause()
+        self._store(reports)
+
+    def _store(self, reports: Sequence[pytest.TestReport]) -> None:
         if self._buffer is None or not self._write(self._buffer, reports):
             self._reports = list(reports)
+
+    def close(self) -> None:
+        self._allure.resume()
 
     def take(self) -> list[pytest.TestReport]:
         if self._buffer is None or self._reports:
@@ -122,7 +132,7 @@ def _apply_finding(item: pytest.Item, report: pytest.TestReport, finding: Findin
         return report
 
     def fail() -> None:
-        raise LeakError(report_text(finding, item.config))
+        raise LeakError(report_text(finding, item))
 
     red = _make_report(item, pytest.CallInfo.from_call(fail, when="call"))
     red.sections, red.start, red.stop = report.sections, report.start, report.stop

@@ -1,4 +1,4 @@
-"""Collect the findings of a session; write the summary and the JSON report.
+"""Collect the findings of a session, and write the summary.
 
 A finding is the verdict on one test. Findings arrive attached to test reports, including the reports that xdist workers
 send.
@@ -6,31 +6,35 @@ send.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TypeVar
 
 import pytest
 
 from pytest_leakcheck.attribution.project_packages import unknown_packages
 from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.session import Session
+from pytest_leakcheck.model.units import format_count
 from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.coloured_report import ColouredReport, has_colours
+from pytest_leakcheck.plugin.baseline_session import BaselineSession
+from pytest_leakcheck.plugin.chosen_tests import NO_TIME, Sampling
+from pytest_leakcheck.plugin.coloured_report import ColouredReport, SameCauseReport, has_colours
 from pytest_leakcheck.plugin.debugger import find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of, to_text
+from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
-from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.glyphs import printable
-from pytest_leakcheck.report.journal import Journal
+from pytest_leakcheck.report.glyphs import UNICODE, printable
+from pytest_leakcheck.report.same_cause import SameCause, same_cause_line
 from pytest_leakcheck.report.terminal_summary import (
     Tally,
     first_line,
-    nothing_measured,
+    fold,
+    nothing_judged,
     summary_lines,
     unknown_blame,
     unmeasured_lines,
@@ -56,48 +60,56 @@ _STATUS_WORDS: Mapping[str, tuple[str, str]] = {
 class SessionReport:
     """The hooks that collect and print findings; registered with ``--leakcheck``."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Check the path of the JSON report; register the hooks of an xdist controller.
+    def __init__(
+        self, config: pytest.Config, settings: Settings, baseline: BaselineSession, sampling: Sampling | None
+    ) -> None:
+        """Check the paths of the files to write; register the hooks of an xdist controller.
 
         Raises:
-            pytest.UsageError: The JSON report cannot be written to the given path.
+            pytest.UsageError: A file cannot be written to the given path.
         """
-        self._config, self._settings = config, settings
+        self._config, self._settings, self._baseline, self._sampling = config, settings, baseline, sampling
         # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
         self._shown: list[str] = []
         self._tally = Tally()
-        self._journal: Journal | None = None
+        # What else takes each finding.
+        self.listeners: list[Callable[[Finding], None]] = [baseline.add]
+        if sampling is not None:
+            self.listeners.append(sampling.add)
+        # The first test with a block in the output, by the fingerprint of the cause and the outcome.
+        self._first_tests: dict[tuple[str, str], str] = {}
         self._unmeasured: dict[str, str] = {}
         self._unknown_blame = frozenset(settings.blame)
         self._began = clock.monotonic()
-        self._json: Path | None = None
-        self._write_error = ""
-        if not xdist.is_worker(config) and settings.json:
-            self._json = Path(config.invocation_params.dir, settings.json)
-            self._journal = Journal(self._json)
-            wrong = json_file.check_writable(self._json)
-            if wrong:
-                raise pytest.UsageError(
-                    f"--leakcheck-json={settings.json} (command line): {wrong}; name a file in a writable folder"
-                )
-        if config.pluginmanager.hasplugin("xdist") and not xdist.is_worker(config):
+        # Errors of this class, which the summary states.
+        self._lost: list[str] = []
+        self._files = None if xdist.is_worker(config) else ReportFiles(config, settings)
+        if xdist.is_loaded(config) and not xdist.is_worker(config):
             config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")
 
     def pytest_report_header(self, config: pytest.Config) -> str:
         if debugger := find_debugger(config):
             return f"leakcheck: no verdicts: {debugger}"
-        effort = f"{self._settings.iterations} iterations" if self._settings.iterations else "adaptive"
+        effort = format_count(self._settings.iterations, "iteration") if self._settings.iterations else "adaptive"
         return f"leakcheck: {effort}, at most {self._settings.max_time:g} s per test"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        if self._journal is not None:
-            self._journal.begin()
+        if self._files is not None:
+            self._files.begin()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, _Returned, _Returned]:
-        self._take(report)
+        try:
+            with OriginalFunctions():
+                if not isinstance(report, pytest.SubtestReport):
+                    self._take(report)
+        except Exception as error:  # noqa: BLE001 - a test may have disturbed anything; the session goes on
+            self._lost.append(f"the finding on {report.nodeid} is lost: {describe_error(error)}")
         result = yield
+        if not isinstance(report, pytest.SubtestReport):
+            # By now, the process that ran the test has noted on the report why it is not judged.
+            self._tally.add_run(report.nodeid, getattr(report, "leakcheck_not_asked", ""))
         if reason := getattr(report, "leakcheck_unmeasured", ""):
             self._unmeasured[report.nodeid] = reason
         # By now, each plugin has written or sent what it needs of the report, which pytest keeps to the end.
@@ -107,27 +119,42 @@ class SessionReport:
 
     def _take(self, report: pytest.TestReport) -> None:
         """Take the findings of a report."""
-        if isinstance(report, pytest.SubtestReport):
-            return
+        red: Finding | None = None
         if text := getattr(report, "leakcheck", ""):
-            for finding in findings_of(text):
-                self._add(finding)
+            for finding in findings_of(text, report.nodeid):
+                self.add(finding)
+                red = red or (finding if finding.colour == "red" else None)
             if self._unknown_blame:
                 # The process that runs the test receives the report first, and knows which modules the test uses.
                 if not hasattr(report, "leakcheck_unknown_blame"):
                     report.leakcheck_unknown_blame = sorted(unknown_packages(self._settings.blame))  # type: ignore[attr-defined]
                 self._unknown_blame &= frozenset(report.leakcheck_unknown_blame)
         crash = getattr(report.longrepr, "reprcrash", None)
-        if crash is not None and crash.message.startswith("LeakError: ") and has_colours(self._config):
+        if crash is not None and crash.message.startswith("LeakError: "):
+            self._shorten(report, red)
+
+    def _shorten(self, report: pytest.TestReport, finding: Finding | None) -> None:
+        """Show the block of the first test of a cause in color, and refer to it from the others, except under ``-v``."""
+        if not self._config.pluginmanager.hasplugin("terminalreporter"):
+            return
+        if finding is not None and self._config.get_verbosity() <= 0:
+            first = self._first_tests.setdefault((finding.fingerprint, finding.verdict.outcome), finding.test)
+            if first != finding.test:
+                same = SameCause.of(finding, first)
+                report.longrepr = SameCauseReport(
+                    report.longrepr, same, same_cause_line([same], glyphs_of(self._config))
+                )
+                return
+        if has_colours(self._config):
             report.longrepr = ColouredReport(report.longrepr)
 
-    def _add(self, finding: Finding) -> None:
+    def add(self, finding: Finding) -> None:
+        """Take a finding."""
         self._tally.add(finding)
-        if finding.colour == "green" and self._settings.json_readings != "all":
-            finding = replace(finding, recording=replace(finding.recording, series=()))
-        if self._journal is not None:
-            with room_for_descriptors():
-                self._journal.add(finding)
+        for take in self.listeners:
+            take(finding)
+        if self._files is not None:
+            self._files.add(finding)
         if finding.colour != "green" or self._wanted in ("all", "sensitivity"):
             self._shown.append(to_text(finding))
 
@@ -145,6 +172,9 @@ class SessionReport:
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
         if isinstance(report, pytest.SubtestReport):
             return None
+        known: str = getattr(report, "leakcheck_known", "")
+        if report.when == "call" and report.passed and known:
+            return "known", "K", ("KNOWN", {"yellow": True})
         red = getattr(report, "leakcheck_red", "")
         if report.when != "call" or not report.failed or not red:
             return None
@@ -152,45 +182,75 @@ class SessionReport:
         return "failed", letter, word
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-        self._write_unmeasured(terminalreporter)
         shown = findings_of("".join(self._shown))
-        if self._tally.worst and (line := unknown_blame(self._unknown_blame, shown, self._settings)):
-            terminalreporter.write_line(line, yellow=True)
-        if not self._tally.worst and not self._json:
+        for colour, line in self._opening_lines(shown, config.get_verbosity()):
+            terminalreporter.write_line(line, **_MARKUP[colour])
+        if not self._tally.tests and not self._lost:
             return
         quiet = config.get_verbosity() < 0
         glyphs = glyphs_of(config)
-        headline = first_line(self._tally, clock.monotonic() - self._began, glyphs)
+        headline = self.headline()
         if terminalreporter.no_summary:
-            terminalreporter.write_line(f"leakcheck: {headline}")
+            terminalreporter.write_line(fold(f"leakcheck: {headline}"))
         else:
             if not quiet:
                 terminalreporter.write_sep("=", "leakcheck")
-            terminalreporter.write_line(headline)
+            terminalreporter.write_line(fold(headline))
             for colour, line in summary_lines(shown, self._tally, self._wanted, glyphs):
                 terminalreporter.write_line(printable(line), **_MARKUP[colour])
-        if self._write_error:
-            terminalreporter.write_line(f"leakcheck: {self._write_error}", red=True)
-        elif self._json and not quiet:
-            terminalreporter.write_line(f"leakcheck: wrote {self._json}")
+        for colour, line in self._closing_lines():
+            terminalreporter.write_line(printable(line), **_MARKUP[colour])
+        for error in self._lost:
+            terminalreporter.write_line(printable(f"leakcheck: {error}"), red=True)
+        for path in self._files.written if self._files is not None and not quiet else ():
+            terminalreporter.write_line(f"leakcheck: wrote {path}")
 
-    def _write_unmeasured(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Write how many tests have no verdict although they asked for one, and why."""
-        reasons = [one for one in self._unmeasured.values() if one != UNUSED or terminalreporter.verbosity > 0]
-        lines = unmeasured_lines(reasons)
-        passed = len(terminalreporter.getreports("passed"))
-        if not self._tally.worst and not lines and passed:
-            lines = nothing_measured(passed)
-        for line in lines:
-            terminalreporter.write_line(line, yellow=True)
+    def headline(self) -> str:
+        """Return the line that accounts for all tests; empty if none has run."""
+        if not self._tally.tests:
+            return ""
+        return first_line(self._tally, clock.monotonic() - self._began, glyphs_of(self._config))
+
+    def _closing_lines(self) -> Iterator[tuple[str, str]]:
+        """Yield what is to be done next time, as (color, text)."""
+        if self._sampling is not None:
+            for line in self._sampling.lines(self._tally.without_finding.count(NO_TIME)):
+                yield from (("yellow", part) for part in fold(f"leakcheck: {line}").splitlines())
+        yield from self._baseline.lines()
+
+    def _opening_lines(self, shown: list[Finding], verbosity: int) -> Iterator[tuple[str, str]]:
+        """Yield why tests have no verdict although they asked for one, and what is wrong with the settings."""
+        reasons = [one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0]
+        yield from (("yellow", line) for line in unmeasured_lines(reasons))
+        if line := nothing_judged(self._tally):
+            yield "red" if self._fails_on_nothing else "yellow", line
+        if self._tally.worst and (line := unknown_blame(self._unknown_blame, shown, self._settings)):
+            yield "yellow", line
+
+    def _describe(self) -> Session:
+        """Describe the session for its files, which are read without the terminal's output."""
+        lines = [*self._opening_lines(findings_of("".join(self._shown)), 0), *self._closing_lines()]
+        seconds = clock.monotonic() - self._began
+        headline = first_line(self._tally, seconds, UNICODE) if self._tally.tests else ""
+        notes = (*(line for _colour, line in lines), *(f"leakcheck: {error}" for error in self._lost))
+        return describe_session(self._config, self._settings, headline, notes, seconds)
+
+    @property
+    def _fails_on_nothing(self) -> bool:
+        return "nothing" in self._settings.fail_on and not self._tally.worst
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._journal is None:
-            return
+        if self._fails_on_nothing and session.exitstatus == pytest.ExitCode.OK and not xdist.is_worker(self._config):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
-            with room_for_descriptors():
-                self._journal.finish()
+            with undisturbed_writing():
+                self._baseline.finish(session)
         except OSError as error:
-            self._write_error = f"could not write {self._json}: {error.strerror or error}"
+            self._lost.append(f"could not write the file of known leaks: {error.strerror or error}")
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        if self._files is None or not self._files.wanted:
+            return
+        self._lost += self._files.finish(self._describe)
+        if self._lost:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -14,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_leakcheck.baseline.matching import KnownLeaks
     from pytest_leakcheck.config.plan import Plan
     from pytest_leakcheck.config.scaling_marker import Sweep
     from pytest_leakcheck.config.settings import Settings
@@ -46,6 +47,8 @@ class Iteration:
 
 
 SETTINGS: Final[pytest.StashKey[Settings]] = pytest.StashKey()
+# The known leaks of the project, or None without a file of them. Set on the config of each process that measures.
+KNOWN: Final[pytest.StashKey[KnownLeaks | None]] = pytest.StashKey()
 # The meter of the peaks; set only while the test body runs.
 METER: Final[pytest.StashKey[Meter]] = pytest.StashKey()
 # The size at which this process runs a ``scaling_budget`` test; 0 in a run for the ``peak=`` of a budget.
@@ -58,6 +61,8 @@ ARGUMENTS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
 ENCODING: Final[pytest.StashKey[str]] = pytest.StashKey()
 
 PLAN: Final[pytest.StashKey[Plan]] = pytest.StashKey()
+# Why the item is not to be judged, in a few words for the summary; empty or missing if it is.
+NOT_ASKED: Final[pytest.StashKey[str]] = pytest.StashKey()
 SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 # Why the item has no verdict: a debugger is at work, or it does not use its fixture. Empty if it may have one.

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.rerun_command import rerun_command
 from pytest_leakcheck.plugin.stash import ENCODING
 from pytest_leakcheck.report.finding_text import WIDTH, block
 from pytest_leakcheck.report.glyphs import Glyphs, glyphs_for
@@ -48,6 +49,7 @@ def width_of(config: pytest.Config) -> int:
     return max(WIDTH, min(_MAX_WIDTH, config.get_terminal_writer().fullwidth))
 
 
-def report_text(finding: Finding, config: pytest.Config) -> str:
-    """Return the report of a finding, in characters that the session's terminal can show."""
-    return block(finding, glyphs_of(config), width_of(config))
+def report_text(finding: Finding, item: pytest.Item) -> str:
+    """Return the report of a finding on this item, in characters that the session's terminal can show."""
+    config = item.config
+    return block(finding, glyphs_of(config), width_of(config), rerun_command(finding, item))

@@ -1,13 +1,17 @@
-"""Adapt pytest-timeout's timer to a test that is repeated.
+"""Adapt the timers of pytest-timeout and of pytest's own `faulthandler_timeout` to a test that is repeated.
 
 pytest-timeout sets the timer once per test. With its method "signal", this module restarts the timer for each iteration
 and stops it while the plugin works between two iterations. So the plugin never causes a timeout, and no timeout
 interrupts a reading. With the method "thread", the timer ends the whole process. Restarting such a timer would create
 threads, which disturbs the measurement. So it spans all iterations, and is restarted only for the last run.
+
+pytest's `faulthandler_timeout` prints the stacks of a test that takes longer, or ends the process. Its timer is a
+thread too, so it is restarted between two iterations only from time to time.
 """
 
 from __future__ import annotations
 
+import faulthandler
 from dataclasses import replace
 
 # The functions themselves: a test may replace those of the module.
@@ -15,14 +19,20 @@ from threading import current_thread, main_thread
 from typing import Any, Final
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from pytest_leakcheck.config.plan import Plan
-
-# The share of the timeout that the iterations may use; the rest is for the last run.
-_MAX_TIMEOUT_SHARE: Final = 0.7
+from pytest_leakcheck.probes import clock
 
 # The settings with which pytest-timeout last set the timer of an item.
 _TIMER_SETTINGS: Final = pytest.StashKey[Any]()
+# An iteration has at least the rest of `faulthandler_timeout`.
+_MAX_SPENT_SHARE: Final = 0.1
+
+
+def is_loaded(item: pytest.Item) -> bool:
+    """Return whether pytest-timeout is loaded; its name as a plugin depends on the way in which it was loaded."""
+    return hasattr(item.config.hook, "pytest_timeout_cancel_timer")
 
 
 class TimerWatch:
@@ -33,10 +43,31 @@ class TimerWatch:
         item.stash[_TIMER_SETTINGS] = settings
 
 
-class Timer:
-    """The timer of one test.
+class _StackDump:
+    """The timer of `faulthandler_timeout`; it does nothing if that is not set."""
 
-    It does nothing without pytest-timeout, or if the timeout is for the test body only.
+    def __init__(self, item: pytest.Item) -> None:
+        config = item.config
+        is_loaded = config.pluginmanager.hasplugin("faulthandler") and fault_handler_stderr_fd_key in config.stash
+        self._config = config
+        self._seconds = float(config.getini("faulthandler_timeout") or 0) if is_loaded else 0.0
+        self._started = clock.monotonic()
+
+    def restart(self, max_spent_share: float = _MAX_SPENT_SHARE) -> None:
+        """Restart the timer if more than this share of its time is over."""
+        now = clock.monotonic()
+        if self._seconds > 0 and now - self._started > max_spent_share * self._seconds:
+            self._started = now
+            stderr = self._config.stash[fault_handler_stderr_fd_key]
+            exits = self._config.getini("faulthandler_exit_on_timeout")
+            faulthandler.dump_traceback_later(self._seconds, file=stderr, exit=exits)
+
+
+class Timer:
+    """The timers of one test.
+
+    It does nothing without pytest-timeout, or if the timeout is for the test body only, and without
+    `faulthandler_timeout`.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -46,6 +77,7 @@ class Timer:
         self._settings = None if getattr(settings, "func_only", True) else settings
         in_main_thread = current_thread() is main_thread()
         self._restarts = getattr(self._settings, "method", "") == "signal" and in_main_thread
+        self._stack_dump = _StackDump(item)
 
     def stop(self) -> None:
         """Stop the timer after an iteration, if it can be restarted."""
@@ -53,12 +85,14 @@ class Timer:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
 
     def start(self) -> None:
-        """Restart the timer before an iteration."""
+        """Restart the timers before an iteration."""
+        self._stack_dump.restart()
         if self._restarts:
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
 
     def start_last(self) -> None:
-        """Restart the timer before the last run, with either method of pytest-timeout."""
+        """Restart the timers before the last run, with either method of pytest-timeout."""
+        self._stack_dump.restart(0.0)
         if self._settings is not None:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
@@ -70,7 +104,7 @@ def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
     The rest of the timeout is for the last run. The limit holds for both methods of pytest-timeout, although only a
     timer of the method "thread" spans all iterations.
     """
-    if not item.config.pluginmanager.hasplugin("timeout"):
+    if not is_loaded(item):
         return plan
     mark = item.get_closest_marker("timeout")
     given = (*mark.args, mark.kwargs.get("timeout")) if mark is not None else ()
@@ -82,5 +116,4 @@ def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
         return plan
     if limit <= 0:
         return plan
-    effort = replace(plan.effort, max_time=min(plan.effort.max_time, _MAX_TIMEOUT_SHARE * limit))
-    return replace(plan, effort=effort)
+    return replace(plan, effort=plan.effort.within_timeout(limit))

@@ -26,6 +26,16 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+def is_loaded(config: pytest.Config) -> bool:
+    """Return whether xdist is loaded; its name as a plugin depends on the way in which it was loaded."""
+    return hasattr(config.hook, "pytest_xdist_setupnodes")
+
+
+def is_distributed(config: pytest.Config) -> bool:
+    """Return whether this process is a controller whose workers run the tests."""
+    return is_loaded(config) and config.getoption("dist", "no") != "no" and not config.getoption("collectonly")
+
+
 def told_encoding(config: pytest.Config) -> str | None:
     """Return the encoding that the controller sent to this worker, or None."""
     given: dict[str, Any] = getattr(config, "workerinput", {})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from pytest_leakcheck.model.device_state import State
+from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.probes.base import Unavailable
 
@@ -148,7 +149,7 @@ class Vram:
             raise
         except Exception as error:
             _close_all(opened)
-            raise Unavailable(f"{device.name} does not answer: {_first_line(error)}") from error
+            raise Unavailable(f"{device.name} does not answer: {describe_error(error)}") from error
         self._devices = devices
 
     def close(self) -> None:
@@ -183,7 +184,7 @@ class Vram:
             for device in self._devices:
                 total += device.allocated()
         except Exception as error:  # noqa: BLE001 - a driver may fail in any way
-            self.lost = _first_line(error)
+            self.lost = describe_error(error)
             return self._last_total[0]
         self._last_total[0] = total
         return total
@@ -257,14 +258,10 @@ class Vram:
                 device.settle()
             return tuple(State(one.name, one.allocated(), one.reserved(), one.driver()) for one in self._devices)
         except Exception as error:  # noqa: BLE001 - as above
-            self.lost = self.lost or _first_line(error)
+            self.lost = self.lost or describe_error(error)
             return ()
 
 
 def _close_all(devices: Sequence[Device]) -> None:
     for device in devices:
         device.close()
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

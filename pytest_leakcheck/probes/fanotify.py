@@ -13,6 +13,7 @@ import struct
 import sys
 from typing import Final
 
+from pytest_leakcheck.probes.libc import load_libc
 from pytest_leakcheck.probes.own_descriptors import lift
 from pytest_leakcheck.probes.processes import descendants
 
@@ -119,7 +120,7 @@ _SHM_FOLDER: Final = "/dev/shm"  # noqa: S108
 
 
 def _open(path: str) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = load_libc()
     queue = lift(_checked(libc.fanotify_init(_INIT_FLAGS, 0)))
     try:
         _checked(

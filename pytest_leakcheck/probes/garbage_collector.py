@@ -15,9 +15,10 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 
 # The most collections in a row. One is not always enough, because a finalizer may drop the last reference to another
@@ -30,6 +31,11 @@ _collect: Final = gc.collect
 
 
 _DELETED_SUFFIX: Final = " (deleted)"
+# All objects are walked for garbage once this many times the duration of the last walk has passed. Such walks then take at
+# most a tenth of the time of a session, however many objects it has.
+_WALK_SHARE: Final = 10
+# When to walk all objects for garbage.
+Walk: TypeAlias = Literal["now", "if due", "later"]
 
 
 class BusyError(LeakcheckError, RuntimeError):
@@ -43,10 +49,13 @@ class CollectorWatch:
 
     Attributes:
         has_released: Whether automatic collections have released anything since the last `take_released`.
+        owes_walk: Whether garbage among old objects was frozen, and has not been collected since.
         released_names: What the released descriptors pointed to, while `name_released` is on.
     """
 
     _is_open = False
+    # When the next walk over all objects is due, in seconds of `clock.monotonic`.
+    _next_walk = 0.0
 
     def __init__(self, read: Callable[[], tuple[int, int]], read_device: Callable[[], int] | None = None) -> None:
         """Store the counters to read.
@@ -69,7 +78,7 @@ class CollectorWatch:
         # called `gc.freeze` in the meantime.
         self._marker: list[object] = []
         self._was_frozen = self._was_unfrozen = self._thawed = False
-        self.has_released = False
+        self.has_released = self.owes_walk = False
         self.released_names: Counter[str] = Counter()
 
     @property
@@ -80,8 +89,13 @@ class CollectorWatch:
         """
         return gc.isenabled()
 
-    def open(self) -> None:
+    def open(self, walk: Walk = "now") -> None:
         """Collect the current garbage, freeze all other objects, and start watching.
+
+        Args:
+            walk: When to walk all objects for garbage, which takes 10 to 20 ms for 30,000, and more with each test of a
+                session: now, or if as much time has passed as `_WALK_SHARE` asks for, or later. Without a walk, garbage
+                among old objects is frozen too, and stays until the watch is closed or thawed.
 
         Raises:
             BusyError: Another watch is open in this process.
@@ -93,11 +107,21 @@ class CollectorWatch:
             )
         CollectorWatch._is_open = True
         self._had_frozen = has_frozen()
-        # One round only, because each walks all objects, which takes 10 to 20 ms for 30,000. Garbage that a finalizer
-        # leaves during the round is frozen with the rest.
-        _collect()
+        self.owes_walk = walk == "later" or (walk == "if due" and clock.monotonic() < CollectorWatch._next_walk)
+        # One round only. Garbage that a finalizer leaves during the round is frozen with the rest.
+        if self.owes_walk:
+            _collect(1)
+        else:
+            self._walk()
         self._freeze()
         gc.callbacks.append(self._callback)
+
+    @staticmethod
+    def _walk() -> None:
+        began = clock.monotonic()
+        _collect()
+        ended = clock.monotonic()
+        CollectorWatch._next_walk = ended + _WALK_SHARE * (ended - began)
 
     def close(self) -> None:
         """Stop watching and return the frozen objects to the collector."""
@@ -105,6 +129,8 @@ class CollectorWatch:
         # The program may have emptied ``gc.callbacks`` during the measurement.
         with contextlib.suppress(ValueError):
             gc.callbacks.remove(self._callback)
+        # A bound method of this object: together they would be garbage.
+        del self._callback
         gc.unfreeze()
         if self._had_frozen:
             # The program had frozen objects before `open`, so freeze again to keep them hidden from the collector.
@@ -160,6 +186,7 @@ class CollectorWatch:
         """
         self._was_frozen, self._was_unfrozen = self.hides_objects(), self.shows_old_objects()
         self._thawed = True
+        self.owes_walk = False
         gc.unfreeze()
         return self.collect()
 
@@ -230,7 +257,12 @@ class CollectorWatch:
 
 def has_frozen() -> bool:
     """Return whether the program or the harness has frozen objects that still are; this walks all of them."""
-    return gc.get_freeze_count() > _FROZEN_BY_PYTHON
+    return count_frozen() > _FROZEN_BY_PYTHON
+
+
+def count_frozen() -> int:
+    """Return the number of frozen objects; this walks all of them."""
+    return gc.get_freeze_count()
 
 
 def open_targets(process: str = "self") -> dict[int, str]:

@@ -10,7 +10,8 @@ from array import array
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.own_descriptors import open_high
+from pytest_leakcheck.probes.libc import load_libc
+from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
 # This value, written to /proc/self/clear_refs, resets the peak to the memory that is resident now (man 5 proc).
 _RESET_PEAK: Final = b"5"
@@ -32,15 +33,15 @@ class Rss:
     def __init__(self) -> None:
         # Off if no budget names the resource: trimming also changes the mapped memory, which is judged by itself.
         self.trims = True
-        self._status = -1
+        self._status: OwnFile | None = None
         self._trim: Any = None
 
     def open(self) -> None:
         try:
-            self._status = open_high("/proc/self/status")
+            self._status = open_own("/proc/self/status")
         except (OSError, ImportError):
             raise Unavailable("resident memory is read from /proc/self/status, which exists only on Linux") from None
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._trim = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
         """Have malloc give back its free memory."""
@@ -50,12 +51,14 @@ class Rss:
     def read(self) -> int:
         if self.trims:
             self.trim()
-        text = os.pread(self._status, 4096, 0)
+        assert self._status is not None
+        text = self._status.read(4096)
         at, shared = text.index(b"RssAnon:") + 8, text.index(b"RssShmem:") + 9
         return (int(text[at : text.index(b"kB", at)]) + int(text[shared : text.index(b"kB", shared)])) * 1024
 
     def close(self) -> None:
-        os.close(self._status)
+        if self._status is not None:
+            self._status.close()
 
 
 class PeakRss:
@@ -70,7 +73,9 @@ class PeakRss:
     resource = "rss"
 
     def __init__(self) -> None:
-        self._status = self._clear = self._statm = -1
+        self._status: OwnFile | None = None
+        self._statm: OwnFile | None = None
+        self._clear: OwnFile | None = None
         self._trim: Any = None
 
     def open(self) -> None:
@@ -82,16 +87,16 @@ class PeakRss:
         if not sys.platform.startswith("linux"):
             raise Unavailable("the peak of resident memory is read from /proc, which exists only on Linux")
         try:
-            self._status = open_high("/proc/self/status")
-            self._statm = open_high("/proc/self/statm")
-            self._clear = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-            os.write(self._clear, _RESET_PEAK)
+            self._status = open_own("/proc/self/status")
+            self._statm = open_own("/proc/self/statm")
+            self._clear = OwnFile(lambda: os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC))
+            os.write(self._clear.number, _RESET_PEAK)
         except OSError as error:
             self.close()
             raise Unavailable(
                 f"the peak of resident memory cannot be reset: /proc/self/clear_refs: {error.strerror}"
             ) from None
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._trim = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
         """Return the allocator's free memory to the system.
@@ -103,7 +108,9 @@ class PeakRss:
 
     def reset(self) -> int:
         """Reset the peak to the memory that is resident now, and return that amount."""
-        os.write(self._clear, _RESET_PEAK)
+        assert self._clear is not None
+        self._clear.status()
+        os.write(self._clear.number, _RESET_PEAK)
         return self._read_field(b"VmRSS:")
 
     def read(self) -> int:
@@ -111,16 +118,18 @@ class PeakRss:
 
     def now(self) -> int:
         """Return the bytes that are resident now."""
-        return int(os.pread(self._statm, 64, 0).split(None, 2)[1]) * PAGE
+        assert self._statm is not None
+        return int(self._statm.read(64).split(None, 2)[1]) * PAGE
 
     def close(self) -> None:
-        for descriptor in (self._status, self._clear, self._statm):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._status = self._clear = self._statm = -1
+        for file in (self._status, self._clear, self._statm):
+            if file is not None:
+                file.close()
+        self._status = self._clear = self._statm = None
 
     def _read_field(self, name: bytes) -> int:
-        text = os.pread(self._status, 4096, 0)
+        assert self._status is not None
+        text = self._status.read(4096)
         at = text.index(name) + len(name)
         return int(text[at : text.index(b"kB", at)]) * 1024
 
@@ -159,6 +168,8 @@ _MAPS_CHUNK: Final = 1 << 16
 # The number of stacks of ended threads that do not count. glibc keeps up to 40 MiB of them, and more as long as some of
 # these threads have only just ended.
 _MAX_ENDED_STACKS: Final = 64
+# At most this many times are the mappings read for one value, if they change while they are read.
+_MAX_READINGS: Final = 4
 
 
 class Mapped:
@@ -177,7 +188,9 @@ class Mapped:
     resource = "mmap"
 
     def __init__(self) -> None:
-        self._statm = self._maps = self._tasks = -1
+        self._statm: OwnFile | None = None
+        self._maps: OwnFile | None = None
+        self._tasks: OwnFile | None = None
         # At the last reading of the mappings: the address space, the number of threads, and what does not count. In an
         # array, because new ints would be blocks that the harness allocates.
         self._last = array("q", (0, 0, 0))
@@ -185,32 +198,40 @@ class Mapped:
 
     def open(self) -> None:
         try:
-            self._statm = open_high("/proc/self/statm")
-            self._maps = open_high("/proc/self/maps")
-            self._tasks = open_high("/proc/self/task")
+            self._statm = open_own("/proc/self/statm")
+            self._maps = open_own("/proc/self/maps")
+            self._tasks = open_own("/proc/self/task")
         except (OSError, ImportError):
             self.close()
             raise Unavailable("mapped bytes are read from /proc/self/statm, which exists only on Linux") from None
         self._stack_size = _default_stack_size()
 
     def read(self) -> int:
-        text, last = os.pread(self._statm, 24, 0), self._last
-        # The links of the directory are "." and "..", and one for each thread.
-        total, threads = int(text[: text.index(b" ")]) * PAGE, os.fstat(self._tasks).st_nlink - 2
-        if total != last[0] or threads != last[1]:
+        last, total = self._last, 0
+        assert self._statm is not None
+        assert self._tasks is not None
+        # A thread that ends unmaps stacks after `join` has returned. The mappings are read again if that happened while
+        # they were read, because the two numbers would belong to different moments.
+        for _ in range(_MAX_READINGS):
+            text = self._statm.read(24)
+            # The links of the directory are "." and "..", and one for each thread.
+            total, threads = int(text[: text.index(b" ")]) * PAGE, self._tasks.status().st_nlink - 2
+            if total == last[0] and threads == last[1]:
+                break
             last[0], last[1] = total, threads
             last[2] = _sum_uncounted(self._read_maps(), threads - 1, self._stack_size)
         return total - last[2]
 
     def close(self) -> None:
-        for descriptor in (self._statm, self._maps, self._tasks):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._statm = self._maps = self._tasks = -1
+        for file in (self._statm, self._maps, self._tasks):
+            if file is not None:
+                file.close()
+        self._statm = self._maps = self._tasks = None
 
     def _read_maps(self) -> bytes:
         chunks, at = [], 0
-        while chunk := os.pread(self._maps, _MAPS_CHUNK, at):
+        assert self._maps is not None
+        while chunk := self._maps.read(_MAPS_CHUNK, at):
             chunks.append(chunk)
             at += len(chunk)
         return b"".join(chunks)
@@ -237,7 +258,7 @@ def _sum_uncounted(maps: bytes, threads: int, stack_size: int) -> int:
 
 def _default_stack_size() -> int:
     """Return the size of a thread's stack if the program does not set another; 0 if unknown."""
-    library, attributes, size = ctypes.CDLL(None), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    library, attributes, size = load_libc(), ctypes.create_string_buffer(256), ctypes.c_size_t()
     if hasattr(library, "pthread_getattr_default_np") and not library.pthread_getattr_default_np(attributes):
         library.pthread_attr_getstacksize(attributes, ctypes.byref(size))
     return size.value

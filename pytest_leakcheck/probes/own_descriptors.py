@@ -1,11 +1,18 @@
-"""Keep the plugin's descriptors at high numbers, and make room for them when the program has used up all others."""
+"""Keep the plugin's descriptors at high numbers, notice their loss, and make room when the program has used up all others."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
+
+# The functions themselves: a test may replace those of the module.
+from os import stat
 from typing import Final
+
+with contextlib.suppress(ImportError):
+    from resource import getrlimit, setrlimit
 
 # The lowest descriptor number of the plugin, if the limit allows it. It is not higher, because the kernel's descriptor
 # table grows to the highest number in use, by 8 bytes per number.
@@ -14,6 +21,89 @@ _LOWEST_HIGH_NUMBER: Final = 4000
 _HIGH_NUMBERS: Final = 24
 # The number of descriptors that `room_for_descriptors` allows in addition.
 _SPARE_DESCRIPTORS: Final = 64
+# How often the program has put another file over a descriptor of the plugin. In an array, because a new int would be a
+# block that the harness allocates.
+_overwritten: Final = array("q", (0,))
+
+
+class OwnFile:
+    """A file of the plugin that stays open, and is opened again if the program takes its descriptor away.
+
+    A program may close a range of descriptors, or put other files over them (``dup2``), even one of the plugin's over
+    another. So each use compares device and inode. What lies under the number by then is the program's, and stays.
+    Cost: 0.6 us for each use.
+    """
+
+    __slots__ = ("_identity", "_open", "number")
+
+    def __init__(self, opener: Callable[[], int]) -> None:
+        """Open the file.
+
+        Args:
+            opener: Opens the file and returns its descriptor.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
+        self._open = opener
+        self._identity = array("Q", (0, 0))
+        self.number = -1
+        self._begin()
+
+    def check(self) -> os.stat_result | None:
+        """Return the status of the file; None if the program has taken the descriptor away."""
+        try:
+            found = os.fstat(self.number)
+        except OSError:
+            return None
+        identity = self._identity
+        if found.st_ino == identity[0] and found.st_dev == identity[1]:
+            return found
+        # The number is forgotten, so this counts once.
+        self.number = -1
+        _overwritten[0] += 1
+        return None
+
+    def status(self) -> os.stat_result:
+        """Return the status of the file, after opening it again if the program has taken the descriptor away."""
+        found = self.check()
+        if found is None:
+            self._begin()
+            found = os.fstat(self.number)
+        return found
+
+    def read(self, size: int, at: int = 0) -> bytes:
+        """Return up to `size` bytes from the position `at`."""
+        self.status()
+        return os.pread(self.number, size, at)
+
+    def close(self) -> None:
+        """Close the file, unless the program has taken the descriptor away."""
+        if self.check() is not None:
+            os.close(self.number)
+        self.number = -1
+
+    def _begin(self) -> None:
+        self.number = self._open()
+        status = os.fstat(self.number)
+        self._identity[0], self._identity[1] = status.st_ino, status.st_dev
+
+
+def open_own(path: str) -> OwnFile:
+    """Open a file for reading, under a high number, and keep it open.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    return OwnFile(lambda: open_high(path))
+
+
+def count_overwritten() -> int:
+    """Return how often the program has put another file over a descriptor of the plugin.
+
+    Each such file counts as the program's, in addition to the one that the plugin has opened again.
+    """
+    return _overwritten[0]
 
 
 def open_high(path: str) -> int:
@@ -53,11 +143,11 @@ def room_for_descriptors() -> Iterator[None]:
     except ImportError:
         yield
         return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = getrlimit(resource.RLIMIT_NOFILE)
     try:
         # This reads the number of open descriptors without opening one; before Linux 6.2, it is 0. The number exceeds
         # the limit if the program has lowered the limit since.
-        held = os.stat("/proc/self/fd").st_size
+        held = stat("/proc/self/fd").st_size
     except OSError:
         held = 0
     if soft == resource.RLIM_INFINITY or 0 < held <= soft - _SPARE_DESCRIPTORS:
@@ -65,9 +155,9 @@ def room_for_descriptors() -> Iterator[None]:
         return
     wanted = max(soft, held) + _SPARE_DESCRIPTORS
     raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
     try:
         yield
     finally:
-        if resource.getrlimit(resource.RLIMIT_NOFILE) == (raised, hard):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if getrlimit(resource.RLIMIT_NOFILE) == (raised, hard):
+            setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 import threading
@@ -14,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.garbage_collector import open_targets
-from pytest_leakcheck.probes.own_descriptors import open_high
+from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
 
 class Tree(Protocol):
@@ -66,34 +65,20 @@ class LinuxTree:
     resources = TREE
 
     def __init__(self) -> None:
-        self._fds = self._tasks = self._device = -1
+        self._fds: OwnFile
+        self._tasks: OwnFile
         # Whether the size of the directory of descriptors is their number, and the links of the directory of threads are
         # the number of threads.
         self._sized = self._linked = True
         self._inherited = InheritedDescriptors()
 
     def open(self) -> None:
-        self._open_directories()
+        self._fds, self._tasks = open_own("/proc/self/fd"), open_own("/proc/self/task")
         self._sized = self._counts_descriptors()
         if not (self._sized or self._counts_descriptors()):
             self.close()
             raise Unavailable("/proc/self/fd does not show a descriptor that was just opened")
         self._linked = any(self._links_are_threads() for _ in range(_TRIES))
-
-    def _open_directories(self) -> None:
-        self._fds, self._tasks = open_high("/proc/self/fd"), open_high("/proc/self/task")
-        self._device = os.fstat(self._fds).st_dev
-
-    def _stat(self, descriptor: int) -> os.stat_result:
-        """Return the status of one of the two directories.
-
-        Raises:
-            OSError: The program has closed its descriptor, or opened another file under its number.
-        """
-        status = os.fstat(descriptor)
-        if status.st_dev != self._device:
-            raise OSError(errno.EBADF, "not a directory of /proc")
-        return status
 
     def _counts_descriptors(self) -> bool:
         """Return whether a descriptor that is opened raises the count by one."""
@@ -107,28 +92,18 @@ class LinuxTree:
         return False
 
     def _links_are_threads(self) -> bool:
-        return os.fstat(self._tasks).st_nlink - 2 == len(os.listdir("/proc/self/task"))
+        return self._tasks.status().st_nlink - 2 == len(os.listdir("/proc/self/task"))
 
     def own(self) -> tuple[int, int]:
         """Return the descriptors and threads of this process alone."""
-        try:
-            fds = self._stat(self._fds).st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
-            return fds, self._stat(self._tasks).st_nlink - 2 if self._linked else len(os.listdir("/proc/self/task"))
-        except OSError:
-            # The program has closed the directories by closing a range of descriptors, or has put another file in their
-            # place: open them again.
-            self.close()
-            self._open_directories()
-            return self.own()
+        # First: if it must be opened again, its new descriptor is to be counted.
+        threads = self._tasks.status().st_nlink - 2
+        fds = self._fds.status().st_size if self._sized else len(os.listdir("/proc/self/fd")) - 1
+        return fds, threads if self._linked else len(os.listdir("/proc/self/task"))
 
     def own_fds(self) -> int:
         """Return the descriptors of this process alone, in half the time that `own` takes."""
-        if not self._sized:
-            return self.own()[0]
-        try:
-            return self._stat(self._fds).st_size
-        except OSError:
-            return self.own()[0]
+        return self._fds.status().st_size if self._sized else self.own()[0]
 
     def read(self) -> tuple[int, int, int]:
         fds, threads = self.own()
@@ -152,10 +127,8 @@ class LinuxTree:
         return fds, threads, processes
 
     def close(self) -> None:
-        for descriptor in (self._fds, self._tasks):
-            with contextlib.suppress(OSError):
-                self._stat(descriptor)
-                os.close(descriptor)
+        self._fds.close()
+        self._tasks.close()
 
 
 # The number of processes that `InheritedDescriptors` remembers. The kernel numbers processes in the order of their start,

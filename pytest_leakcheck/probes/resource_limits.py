@@ -1,9 +1,10 @@
-"""Read the resource limits at which this process would fail."""
+"""Read the resource limits at which this process would fail, and lift one for the plugin's own files."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 
 from pytest_leakcheck.probes.cgroups import groups_of
 from pytest_leakcheck.probes.memory import PAGE
@@ -37,3 +38,28 @@ def _machine_memory() -> int:
         return os.sysconf("SC_PHYS_PAGES") * PAGE
     except (ValueError, OSError, AttributeError):
         return 0
+
+
+@contextlib.contextmanager
+def room_for_files() -> Iterator[None]:
+    """Raise the limit on the size of files temporarily, as far as the process may.
+
+    The program may have limited it, and a report must still be written. If the program sets the limit in the meantime,
+    its limit stays.
+    """
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    except (ImportError, OSError):
+        yield
+        return
+    if soft == hard:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    try:
+        yield
+    finally:
+        if resource.getrlimit(resource.RLIMIT_FSIZE) == (hard, hard):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

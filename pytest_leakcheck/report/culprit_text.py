@@ -6,6 +6,7 @@ The rows show the line that creates the resource, the owner (the object that ret
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,16 @@ _MAX_CALLERS: Final = 2
 
 def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     """Yield (label, text) rows; the caller wraps a text that is longer than `width`."""
+    yield from origin_rows(culprit, width, glyphs)
+    yield from holder_rows(culprit)
+    if culprit.owner is not None:
+        yield from (("", edge.text + edge.note) for edge in edges(culprit.owner, width, glyphs))
+    if culprit.hint:
+        yield "hint", culprit.hint
+
+
+def origin_rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Yield the rows on where the resource is created and stored, and where it ran out."""
     yield from _made_rows(culprit, width, glyphs)
     if culprit.native:
         yield "in C", f" {glyphs.arrow} ".join(reversed(culprit.native))
@@ -35,12 +46,15 @@ def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, st
         yield "ran out", f"{place(culprit.ran_out)} in {_format_function(culprit.ran_out)}"
     if culprit.cycle:
         yield "cycle", f"released only by the garbage collector: {cycle_text(culprit, glyphs)}"
+
+
+def holder_rows(culprit: Culprit) -> Iterator[tuple[str, str]]:
+    """Yield a row with the name of the owner, or why it is unknown."""
     if culprit.owner is not None:
-        yield from _owner_rows(culprit.owner, width, glyphs)
+        # Never shortened: readers search the source for this name.
+        yield "held by", culprit.owner.name or culprit.owner.root
     elif "owner" in culprit.unresolved and culprit.unresolved["owner"] != culprit.unresolved.get("site"):
         yield "held by", f"not resolved: {culprit.unresolved['owner']}"
-    if culprit.hint:
-        yield "hint", culprit.hint
 
 
 def headline(culprit: Culprit) -> tuple[str, str]:
@@ -88,6 +102,14 @@ def _made_rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[s
     If it is unknown, yield the reason and, for a memory peak, the line with the largest share.
     """
     verb, share = find_resource(culprit.resource).verb, culprit.share
+    if culprit.at_peak:
+        verb = "highest at"
+    if culprit.where is not None and culprit.companion:
+        companion = find_resource(culprit.companion)
+        yield verb, f"not resolved: {culprit.unresolved['site']}"
+        yield "", f"about as many {companion.plural} remain as {find_resource(culprit.resource).plural}:"
+        yield from _site_rows(culprit.where, culprit.source, companion.verb, width, glyphs)
+        return
     if culprit.where is not None:
         yield from _site_rows(culprit.where, culprit.source, verb, width, glyphs)
         return
@@ -118,21 +140,29 @@ def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs)
     if where.process:
         yield "", f"in {where.process}"
     if where.fixture:
-        yield "", f"in fixture {where.fixture}, {_PHASE_NAMES[where.phase]}, not in the test function itself"
+        # A path may contain the frame that runs the fixture without the one that tells the phase.
+        phase = f"{_PHASE_NAMES[where.phase]}, " if where.phase else ""
+        yield "", f"in fixture {where.fixture}, {phase}not in the test function itself"
     elif where.phase in ("setup", "teardown"):
         yield "", f"in {_PHASE_NAMES[where.phase]}, not in the test function itself"
 
 
-def _owner_rows(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Yield the owner and the reference path from its root to the retained object; mark the suspect reference."""
-    # Never shortened: readers search the source for this name.
-    yield "held by", owner.name or owner.root
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A line of a reference path; `note` marks the reference to the growing container."""
+
+    text: str
+    note: str = ""
+
+
+def edges(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[Edge]:
+    """Yield the reference path from the root of an owner to the retained object; empty if it is unknown."""
     # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the rest is shown.
     _count, times, kind = owner.holds.partition(" \N{MULTIPLICATION SIGN} ")
     targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
     steps = list(zip(owner.steps, targets, strict=False))
     if steps:
-        yield "", shorten(owner.root, width, glyphs)
+        yield Edge(shorten(owner.root, width, glyphs))
     grows = f"   <- grows by {owner.gained:.1f}/iter" if owner.gained else "   <- keeps it"
     marks = [grows if _is_marked(owner.steps, at) else "" for at in range(len(steps))]
     cut = len(steps) > _MAX_STEPS
@@ -140,12 +170,12 @@ def _owner_rows(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[tuple[str,
     shown = [*range(half), *range(len(steps) - half, len(steps))] if cut else range(len(steps))
     for depth, at in enumerate(shown):
         if cut and depth == half:
-            yield "", f"{'  ' * depth}{glyphs.dots} {len(steps) - _MAX_STEPS} more references"
+            yield Edge(f"{'  ' * depth}{glyphs.dots} {len(steps) - _MAX_STEPS} more references")
         step, target = steps[at]
         line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} "
         room = width - len(line) - len(marks[at])
         shown_target = target if len(target) <= room else target[: max(0, room - 1)] + glyphs.dots
-        yield "", shorten(line + shown_target, width - len(marks[at]), glyphs) + marks[at]
+        yield Edge(shorten(line + shown_target, width - len(marks[at]), glyphs), marks[at])
 
 
 def _is_marked(steps: Sequence[Step], at: int) -> bool:

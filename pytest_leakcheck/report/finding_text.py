@@ -12,8 +12,8 @@ from typing import Final
 
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import CHILDREN, find_resource
-from pytest_leakcheck.model.units import format_amount, format_rate
+from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, find_resource
+from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report import culprit_text
 from pytest_leakcheck.report.glyphs import Glyphs, printable, shorten, sparkline, with_kind
@@ -41,7 +41,9 @@ def headline(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
             to change. A text without a line to change is cut at its end.
     """
     verdict = finding.verdict
-    if finding.recording.stopped == "lost":
+    # A test that was lost, or does not repeat, says nothing of the resource that would have been judged first.
+    stopped = finding.recording.stopped
+    if stopped == "lost" or (stopped == "failed" and verdict.outcome == "inconclusive"):
         return _truncate(verdict.reason, glyphs, width)
     if finding.scaled is not None:
         from pytest_leakcheck.report import scaling_text
@@ -67,7 +69,7 @@ def headline(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
 def _format_note(finding: Finding, verdict: Verdict) -> str:
     """Format the number of iterations, and the budget unless it allows nothing."""
     budget = finding.budgets.get(verdict.resource, "")
-    parts = [f"{verdict.iterations} iterations"] if verdict.slope or verdict.outcome == "ok" else []
+    parts = [format_count(verdict.iterations, "iteration")] if verdict.slope or verdict.outcome == "ok" else []
     if budget not in ("", "0", "0 B", "no growth"):
         parts.append(f"budget {budget}")
     return f" ({', '.join(parts)})" if parts else ""
@@ -97,23 +99,25 @@ def _format_growth(verdict: Verdict) -> str:
     return format_rate(verdict.slope, unit)
 
 
-def block(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
+def block(finding: Finding, glyphs: Glyphs, width: int = WIDTH, command: str = "") -> str:
     """Return the report of one finding as plain text, because JUnit XML and other readers receive it too.
 
     Args:
         finding: The finding.
         glyphs: The characters that the output stream can show.
         width: The number of columns for the first line. The other lines have at most 80, except for the command.
+        command: The command to run next; empty for none.
     """
     lines = [headline(finding, glyphs, width), ""]
     for label, text in _rows(finding, glyphs):
         for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
             lines.append(f"  {first:<{LABEL_WIDTH}}{piece}".rstrip())
-    # The command is never cut or wrapped, so that users can copy it. A name without "::" is not a node id, but the name
-    # of a measurement in a script.
-    isolated = " --leakcheck-isolate" if "isolated" in finding.recording.environment else ""
-    command = f'pytest --leakcheck{isolated} "{finding.test}"' if "::" in finding.test else ""
-    lines.append(f"  {'next':<{LABEL_WIDTH}}{command}" if command else f"  {'measured':<{LABEL_WIDTH}}{finding.test}")
+    # The command is never cut or wrapped, so that users can copy it.
+    if command:
+        lines.append(f"  {'next':<{LABEL_WIDTH}}{command}")
+    elif "::" not in finding.test:
+        # Not a node id, but the name of a measurement in a script.
+        lines.append(f"  {'measured':<{LABEL_WIDTH}}{finding.test}")
     return "\n".join(map(printable, lines))
 
 
@@ -122,6 +126,22 @@ def _wrap(text: str) -> list[str]:
 
 
 def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    yield from verdict_rows(finding, glyphs)
+    yield from held_rows(finding, glyphs)
+    if finding.culprit is not None:
+        yield from culprit_text.rows(finding.culprit, _TEXT_WIDTH, glyphs)
+    yield from collector_rows(finding)
+    means = consequence(finding, finding.verdict, glyphs)
+    if means:
+        yield "means", with_kind(means, finding.verdict.kind)
+    yield from budget_rows(finding)
+    yield from advice_rows(finding)
+    yield from snapshot_rows(finding)
+    yield "finding", finding.fingerprint
+
+
+def verdict_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) rows with all verdicts, what grew as well, and the phases."""
     verdict = finding.verdict
     yield verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind)
     shown = finding.verdicts if finding.recording.stopped != "lost" else ()
@@ -142,25 +162,36 @@ def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
         yield label, with_kind(f"{seen.resource} {grew} (not judged)", finding.recording.kind(seen.resource))
     yield from _phase_rows(finding)
-    yield from _held_rows(finding, glyphs)
-    if finding.culprit is not None:
-        yield from culprit_text.rows(finding.culprit, _TEXT_WIDTH, glyphs)
-    yield from _advice_rows(finding, verdict, glyphs)
 
 
-def _advice_rows(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def collector_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield a (label, text) row if the garbage collector was off."""
     if finding.recording.collector == "off":
         yield "collector", "disabled by the program: cyclic garbage counts as retained"
-    means = consequence(finding, verdict, glyphs)
-    if means:
-        yield "means", with_kind(means, verdict.kind)
-    if finding.reasons.get(verdict.resource):
-        yield "budget", f"{finding.budgets[verdict.resource]}: {finding.reasons[verdict.resource]}"
-    if verdict.advice:
-        yield "advice", verdict.advice
+
+
+def budget_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield a (label, text) row if a reason for the budget was given."""
+    resource = finding.verdict.resource
+    if finding.reasons.get(resource):
+        yield "budget", f"{finding.budgets[resource]}: {finding.reasons[resource]}"
+
+
+def snapshot_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield a (label, text) row with the file of torch's memory snapshot, and what is wrong with it."""
+    if finding.snapshot:
+        yield "snapshot", f"{finding.snapshot}: open it at pytorch.org/memory_viz"
+    if finding.snapshot_error:
+        what = "it lacks the history of allocations" if finding.snapshot else "not written"
+        yield "snapshot" if not finding.snapshot else "", f"{what}: {finding.snapshot_error}"
+
+
+def advice_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) rows with what to do about the finding."""
+    if finding.verdict.advice:
+        yield "advice", finding.verdict.advice
     if finding.third_party:
         yield "third party", finding.third_party
-    yield "finding", finding.fingerprint
 
 
 def _format_series(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
@@ -195,6 +226,34 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
     return f"{format_amount(verdict.floor, resource.unit)}/{per}"
 
 
+def floors_text(findings: Sequence[Finding]) -> str:
+    """Format the weakest detection floor of each resource, per iteration or per unit of an axis.
+
+    A detection floor is the smallest growth that a run would have detected. The weakest is the highest.
+    """
+    weakest: dict[tuple[str, str], Verdict] = {}
+    for finding in findings:
+        for verdict in finding.verdicts:
+            kind = (verdict.resource, per(finding))
+            known = weakest.get(kind)
+            if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
+                weakest[kind] = verdict
+    # Resources with the same floor are listed together, because most exactly counted resources have the same one.
+    names: dict[str, list[str]] = {}
+    for (resource, one), verdict in weakest.items():
+        names.setdefault(floor_text(verdict, one), []).append(
+            with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
+        )
+    return "; ".join(f"{', '.join(resources)} {floor}" for floor, resources in names.items())
+
+
+def green_lines(finding: Finding) -> Iterator[str]:
+    """Yield what the run of a green test would have caught, and what its verdicts say."""
+    if floors := floors_text([finding]):
+        yield f"would have caught {floors}"
+    yield from (f"{with_kind(one.resource, one.kind)}: {one.reason}" for one in finding.verdicts if one.reason)
+
+
 def per(finding: Finding) -> str:
     """Return what the slopes and floors of a finding are divided by: ``iter``, or one unit of its axis."""
     if finding.scaled is None:
@@ -216,11 +275,14 @@ def _phase_rows(finding: Finding) -> Iterator[tuple[str, str]]:
         yield label, f"{name}: {with_kind(grew, finding.verdict.kind)}"
 
 
-def _held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    label = "released" if finding.verdict.outcome == "unclosed" else "held"
-    for group in finding.held.values():
+def held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) rows with what survived the iterations."""
+    label = "released" if finding.verdict.outcome == "unclosed" else "remaining"
+    for resource, group in finding.held.items():
+        span = _format_span(finding, resource)
         for one in group[:_MAX_HELD_KINDS]:
-            count, note = f"{one.count} {glyphs.times} ", f", {one.note}" if one.note else ""
+            count, note = f"{one.count} {glyphs.times} ", span + (f", {one.note}" if one.note else "")
+            span = ""
             room = _TEXT_WIDTH - len(count) - len(note)
             # A long note is wrapped to the next line, so the path may fill its own line.
             yield (
@@ -232,6 +294,15 @@ def _held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
             label = ""
         if len(group) > _MAX_HELD_KINDS:
             yield "", f"and {len(group) - _MAX_HELD_KINDS} more kinds"
+
+
+def _format_span(finding: Finding, resource: str) -> str:
+    """Return the iterations that the survivors are from; their owner also has entries of the warm-up and the diagnosis."""
+    series = finding.recording.find(resource)
+    leaks = any(one.resource == resource and one.outcome == "leak" for one in finding.verdicts)
+    if series is None or not leaks or not find_resource(resource).handles:
+        return ""
+    return f" from {format_count(series.iterations, 'iteration')}"
 
 
 def _shorten_path(what: str, width: int, glyphs: Glyphs) -> str:
@@ -260,5 +331,5 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     if at > _MAX_ITERATIONS_TO_LIMIT:
         return ""
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
-    when = f"this process reaches {shown} after {glyphs.about} {at:,.0f} iterations"
+    when = f"this process reaches its limit of {shown}{resource.limit} after {glyphs.about} {at:,.0f} iterations"
     return f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when

@@ -8,15 +8,16 @@ moved aside to ``findings.json.old``, so that no one takes it for that of the ki
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
 
+from pytest_leakcheck.model.cause import Causes
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.report.json_file import document, to_line, write
-from pytest_leakcheck.report.output_file import is_replaceable
+from pytest_leakcheck.report.output_file import append, is_replaceable
 
 
 class Journal:
@@ -31,6 +32,7 @@ class Journal:
         self._aside = Path(f"{report}.old")
         self._mode: int | None = None
         self._lines: list[str] = []
+        self._causes = Causes()
         self.path = Path(f"{report}.partial")
 
     def begin(self) -> None:
@@ -47,22 +49,19 @@ class Journal:
     def add(self, finding: Finding) -> None:
         """Write a finding."""
         self._lines.append(to_line(finding))
+        self._causes.add(finding)
         if self._mode is None:
             return
         # Any error, because the test may have replaced what writing takes. The lines are then written with the next ones.
         with contextlib.suppress(Exception):
-            before = self.path.stat().st_size
-            try:
-                with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                    file.write("".join(f"{line}\n" for line in self._lines))
-            except OSError:
-                # A disk that is full, or a limit on the size of files, may have let a part of a line through.
-                os.truncate(self.path, before)
-                raise
+            append(self.path, "".join(f"{line}\n" for line in self._lines))
             self._lines.clear()
 
-    def finish(self) -> None:
+    def finish(self, session: Session | None = None) -> None:
         """Write the report, and remove the journal.
+
+        Args:
+            session: The session as a whole.
 
         Raises:
             OSError: The report cannot be written. The journal is still there.
@@ -72,7 +71,7 @@ class Journal:
         if earlier:
             # Its mode, owner and place are those that the new report is to have.
             self._aside.replace(self._report.resolve())
-        write(self._report, lines)
+        write(self._report, lines, self._causes.list(), session)
         if self._mode is not None:
             if not earlier:
                 self._report.chmod(self._mode)

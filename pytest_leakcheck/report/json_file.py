@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model.cause import Cause, Causes
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, Resource, added_rows
-from pytest_leakcheck.report.output_file import check_writable as check_writable
+from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.report.output_file import write_whole
 
 _REWRITE_ADVICE: Final = "Write a new one: pytest --leakcheck --leakcheck-json=FILE"
@@ -24,18 +25,28 @@ _REWRITE_ADVICE: Final = "Write a new one: pytest --leakcheck --leakcheck-json=F
 class Document:
     """The file's content.
 
+    It ends with the causes of the findings, so that a reader need not group them.
+
     Attributes:
         findings: One per measured test; several for a test that judges several loops or blocks.
         resources: The traits of the counters that the project has added, by name.
         partial: The session was killed before its end.
+        session: The session as a whole; None in a journal.
     """
 
     SCHEMA: ClassVar[int] = 3
     SPARSE: ClassVar = True
+    DERIVED: ClassVar = ("causes",)
 
     findings: tuple[Finding, ...]
     resources: Mapping[str, Resource]
     partial: bool = False
+    session: Session | None = None
+
+    @property
+    def causes(self) -> tuple[Cause, ...] | None:
+        """The causes of what is not green, red ones first; None in a journal, whose findings follow."""
+        return None if self.partial else Causes(self.findings).list()
 
 
 class ReportError(LeakcheckError, ValueError):
@@ -97,16 +108,21 @@ def to_line(finding: Finding) -> str:
     return dumps(encode(finding), ensure_ascii=False)
 
 
-def write(path: Path, lines: Iterable[str]) -> None:
+def write(path: Path, lines: Iterable[str], causes: Sequence[Cause] = (), session: Session | None = None) -> None:
     """Write the document to the path (`output_file.write_whole`).
 
     Args:
         path: Where to.
         lines: Each finding, as `to_line` returns it.
+        causes: Those of the findings.
+        session: The session as a whole.
 
     Raises:
         OSError: The file cannot be written. A file that existed before is still there.
     """
     resources = dumps(encode(added_rows(RESOURCES)))
     findings = "".join(f"\n{line}," for line in lines).removesuffix(",")
-    write_whole(path, f'{{"schema": {Document.SCHEMA}, "findings": [{findings}\n], "resources": {resources}}}\n')
+    listed = ",".join(f"\n{dumps(encode(cause), ensure_ascii=False)}" for cause in causes)
+    of_session = f', "session": {dumps(encode(session), ensure_ascii=False)}' if session is not None else ""
+    parts = f'"findings": [{findings}\n], "resources": {resources}{of_session}, "causes": [{listed}\n]'
+    write_whole(path, f'{{"schema": {Document.SCHEMA}, {parts}}}\n')

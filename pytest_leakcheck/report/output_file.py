@@ -41,8 +41,24 @@ def is_replaceable(path: Path) -> bool:
     return existing is None or (stat.S_ISREG(existing.st_mode) and _find_stream(existing) is None)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text to a file; a symbolic link is followed.
+def append(path: Path, text: str) -> None:
+    """Append a text to a file that exists. If that fails, the file is as before.
+
+    Raises:
+        OSError: The disk is full, or a limit on the size of files is reached.
+    """
+    before = path.stat().st_size
+    try:
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:
+        # A part of the text may be in the file.
+        os.truncate(path, before)
+        raise
+
+
+def write_whole(path: Path, text: str | bytes) -> None:
+    """Write a text, or bytes, to a file; a symbolic link is followed.
 
     A regular file is replaced in one step and keeps its mode, so a reader never sees half of the text. If the path is a
     symbolic link, its target is replaced and the link stays. A pipe, terminal or other device is not replaced: the text
@@ -53,7 +69,7 @@ def write_whole(path: Path, text: str) -> None:
             is still there.
     """
     # File names may contain bytes that are not UTF-8. The error handler turns each into an escape that JSON accepts.
-    content = text.encode("utf-8", errors="backslashreplace")
+    content = text if isinstance(text, bytes) else text.encode("utf-8", errors="backslashreplace")
     existing = _stat_existing(path)
     if existing is None or is_replaceable(path):
         _replace(_resolve_link(path), content, existing)

@@ -8,42 +8,83 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.model.culprit import touches
+from pytest_leakcheck.model.culprit import short_id, touches
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import GAUGE_PREFIX
-from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
-from pytest_leakcheck.report.finding_text import WIDTH, floor_text, headline, per
-from pytest_leakcheck.report.glyphs import Glyphs, shorten, with_kind
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.units import format_count, format_rates
+from pytest_leakcheck.model.verdict import WORST_FIRST
+from pytest_leakcheck.report.finding_text import WIDTH, floors_text, green_lines, headline
+from pytest_leakcheck.report.glyphs import Glyphs, shorten
 
-# A fingerprint (an identifier of the cause) begins with this many digits. The rest names the resource and the line.
-_FINGERPRINT_DIGITS: Final = 6
+# The outcome of a test that passed at first and failed in a later iteration, in the count of tests.
+NOT_REPEATABLE: Final = "do not repeat"
+# The outcome of a test whose leak the file of known leaks lists.
+_KNOWN: Final = "known"
+_ORDER: Final = (*WORST_FIRST[: WORST_FIRST.index("inconclusive")], _KNOWN, NOT_REPEATABLE, *WORST_FIRST[3:])
+# Why a test that is to be judged has no verdict, if nothing else is known.
+_BY_ITSELF: Final = "fail or skip by themselves"
 
 
 class Tally:
     """What the section says of all tests together, without their findings.
 
     Attributes:
-        worst: The worst outcome of each test. A test that measures several loops or blocks counts once.
+        worst: The worst outcome of each judged test. A test that judges several loops or blocks counts once. The outcome
+            of a test that passed at first and failed in a later iteration is `NOT_REPEATABLE`.
+        causes: The fingerprints of the red findings and of known leaks, by outcome.
+        not_judged: Why each other test is not judged, in a few words; empty if it failed or was skipped by itself.
+        out_of_time: How many tests are not judged on all resources, because their time was over.
         seconds: How long repeating the tests took.
         unavailable: The counters that could not be read, with the reason.
     """
 
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
         self.worst: dict[str, str] = {}
+        self.causes: dict[str, set[str]] = {}
+        self.not_judged: dict[str, str] = {}
+        self.out_of_time = 0
         self.seconds = 0.0
         self.unavailable: dict[str, str] = {}
         for finding in findings:
             self.add(finding)
 
     def add(self, finding: Finding) -> None:
-        outcome = finding.verdict.outcome
-        self.worst[finding.test] = min(outcome, self.worst.get(finding.test, "ok"), key=WORST_FIRST.index)
+        outcome: str = _KNOWN if finding.known else finding.verdict.outcome
+        if outcome == "inconclusive" and finding.recording.stopped == "failed":
+            outcome = NOT_REPEATABLE
+        self.worst[finding.test] = min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index)
+        if finding.colour == "red" or finding.known:
+            self.causes.setdefault(outcome, set()).add(finding.known or finding.fingerprint)
+        self.out_of_time += bool(finding.out_of_time)
         self.seconds += finding.recording.seconds
         self.unavailable |= finding.recording.unavailable
 
+    def add_run(self, test: str, reason: str) -> None:
+        """Add a test that has run; `add` adds its findings, if it has any.
+
+        Args:
+            test: The node id.
+            reason: Why it is not judged, in a few words; empty if it is, unless it fails or is skipped by itself.
+        """
+        if test in self.worst:
+            # The report of an earlier phase had no finding. A session of thousands of tests keeps one entry for each.
+            self.not_judged.pop(test, None)
+        else:
+            self.not_judged[test] = reason
+
+    @property
+    def without_finding(self) -> list[str]:
+        """The reason of each test that is not judged."""
+        return [reason for test, reason in self.not_judged.items() if test not in self.worst]
+
+    @property
+    def tests(self) -> int:
+        """How many tests have run."""
+        return len(self.worst) + len(self.without_finding)
+
 
 def first_line(tally: Tally, seconds: float, glyphs: Glyphs) -> str:
-    """Return a line with the number of measured tests, their outcomes and the time that repeating them took.
+    """Return a line that accounts for all tests: their outcomes, and the time that repeating them took.
 
     Args:
         tally: The tests.
@@ -51,13 +92,24 @@ def first_line(tally: Tally, seconds: float, glyphs: Glyphs) -> str:
         glyphs: The characters that the output stream can show.
     """
     counts = Counter(tally.worst.values())
-    parts = [
-        f"{counts[outcome]} {outcome.replace('_', ' ')}" for outcome in ("ok", *WORST_FIRST[:-1]) if counts[outcome]
-    ]
+    parts = []
+    for outcome in ("ok", *_ORDER[:-1]):
+        if not (count := counts[outcome]):
+            continue
+        causes = len(tally.causes.get(outcome, ()))
+        words = outcome.replace("_", " ") if outcome != NOT_REPEATABLE or count > 1 else "does not repeat"
+        parts.append(f"{count:,} {words}" + (f" ({format_count(causes, 'cause')})" if 0 < causes < count else ""))
+    if without := tally.without_finding:
+        counted = Counter(reason or _BY_ITSELF for reason in without)
+        # By number, then by name: xdist workers report in any order.
+        reasons = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+        parts.append(f"{len(without):,} not judged ({', '.join(f'{count:,} {reason}' for reason, count in reasons)})")
     spent = tally.seconds
     # With xdist workers the sum covers all of them and can exceed the wall time.
     cost = f"repeating took {spent:.1f} s{'' if spent <= seconds else ' in all workers'}"
-    return f" {glyphs.dot} ".join((f"{len(tally.worst)} measured", *parts, cost))
+    return f"{format_count(tally.tests, 'test')}: " + f" {glyphs.dot} ".join(
+        (*parts, *((cost,) if tally.worst else ()))
+    )
 
 
 def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
@@ -69,16 +121,16 @@ def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"leakcheck: {count} not measured: {reason}" for reason, count in Counter(reasons).items())
 
 
-def nothing_measured(passed: int) -> tuple[str, ...]:
-    """Return lines that explain why a session that asked for leaks has no verdict.
-
-    Args:
-        passed: How many tests passed.
-    """
-    return (
-        f"leakcheck: 0 of {passed} measured: none carries `leakcheck` or a budget",
-        "  mark a whole file with: pytestmark = pytest.mark.leakcheck",
-    )
+def nothing_judged(tally: Tally) -> str:
+    """Return a line that states that no test was judged, and what to do; empty if one was, or if none has run."""
+    if tally.worst or not tally.tests:
+        return ""
+    if all(tally.without_finding):
+        return (
+            f"leakcheck: 0 of {tally.tests:,} tests carry a budget, nothing was judged: mark tests, or use "
+            "--leakcheck-scope=all"
+        )
+    return "leakcheck: nothing was judged"
 
 
 def unknown_blame(unknown: Collection[str], findings: Sequence[Finding], settings: Settings) -> str:
@@ -119,57 +171,63 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str, glyphs
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.colour != "green":
-            groups.setdefault(finding.fingerprint, []).append(finding)
+            groups.setdefault(finding.known or finding.fingerprint, []).append(finding)
     for fingerprint, group in groups.items():
         first = group[0]
         others = len({finding.test for finding in group}) - 1
         times = f" ({len(group)} times)" if len(group) > 1 else ""
         tests = first.test + (f" and {others} more" if others else times)
-        line = headline(first, glyphs, WIDTH - _FINGERPRINT_DIGITS - 2)
-        yield first.colour, f"{fingerprint[:_FINGERPRINT_DIGITS]}  {line}"
-        yield "dim", shorten(f"  {tests}", WIDTH, glyphs)
-        if first.colour == "yellow":
+        label = f"{short_id(fingerprint)}  {'known: ' if first.known else ''}"
+        line = headline(first, glyphs, WIDTH - len(label))
+        yield first.colour, label + line
+        yield "dim", shorten(f"  {tests}{_format_rates(group)}", WIDTH, glyphs)
+        if first.colour == "yellow" and not first.known:
             # A red finding has a block of its own in the output; a yellow one is explained only here.
             reason = "" if line.endswith(first.verdict.reason) else first.verdict.reason
             yield from _wrap_dim("; ".join(filter(None, (reason, first.verdict.advice))))
+            if first.third_party:
+                yield from _wrap_dim(f"third-party, {first.third_party}")
+    if line := memory_not_judged(tally):
+        yield "yellow", line
     yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
-    for name, reason in tally.unavailable.items():
-        yield from _wrap_dim(f"not read here: {name} ({reason})")
+    for line in not_read_lines(tally):
+        yield from _wrap_dim(line)
+
+
+def memory_not_judged(tally: Tally) -> str:
+    """State in how many tests the time did not suffice to judge memory; empty if it did in all."""
+    tests = f"{tally.out_of_time:,} of {len(tally.worst):,} tests"
+    return f"memory not judged in {tests}, for lack of time: --leakcheck-max-time" if tally.out_of_time else ""
+
+
+def not_read_lines(tally: Tally) -> Iterator[str]:
+    """Yield a line for each resource that cannot be read here."""
+    yield from (f"not read here: {name} ({reason})" for name, reason in tally.unavailable.items())
+
+
+def _format_rates(group: Sequence[Finding]) -> str:
+    """Return the lowest and the highest rate of findings with one cause; empty if they are equal, or no rates."""
+    if any(one.scaled is not None or one.verdict.outcome not in ("leak", "unclosed") for one in group):
+        return ""
+    unit = find_resource(group[0].verdict.resource).unit
+    rates = format_rates([one.verdict.slope for one in group], unit)
+    return f" ({rates})" if " to " in rates else ""
 
 
 def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    if wanted == "sensitivity" and (floors := _format_floors(green)):
+    if wanted == "sensitivity" and (floors := floors_text(green)):
         yield from _wrap_dim(f"sensitivity (each ok test would have caught): {floors}")
     if wanted != "all":
         return
     for finding in green:
         yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
-        if floors := _format_floors([finding]):
-            yield from _wrap_dim(f"would have caught {floors}")
-        for verdict in finding.verdicts:
-            if verdict.reason:
-                yield from _wrap_dim(f"{with_kind(verdict.resource, verdict.kind)}: {verdict.reason}")
+        for line in green_lines(finding):
+            yield from _wrap_dim(line)
 
 
-def _format_floors(findings: Sequence[Finding]) -> str:
-    """Format the weakest detection floor of each resource, per iteration or per unit of an axis.
-
-    A detection floor is the smallest growth that a run would have detected. The weakest is the highest.
-    """
-    weakest: dict[tuple[str, str], Verdict] = {}
-    for finding in findings:
-        for verdict in finding.verdicts:
-            kind = (verdict.resource, per(finding))
-            known = weakest.get(kind)
-            if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
-                weakest[kind] = verdict
-    # Resources with the same floor are listed together, because most exactly counted resources have the same one.
-    names: dict[str, list[str]] = {}
-    for (resource, one), verdict in weakest.items():
-        names.setdefault(floor_text(verdict, one), []).append(
-            with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
-        )
-    return "; ".join(f"{', '.join(resources)} {floor}" for floor, resources in names.items())
+def fold(line: str) -> str:
+    """Break a line that is longer than the report is wide; the next ones are indented."""
+    return "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
 def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.exit_codes import CANNOT, INTERRUPTED, WRONG_USE
-from pytest_leakcheck.report.html.view_model import missing_for_page
 from pytest_leakcheck.repro.check_expectations import ArmResult, check_arm, is_red
 from pytest_leakcheck.repro.fix_diff import difference
 from pytest_leakcheck.repro.run_arm import Options, Run, run_arms
@@ -95,7 +94,7 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps({"incident": incident.name, "arms": [one.to_json() for one in results]}, indent=2))
     interrupted = any(one.run.interrupted for one in results)
-    if written is not None and not given.no_open and file.isatty() and not interrupted:
+    if not given.no_open and file.isatty() and not interrupted:
         webbrowser.open(written.resolve().as_uri())
     return _exit_status(results, alone=len(arms) == 1)
 
@@ -184,11 +183,8 @@ def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> Non
         print(diff, file=file)
 
 
-def _write_page(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path | None:
-    """Write the HTML page and return its path; None if a package that renders it is missing."""
-    if missing := missing_for_page():
-        print(f"no HTML page: {missing}", file=file)
-        return None
+def _write_page(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path:
+    """Write the HTML page and return its path."""
     from pytest_leakcheck.report.html.render import write_page
     from pytest_leakcheck.repro.incident_page import page_of_arms
 

@@ -1,7 +1,8 @@
 """Convert the results of an incident's arms to a `Page`.
 
-An arm is one variant of the incident's code. There is a chart for each checked finding that is not ``ok``, which also
-shows the curve of the fixed arm if that has a matching finding.
+An arm is one variant of the incident's code. The page tells the story of the leaky arms, a card for each checked finding
+that is not ``ok``, then what the fix changes, and then what the fixed arm looks like. The chart of a card also shows the
+curve of the fixed arm if that has a matching finding.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import find_resource, known
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.html.findings_page import (
+from pytest_leakcheck.report.html.finding_card import Rendering, card_of_finding
+from pytest_leakcheck.report.html.finding_charts import (
     BY_COLLECTOR,
     axis_of,
     curve_of,
     is_of_collector,
     limit_of,
-    page_of_document,
     verdict_line,
 )
-from pytest_leakcheck.report.html.view_model import Arm, Chart, Mark, Page, Tone
+from pytest_leakcheck.report.html.view_model import Card, Cell, Chart, Entry, Mark, Page, Section, Tone
 from pytest_leakcheck.repro.check_expectations import ArmResult, is_red
 
 if TYPE_CHECKING:
@@ -38,43 +39,60 @@ def page_of_arms(incident: Incident, results: Sequence[ArmResult], diff: str) ->
         results: The results of its arms, in the order of the page.
         diff: A unified diff of the leaky and the fixed file; empty if there is none.
     """
-    arms = tuple(_build_arm(incident, one) for one in results)
-    partial = any(one.run.interrupted for one in results)
-    return Page(incident.name, (incident.title,), arms, tuple(_build_charts(results)), diff or None, partial=partial)
-
-
-def _build_arm(incident: Incident, result: ArmResult) -> Arm:
-    run, checks = result.run, result.checks
-    tests = page_of_document(run.report, run.arm).arms if run.report else ()
-    colour = "red" if is_red(incident, run.arm) else "green"
-    name = f"{run.arm}: expected {colour}; {result.right} of {len(checks)} as expected"
-    culprits = [arm.culprit for arm in tests if arm.culprit]
-    verdicts = tuple(check.text.replace("\n", "; ") for check in checks)
-    tone: Tone = "unsure"
-    if result.is_as_it_must:
-        tone = "bad" if colour == "red" else "good"
-    return Arm(name, tone, verdicts, "\n\n".join(dict.fromkeys(culprits)))
-
-
-def _build_charts(results: Sequence[ArmResult]) -> Iterator[Chart]:
-    """Yield a chart for each checked finding that is not ``ok``.
-
-    If only one arm was run, its ``ok`` findings are charted as well.
-    """
     fixed = next((one for one in results if one.run.arm == _FIXED_ARM), None)
-    drawn: set[tuple[str, str]] = set()
-    for result in results:
-        for check in result.checks:
-            if check.found is None:
-                continue
-            finding, verdict = check.found
-            key = (finding.test, verdict.resource)
-            if key not in drawn and (verdict.outcome != "ok" or len(results) == 1):
-                drawn.add(key)
-                yield from _build_chart(finding, verdict, result, fixed if fixed is not result else None)
+    sections = [_build_section(incident, one, fixed) for one in results if one is not fixed]
+    if diff:
+        sections.append(Section("What the fix changes", diff=diff))
+    if fixed is not None:
+        sections.append(_build_section(incident, fixed, None))
+    return Page(
+        incident.name,
+        tuple(_count(incident, one) for one in results),
+        (incident.title,),
+        sections=tuple(sections),
+        partial=any(one.run.interrupted for one in results),
+    )
 
 
-def _build_chart(finding: Finding, verdict: Verdict, result: ArmResult, fixed: ArmResult | None) -> Iterator[Chart]:
+def _count(incident: Incident, result: ArmResult) -> Cell:
+    """State at a glance whether an arm met its expectations."""
+    tone: Tone = "bad" if is_red(incident, result.run.arm) else "good"
+    checks = f"{result.right} of {len(result.checks)} verdicts"
+    if not result.is_as_it_must:
+        return Cell(f"{result.run.arm}: {checks} as expected", "unsure")
+    return Cell(f"{result.run.arm}: {'red' if tone == 'bad' else 'green'} as expected ({checks})", tone)
+
+
+def _build_section(incident: Incident, result: ArmResult, fixed: ArmResult | None) -> Section:
+    """Build the section of an arm: a card for each finding of interest, and each verdict that was not expected."""
+    arm, report = result.run.arm, result.run.report
+    title = "What the fixed run looks like" if arm == _FIXED_ARM else f"What leaks in the {arm} arm"
+    wrong = tuple(Entry(one.text.replace("\n", "; "), tone="unsure") for one in result.checks if not one.right)
+    with known(report.resources if report is not None else {}):
+        cards = tuple(_build_cards(incident, result, fixed))
+    return Section(title, "" if cards else "Nothing was measured.", cards, entries=wrong)
+
+
+def _build_cards(incident: Incident, result: ArmResult, fixed: ArmResult | None) -> Iterator[Card]:
+    """Yield a card for each finding with a verdict of interest, with the charts of these.
+
+    Verdicts of interest are those that were checked and are not ``ok``, and the first one of each test of an arm without a
+    leak.
+    """
+    rendering = Rendering.of(result.run.report.session if result.run.report is not None else None)
+    command = f"pytest-leakcheck repro {incident.name} --arm {result.run.arm}"
+    found: dict[int, tuple[Finding, dict[str, Verdict]]] = {}
+    for finding, verdict in (check.found for check in result.checks if check.found is not None):
+        _finding, verdicts = found.setdefault(id(finding), (finding, {}))
+        if verdict.outcome != "ok" or not (verdicts or is_red(incident, result.run.arm)):
+            verdicts[verdict.resource] = verdict
+    for finding, verdicts in found.values():
+        charts = (_build_chart(finding, verdict, result, fixed) for verdict in verdicts.values())
+        if verdicts:
+            yield card_of_finding(finding, rendering, tuple(filter(None, charts)), command)
+
+
+def _build_chart(finding: Finding, verdict: Verdict, result: ArmResult, fixed: ArmResult | None) -> Chart | None:
     resource, axis = find_resource(verdict.resource), axis_of(finding)
     released = is_of_collector(verdict)
     curves = [curve_of(finding, verdict, result.run.arm, released=released)]
@@ -96,10 +114,10 @@ def _build_chart(finding: Finding, verdict: Verdict, result: ArmResult, fixed: A
     there = tuple(curve for curve in curves if curve is not None)
     if curves[0] is None:
         # The test ended before it had enough readings for a curve.
-        return
+        return None
     name = finding.test.partition("::")[2] or finding.test
     verdict_mark = Mark(float(verdict.iterations), f"verdict {verdict.outcome.replace('_', ' ')}")
-    yield Chart(
+    return Chart(
         f"{verdict.resource}: {name}{BY_COLLECTOR if released else ''}",
         resource.unit,
         axis,

@@ -9,7 +9,7 @@ import re
 import sys
 import weakref
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from math import inf
@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.handle_kinds import is_c
-from pytest_leakcheck.attribution.heap.retained_size import retained
+from pytest_leakcheck.attribution.heap.retained_size import SHARED_TYPES, retained
 from pytest_leakcheck.attribution.object_inspection import class_name
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
@@ -29,6 +29,9 @@ _LRU_LINK_TYPE_NAME: Final = "_lru_list_elem"
 _MIN_FULL_SHARE: Final = 0.5
 # At most this many of the newest entries are compared with the same number of the oldest ones.
 _COMPARED_ENTRIES: Final = 32
+# Their references are followed to this depth, or until a level has more objects than this.
+_MAX_DEPTH: Final = 5
+_MAX_COMPARED_PARTS: Final = 20_000
 # If older entries remain, new entries that replaced others explain growth only if they outweigh the older ones by this
 # factor, in objects or in bytes.
 _MIN_WEIGHT_RATIO: Final = 1.1
@@ -78,16 +81,72 @@ class _OwnerAtStart:
     replaced: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the last measurement knew.
+
+    Attributes:
+        owners: The bounded owners of the process.
+        promotions: `_count_promotions` at its end.
+    """
+
+    owners: tuple[weakref.ref[Any], ...]
+    promotions: int
+
+
+_seen: _Seen | None = None
+# Of the current measurement, if it has come to record them.
+_current: BoundedOwners | None = None
+
+
+def keep_owners() -> None:
+    """Keep the bounded owners of this measurement for the next one; call it before the harness unfreezes the objects."""
+    global _current  # noqa: PLW0603 - as `_seen`
+    if _current is not None:
+        _current.close()
+        _current = None
+
+
+def _count_promotions() -> int:
+    """Return how many collections have moved objects to the oldest generation, so that new ones are among the old."""
+    return sum(one["collections"] for one in gc.get_stats()[1:])
+
+
+def _candidates(*, whole: bool) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Return the objects among which bounded owners are to be looked for, and the owners that are known already.
+
+    Args:
+        whole: Whether all objects are wanted.
+    """
+    # The incremental collector of Python 3.14 has other generations.
+    if whole or _seen is None or sys.version_info >= (3, 14) or _seen.promotions != _count_promotions():
+        return gc.get_objects(), ()
+    return [*gc.get_objects(0), *gc.get_objects(1)], _known_owners()
+
+
+def _known_owners() -> tuple[Any, ...]:
+    """Return the owners that the last measurement knew and that still exist."""
+    return tuple(owner for one in _seen.owners if (owner := one()) is not None) if _seen is not None else ()
+
+
+def known_lru_caches() -> tuple[Any, ...]:
+    """Return each ``functools.lru_cache`` with a bound that the last measurement knew and that still exists."""
+    return tuple(owner for owner in _known_owners() if type(owner) is _LRU_CACHE_TYPE)
+
+
 class BoundedOwners:
     """The bounded owners of the process, and how full each was at the start.
 
     An owner is an object with a readable bound: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with a
     ``maxlen``, a ``ThreadPoolExecutor``, or torch's references to tensors of workers. pandas' references to views are
     recorded separately. Create this object before the harness freezes all others, because the collector does not list
-    frozen objects. It costs one walk over the tracked objects (30 ms for half a million).
+    frozen objects. It costs one walk over the tracked objects (30 ms for half a million), or over the new ones only, if
+    none of them can have become old since the last one was closed.
     """
 
     def __init__(self) -> None:
+        global _current  # noqa: PLW0603 - as `_seen`
+        _current = self
         self._start: list[_OwnerAtStart] = []
         # The program may have frozen objects itself. Its caches are then listed only while nothing is frozen.
         frozen = has_frozen()
@@ -95,16 +154,22 @@ class BoundedOwners:
             # Existing garbage must not be frozen with the rest.
             gc.collect()
             gc.unfreeze()
-        objects = gc.get_objects()
-        self._remember(objects, new=False)
         # pandas' `BlockValuesRefs` objects do not support weak references. They are so small that strong ones do no
         # harm.
         kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
+        objects, earlier = _candidates(whole=frozen or kind is not None)
+        self._remember((*earlier, *objects) if earlier else objects, new=False)
         views = (one for one in objects if type(one) is kind) if kind else ()
         self._views = [(one, len(one.referenced_blocks)) for one in views]
         del objects
         if frozen:
             gc.freeze()
+
+    def close(self) -> None:
+        """Keep the owners for the next measurement."""
+        global _seen  # noqa: PLW0603 - what is known of the process outlives a measurement
+        self._remember(gc.get_objects(), new=True)
+        _seen = _Seen(tuple(start.owner for start in self._start), _count_promotions())
 
     def restart(self) -> None:
         """Take the current state as the start: only entries added from now on can explain growth."""
@@ -121,7 +186,7 @@ class BoundedOwners:
         tables = [
             table
             for owner in owners
-            if type(owner) is _LRU_CACHE_TYPE and (table := _find_entry_table(owner)) is not None
+            if type(owner) is _LRU_CACHE_TYPE and (table := find_entry_table(owner)) is not None
         ]
         return frozenset(map(id, (*owners, *tables)))
 
@@ -239,31 +304,50 @@ def _outweigh(owner: Any, filled: int, new: int) -> bool:
         return new > 0
     entries = _list_newest_entries(owner, filled, filled)
     count = min(_COMPARED_ENTRIES, new, filled - new) * len(entries) // filled
-    newest, oldest = _weigh(entries[-count:]), _weigh(entries[:count])
-    return any(new > _MIN_WEIGHT_RATIO * old for new, old in zip(newest, oldest, strict=True))
+    newest, oldest = _find_own_parts(entries[-count:], entries[:count])
+    return any(new > _MIN_WEIGHT_RATIO * old for new, old in zip(_weigh(newest), _weigh(oldest), strict=True))
 
 
-def _weigh(entries: Sequence[object]) -> tuple[int, int]:
-    """Count the objects in these entries, including those that they refer to directly, and roughly sum their bytes.
+def _find_own_parts(newest: Sequence[object], oldest: Sequence[object]) -> tuple[list[object], list[object]]:
+    """Return what only the newest and what only the oldest entries consist of, directly or indirectly.
 
-    Classes, modules and the numbers of `_SHARED_INTS` are left out.
-
-    Returns:
-        The number of objects and the sum.
+    Both are followed to the same depth. Parts that both have, such as an application to which all entries refer, count
+    for neither.
     """
-    parts = {
+    parts = tuple({id(one): one for one in entries} for entries in (newest, oldest))
+    levels = parts
+    for _depth in range(_MAX_DEPTH):
+        levels = tuple(_list_inner(level, known) for level, known in zip(levels, parts, strict=True))
+        if sum(map(len, levels)) > _MAX_COMPARED_PARTS:
+            break
+        for known, level in zip(parts, levels, strict=True):
+            known.update(level)
+    new, old = parts
+    common = new.keys() & old.keys()
+    return [one for at, one in new.items() if at not in common], [one for at, one in old.items() if at not in common]
+
+
+def _list_inner(level: Mapping[int, object], known: Mapping[int, object]) -> dict[int, object]:
+    """Return what these objects refer to directly, by ``id()``, without known and shared objects."""
+    return {
         id(one): one
-        for one in (*entries, *gc.get_referents(*entries))
-        if type(one) not in (type, ModuleType) and not (type(one) is int and one in _SHARED_INTS)
+        for one in gc.get_referents(*level.values())
+        if id(one) not in known
+        and type(one) not in (ModuleType, *SHARED_TYPES)
+        and not (type(one) is int and one in _SHARED_INTS)
     }
-    return len(parts), sum(sys.getsizeof(one) if is_c(type(one)) else object.__sizeof__(one) for one in parts.values())
+
+
+def _weigh(parts: Sequence[object]) -> tuple[int, int]:
+    """Return the number of these objects, and roughly their bytes."""
+    return len(parts), sum(sys.getsizeof(one) if is_c(type(one)) else object.__sizeof__(one) for one in parts)
 
 
 def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
     """Return the newest entries; for an ``lru_cache``, their keys and results."""
     if type(owner) is deque:
         return list(owner)[-gained:]
-    table = _find_entry_table(owner)
+    table = find_entry_table(owner)
     # The referents of the cache are its keys and results, from the least recently used on, and a few other objects.
     others = (table, type(owner), getattr(owner, "__wrapped__", None), getattr(owner, "__dict__", None))
     entries = [
@@ -278,7 +362,7 @@ def _is_link_type(one: object) -> bool:
     return type(one) is type and class_name(one) == _LRU_LINK_TYPE_NAME
 
 
-def _find_entry_table(cache: Any) -> dict[Any, Any] | None:
+def find_entry_table(cache: Any) -> dict[Any, Any] | None:
     """Return the dict in which an ``lru_cache`` looks up its entries; None if it is empty."""
     for one in gc.get_referents(cache):
         if type(one) is dict and type(next(iter(one.values()), None)).__name__ == _LRU_LINK_TYPE_NAME:
@@ -292,7 +376,7 @@ def _measure_overhead(owner: Any, resource: Resource, gained: int) -> float:
         # A deque stores 64 entries in each block of 66 pointers of 8 bytes (Modules/_collectionsmodule.c).
         return 66 * 8 / 64 * gained if resource.in_python_bytes else 0
     if resource.in_python_bytes:
-        table = _find_entry_table(owner) or {}
+        table = find_entry_table(owner) or {}
         return sys.getsizeof(table) * gained / max(1, len(table))
     # An ``lru_cache`` allocates one link object per entry.
     return gained if resource.made_of == "blocks" else 0

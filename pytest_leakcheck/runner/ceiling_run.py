@@ -151,10 +151,19 @@ def failed_at(error: BaseException) -> Site | None:
     """
     from pytest_leakcheck.attribution.call_paths import is_harness, is_own
     from pytest_leakcheck.attribution.object_inspection import name_of
+    from pytest_leakcheck.attribution.tracing.source_code import function_at
     from pytest_leakcheck.model.culprit import Site
 
     # The traceback of a worker arrives as text: File "/a/b.py", line 12, in function.
-    from_text = [Site(file, int(line), function) for file, line, function in _TRACEBACK_FRAME.findall(str(error))]
+    # It has the name of the function without that of its class, which the source tells.
+    from_text = [
+        Site(
+            file,
+            int(line),
+            qualified if (qualified := function_at(file, int(line))).endswith(f".{function}") else function,
+        )
+        for file, line, function in _TRACEBACK_FRAME.findall(str(error))
+    ]
     raised: list[Site] = []
     for cause in causes(error):
         trace = cause.__traceback__

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -49,6 +50,7 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
+from pytest_leakcheck.runner.companion import follow_companion
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that must be left to look for the line that stores what is retained in its owner (the container that keeps
@@ -65,6 +67,7 @@ _MIN_FREQUENT_RATIO: Final = 0.5
 # Where bytes are retained, a kind of object is reported only if all its objects hold at least this share of them.
 _MIN_BYTES_SHARE: Final = 0.1
 _OWN_PACKAGE: Final = "pytest_leakcheck"
+_CachedFunction: Final = type(cache(len))
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
 
@@ -134,11 +137,11 @@ class CauseSearch:
             self._steps.close()
             where, kept = self._made.resolve(), self._kept.resolve()
             source = text_of(where.site) if where else ""
-            native = self._made.native
-            found = replace(found, where=where, kept=kept.site if kept else None, source=source, native=native)
+            found = replace(found, where=where, kept=kept.site if kept else None, source=source)
+            found = replace(found, native=self._made.native, companion=self._made.companion)
         except Exception as error:  # noqa: BLE001 - as above
             self._note_failure(error)
-        missing = {"site": found.where is None, "owner": found.owner is None and not found.cycle}
+        missing = {"site": not found.where or bool(found.companion), "owner": not found.owner and not found.cycle}
         otherwise = "the iterations ended during the search" if ended_early else "no time was left to search for it"
         unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
         found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
@@ -193,16 +196,16 @@ class CauseSearch:
     def _find_site(self) -> Generator[None, None, Made]:
         sampler, name, slope = self._sampler, self._verdict.resource, self._verdict.slope
         read = sampler.instruments.counter(name)
-        things = things_of(
-            name, read, sampler.instruments.folders[name].path if name in sampler.instruments.folders else ""
-        )
+        folder = sampler.instruments.folders.get(name)
+        things = things_of(name, read, "" if folder is None else folder.path)
         device = sampler.instruments.device_for(name)
         if device is not None:
             things = pieces_of(device)
         if things is not None:
             made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
-            count = (lambda: len(things.list_now())) if name in sampler.instruments.folders else things.count
-            return (yield from find_line(made, count, slope, self._schedule))
+            count = things.count if folder is None else (lambda: len(things.list_now()))
+            made = yield from find_line(made, count, slope, self._schedule)
+            return (yield from follow_companion(made, sampler, self._verdict, self._schedule))
         made, of_heap = Made(), self._resource.in_python_bytes
         if self._resource.in_python:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap)
@@ -333,4 +336,8 @@ def _own_identities() -> Iterator[int]:
     yield id(getattr(threading, "_active", None))
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == _OWN_PACKAGE:
-            yield from map(id, vars(module).values())
+            values = list(vars(module).values())
+            yield from map(id, values)
+            # A cached function holds its results in a dict, which only C refers to.
+            cached = [one for one in values if type(one) is _CachedFunction]
+            yield from (id(one) for one in gc.get_referents(*cached) if type(one) is dict)

@@ -1,8 +1,16 @@
-"""Describe the environment of a measurement: versions that the figures depend on."""
+"""Describe the environment of a measurement: versions that the figures depend on, and the commit under test."""
 
 from __future__ import annotations
 
+import os
 import platform
+from pathlib import Path
+from typing import Final
+
+# What CI systems check out, which may have no branch.
+_COMMIT_VARIABLES: Final = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
+_LINK: Final = "gitdir: "
+_REFERENCE: Final = "ref: "
 
 
 def describe_environment(device: str = "") -> dict[str, str]:
@@ -17,3 +25,37 @@ def describe_environment(device: str = "") -> dict[str, str]:
         "libc": " ".join(platform.libc_ver()),
         **({"vram": device} if device else {}),
     }
+
+
+def find_commit(folder: Path) -> str:
+    """Return the commit that is checked out in a folder or one above it; empty if that is unknown.
+
+    The files of git are read, because git itself may not be installed, and would be a child process.
+    """
+    for name in _COMMIT_VARIABLES:
+        if value := os.environ.get(name):
+            return value
+    try:
+        return next(filter(None, map(_commit_of, (folder, *folder.parents))), "")
+    except (OSError, UnicodeError):
+        return ""
+
+
+def _commit_of(folder: Path) -> str:
+    git = folder / ".git"
+    if git.is_file():
+        # A worktree: the file names its folder.
+        git = (folder / git.read_text(encoding="utf-8").strip().removeprefix(_LINK)).resolve()
+    if not (git / "HEAD").is_file():
+        return ""
+    head = (git / "HEAD").read_text(encoding="utf-8").strip()
+    if not head.startswith(_REFERENCE):
+        return head
+    name = head.removeprefix(_REFERENCE)
+    common = git / "commondir"
+    shared = (git / common.read_text(encoding="utf-8").strip()).resolve() if common.is_file() else git
+    if (shared / name).is_file():
+        return (shared / name).read_text(encoding="utf-8").strip()
+    packed = shared / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else ()
+    return next((line.partition(" ")[0] for line in lines if line.endswith(f" {name}")), "")

@@ -14,9 +14,9 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import Context, Evidence, Examination, examine
-from pytest_leakcheck.judge.not_judged import objects_miscounted
+from pytest_leakcheck.judge.not_judged import miscounted
 from pytest_leakcheck.model.resources import exhausting, find_resource
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.innocent_explanations import Explanation
 from pytest_leakcheck.runner.makers_of_folder import entry_makers
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
@@ -104,9 +104,21 @@ class EvidenceJudge:
         verdict = examination.verdict(evidence)
         if verdict is None:
             return Wait()
-        if why := sampler.instruments.miscounted(name, verdict.outcome):
-            verdict = objects_miscounted(verdict, why)
+        if why := sampler.instruments.miscounted(verdict):
+            verdict = miscounted(verdict, why)
         return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
+
+    def doubts(self, budget: Budget, verdict: Verdict) -> bool:
+        """Return whether the readings since an ``ok`` raise a suspicion.
+
+        Handles are judged after some 13 iterations, and memory after 50 to 230. What grows in the later iterations must
+        not stay ``ok``.
+        """
+        if verdict.outcome != "ok":
+            return False
+        series = self._sampler.samples.series(budget.resource)
+        suspicion = examine(series, budget, self._context(budget, final=False)).verdict()
+        return suspicion is not None and suspicion.outcome in RED
 
     def retains_much(self) -> bool:
         """Return whether the test retains too much memory to continue only because its minimum time has not passed."""
@@ -236,6 +248,7 @@ class EvidenceJudge:
             slack=run.explanations.slack(name),
             # With the waits and collections of the harness, which take their share of the time.
             seconds=run.clock.seconds / max(1, sampler.samples.n) if run.clock.out_of_time else 0.0,
+            effort=effort,
         )
 
     def _growth_of(self, name: str) -> Growth:

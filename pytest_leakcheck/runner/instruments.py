@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, find_resource
-from pytest_leakcheck.model.verdict import Outcome
+from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, find_resource
+from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.device import Vram
@@ -14,6 +14,8 @@ from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch
 from pytest_leakcheck.probes.memory import Rss
+from pytest_leakcheck.probes.native_heap import Heap
+from pytest_leakcheck.probes.own_descriptors import count_overwritten
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
 
@@ -28,6 +30,7 @@ class Instruments:
         changes: Reports which folders have changed; None if folders cannot be watched here.
         device: The accelerators; None if they are not read.
         resident: The probe of resident memory; None if it is not read.
+        heap: The probe of malloc's memory; None if it is not read.
         gauges: The reading functions of the user's own counters, by name.
         watch: The watch on the garbage collector. The caller opens it last.
         missing: Why a wanted resource cannot be read here, by resource.
@@ -45,6 +48,7 @@ class Instruments:
             Unavailable: Not even the process tree can be read here.
         """
         self.gauges = gauges
+        self._overwritten = count_overwritten()
         self.tree: Tree = process_tree()
         self.tree.open()
         names = set(wanted)
@@ -54,6 +58,9 @@ class Instruments:
         self.reads = {probe.resource: probe.read for probe in self.probes}
         self.device = next((one for one in self.probes if isinstance(one, Vram)), None)
         self.resident = next((one for one in self.probes if isinstance(one, Rss)), None)
+        self.heap = next((one for one in self.probes if isinstance(one, Heap)), None)
+        if self.heap is not None:
+            self.reads[self.heap.resource] = self.heap.read_in_series
         self.watch = CollectorWatch(self.tree.own, self.device.read if self.device is not None else None)
         try:
             self._open_folders(names)
@@ -79,6 +86,25 @@ class Instruments:
                 self.missing[name] = Unavailable(f"folders cannot be watched here ({error})")
             self.folders.clear()
 
+    def start(self, seconds: float) -> None:
+        """Prepare the probes, just before the start level is read.
+
+        Args:
+            seconds: Duration of a short iteration.
+        """
+        if self.device is not None:
+            self.device.mark()
+        if self.heap is not None:
+            self.heap.start(seconds)
+
+    def note_changed_folders(self) -> None:
+        """Mark the folders that have changed since the last call."""
+        # The set of changed folders is an object that exists only after a change. This frame releases it before the
+        # objects are counted.
+        if self.changes is not None and (changed := self.changes.take()):
+            for folder in self.folders.values():
+                folder.changed |= folder.path in changed
+
     def close(self) -> None:
         """Close all but the watch on the garbage collector."""
         with ExitStack() as closing:
@@ -102,9 +128,15 @@ class Instruments:
         """Return the accelerators if the resource counts their memory, else None."""
         return self.device if self.device is not None and self.device.resource == resource else None
 
-    def miscounted(self, resource: str, outcome: Outcome) -> str:
-        """Return why the count behind a verdict is wrong, if the program has changed what the collector lists."""
-        if find_resource(resource).made_of != "objects":
+    def miscounted(self, verdict: Verdict) -> str:
+        """Return why the count behind a verdict is wrong, if the program has disturbed what is counted."""
+        outcome = verdict.outcome
+        if verdict.resource == DESCRIPTORS:
+            taken = count_overwritten() - self._overwritten
+            if outcome in ("leak", "over_budget") and 0 < verdict.level <= taken:
+                return "the test has put other files over descriptors of the plugin, which had to be opened again"
+            return ""
+        if find_resource(verdict.resource).made_of != "objects":
             return ""
         if outcome == "ok" and self.watch.hides_objects():
             return "the test calls gc.freeze(), which hides new objects from the collector"
@@ -127,6 +159,8 @@ class Instruments:
             return of_tree[TREE.index(resource)]
         if resource in self.folders:
             return self._change_counter(self.folders[resource].path)
+        if self.heap is not None and resource == self.heap.resource:
+            return self.heap.read
         return self.reads.get(resource) or self.gauges[resource.removeprefix(GAUGE_PREFIX)]
 
     def _change_counter(self, path: str) -> Callable[[], int]:

@@ -14,7 +14,7 @@ from pytest_leakcheck.attribution.live_handles import group, survivors, take_ide
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.judge_series import judge_once
-from pytest_leakcheck.judge.not_judged import missing_verdicts, objects_miscounted
+from pytest_leakcheck.judge.not_judged import miscounted, missing_verdicts
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
@@ -83,5 +83,5 @@ def _judge(sampler: Sampler, budget: Budget) -> Verdict:
     folder = sampler.instruments.folders.get(budget.resource)
     makers = entry_makers(folder) if folder is not None else None
     verdict = judge_once(sampler.samples.series(budget.resource), budget, makers)
-    why = sampler.instruments.miscounted(budget.resource, verdict.outcome)
-    return objects_miscounted(verdict, why) if why else verdict
+    why = sampler.instruments.miscounted(verdict)
+    return miscounted(verdict, why) if why else verdict

@@ -6,13 +6,13 @@ They share the plan, the clock, the ceiling, the instruments and the verdicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Protocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.exhaustion import first_line, ran_out
-from pytest_leakcheck.judge.result import RED
 from pytest_leakcheck.model.culprit import Culprit, Held
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.ceiling_run import CeilingRun
 from pytest_leakcheck.runner.innocent_explanations import Explanations
@@ -54,6 +54,7 @@ class Clock:
     Attributes:
         deadline: The time after which no further iteration may begin, by ``clock.monotonic``.
         out_of_time: Whether the next iteration would end after the deadline if it took as long as the last one.
+        shortest: Duration of the shortest iteration in seconds; infinity if none has run.
     """
 
     def __init__(self, max_time: float) -> None:
@@ -65,10 +66,14 @@ class Clock:
         self._began = self._last_ended = clock.monotonic()
         self.deadline = self._began + max_time
         self.out_of_time = False
+        self.shortest = inf
 
     def iteration_done(self) -> None:
         now = clock.monotonic()
-        self.out_of_time = 2 * now - self._last_ended > self.deadline
+        seconds = now - self._last_ended
+        # The instruments are opened between two iterations, which counts as a part of the second one.
+        self.shortest = min(self.shortest, seconds)
+        self.out_of_time = now + seconds > self.deadline
         self._last_ended = now
 
     @property

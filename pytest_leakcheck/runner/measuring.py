@@ -11,11 +11,20 @@ from typing import ClassVar, Final
 
 from pytest_leakcheck.attribution.live_handles import take_identities
 from pytest_leakcheck.judge.growth import looks
-from pytest_leakcheck.judge.result import RED
+from pytest_leakcheck.judge.screening import (
+    ITERATIONS,
+    MIDDLE,
+    SECOND_LOOK,
+    deserve_second_look,
+    find_risen,
+    screen,
+)
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.evidence import EvidenceJudge, StartAgain, Wait
+from pytest_leakcheck.runner.known_caches import KnownCaches
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.sampler import Sampler
 
@@ -33,28 +42,31 @@ class Measuring:
     diagnoses: ClassVar[bool] = True
     culprit: None = None
 
-    def __init__(self, run: MeasurementRun, sampler: Sampler) -> None:
+    def __init__(self, run: MeasurementRun, sampler: Sampler, caches: KnownCaches | None) -> None:
         """Create the phase.
 
         Args:
             run: The state that all phases share.
             sampler: The instruments, open.
+            caches: What may explain growth in a screen; None if the test is judged in full from the start.
         """
         self._run = run
         self._sampler = sampler
         self._judge = EvidenceJudge(run, sampler)
+        self._caches = caches
         self.wants_more = True
 
     def start(self) -> Phase:
         """Read the start level, and discard earlier readings."""
         run = self._run
         self._identities = take_identities()
-        run.explanations.start(self._identities)
+        if self._caches is None:
+            run.explanations.start(self._identities)
         self._looks = looks(run.plan.effort.most)
-        self._next_look = next(self._looks)
+        self._next_look = MIDDLE if self._caches is not None else next(self._looks)
         self._open_user_phases()
         self.wants_more = not run.clock.out_of_time
-        self._sampler.start()
+        self._sampler.start(run.clock.shortest)
         run.phases.begin()
         return self
 
@@ -68,14 +80,20 @@ class Measuring:
     def iteration_done(self) -> Phase:
         run, sampler = self._run, self._sampler
         sampler.read(sampler.samples.n + 1 >= self._next_look)
+        if self._caches is None:
+            collect_earlier_garbage(sampler)
         run.phases.begin()
         run.clock.iteration_done()
-        reported = run.progress.report(sampler.samples, run.verdicts)
+        reported = run.progress.report(sampler.samples, run.plan.budgets, run.verdicts)
         out_of_time = run.clock.out_of_time
         if sampler.samples.n < self._next_look and not out_of_time:
             if reported:
                 sampler.subtract_own_work()
             return self
+        if self._caches is not None:
+            if not out_of_time:
+                return self._screen(self._caches)
+            self._prepare_explanations()
         if self._judge_all(final=out_of_time or self._is_enough()):
             sampler.subtract_own_work()
             return self
@@ -105,8 +123,55 @@ class Measuring:
         seconds = inf if self._judge.retains_much() else run.clock.seconds
         return run.plan.effort.is_enough(self._sampler.samples.n, seconds)
 
+    def _screen(self, caches: KnownCaches) -> Phase:
+        """Judge the test by its first iterations. If that is not possible, they are warm-up, and it is judged in full."""
+        sampler = self._sampler
+        if sampler.samples.n < ITERATIONS:
+            self._next_look = ITERATIONS
+            if caches.note():
+                sampler.subtract_own_work()
+            return self
+        looks_again = self._judge_screen(caches)
+        if self._run.verdicts:
+            self.wants_more = False
+            return self
+        if looks_again:
+            self._next_look = SECOND_LOOK
+            caches.note()
+            sampler.subtract_own_work()
+            return self
+        self._prepare_explanations()
+        return self.start()
+
+    def _judge_screen(self, caches: KnownCaches) -> bool:
+        """Note the verdicts of the screen, if it decides; else return whether a second look may do so.
+
+        In a separate frame: what is alive when the harness's own work is read would be part of it.
+        """
+        run, samples = self._run, self._sampler.samples
+        judged = [(samples.series(one.resource), one) for one in run.plan.budgets if samples.has(one.resource)]
+        held: Mapping[str, int] = {}
+        verdicts = screen(judged)
+        if not verdicts:
+            held = caches.gains()
+            verdicts = screen(judged, held)
+        run.verdicts |= {verdict.resource: verdict for verdict in verdicts}
+        return not verdicts and deserve_second_look(find_risen(judged, held))
+
+    def _prepare_explanations(self) -> None:
+        """Record what may explain growth: to walk all objects for that would take half of the time of a screen."""
+        self._caches = None
+        watch = self._sampler.instruments.watch
+        if watch.enabled:
+            watch.thaw()
+        self._run.explanations.watch(quiet_heap=self._run.quiet_heap)
+        self._run.explanations.start(self._identities)
+        if watch.enabled:
+            watch.refreeze()
+            self._sampler.replaced.note()
+
     def _judge_all(self, *, final: bool) -> bool:
-        """Judge the resources whose readings suffice already.
+        """Judge the resources whose readings suffice already, and again those that have grown since they were ``ok``.
 
         Returns:
             Whether to continue measuring.
@@ -115,8 +180,10 @@ class Measuring:
         self._next_look = next(self._looks, run.plan.effort.most)
         for budget in run.plan.budgets:
             name = budget.resource
-            if name in run.verdicts or not sampler.samples.has(name):
+            earlier = run.verdicts.get(name)
+            if not sampler.samples.has(name) or (earlier and not self._judge.doubts(budget, earlier)):
                 continue
+            run.verdicts.pop(name, None)
             decision = self._judge.decide(budget, final=final)
             if isinstance(decision, StartAgain):
                 run.verdicts.clear()
@@ -153,7 +220,19 @@ class Measuring:
         # Imported only here: it is a third of the package, and most tests are green.
         from pytest_leakcheck.runner.after_red import Diagnosis
 
-        run.progress.report(self._sampler.samples, run.verdicts, "naming")
+        run.progress.report(self._sampler.samples, run.plan.budgets, run.verdicts, "naming")
         # A test that has used all of its time gets a little more.
         deadline = max(run.clock.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
         return Diagnosis(run, self._sampler, red, self._identities, deadline).begin()
+
+
+def collect_earlier_garbage(sampler: Sampler) -> None:
+    """Collect the garbage of earlier tests once a counter has risen, unless that was done before the objects were frozen.
+
+    Garbage that was frozen can explain only growth, so a test without growth is spared the walk over all objects. Call
+    it after each row, because what the test itself has turned into garbage since the start must not be part of it.
+    """
+    watch = sampler.instruments.watch
+    if watch.owes_walk and watch.enabled and sampler.samples.has_risen():
+        watch.thaw()
+        sampler.refreeze()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.samples import Samples
 
-State: TypeAlias = Literal["measuring", "naming"]
+State: TypeAlias = Literal["warming up", "measuring", "naming"]
+# A repetition that ends before this many seconds reports nothing.
+AFTER: Final = 1.0
 # Minimum number of seconds between two reports while measuring, so that the reports cost almost nothing.
-EVERY: Final = 0.1
+EVERY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +23,17 @@ class Progress:
     """One progress report.
 
     Attributes:
-        state: The purpose of the iterations: to measure, or to find the cause of a red verdict.
-        iteration: The number of the last iteration after which the counters were read.
-        most: The maximum number of iterations.
-        levels: The last reading of each counter, by resource.
+        state: The purpose of the iterations: to warm up, to measure, or to find the cause of a red verdict.
+        iteration: The number of iterations so far in this state; while naming, those that were measured.
+        most: The maximum number of them.
+        growth: The growth per iteration so far of each judged counter that was read, in its unit, by resource.
         verdicts: The outcomes decided so far, by resource.
     """
 
     state: State
     iteration: int
     most: int
-    levels: Mapping[str, int]
+    growth: Mapping[str, float]
     verdicts: Mapping[str, str]
 
 
@@ -39,9 +42,14 @@ Follower: TypeAlias = Callable[[Progress], None]
 FOLLOWERS: Final[list[Follower]] = []
 
 
-def follow(follower: Follower) -> None:
-    """Call this function with the progress of each repetition that begins in this process from now on."""
+def follow(follower: Follower) -> Callable[[], None]:
+    """Call this function with the progress of each repetition that begins in this process from now on.
+
+    Returns:
+        A function that ends this.
+    """
     FOLLOWERS.append(follower)
+    return lambda: FOLLOWERS.remove(follower)
 
 
 class ProgressReports:
@@ -55,21 +63,39 @@ class ProgressReports:
         """
         self._followers = tuple(FOLLOWERS)
         self._most = most
-        self._last = float("-inf")
+        self._first = self._due = clock.monotonic() + AFTER
 
-    def report(self, samples: Samples, verdicts: Mapping[str, Verdict], state: State = "measuring") -> bool:
+    def report_warm_up(self, iterations: int, most: int) -> None:
+        """Report the progress of the warm-up, if a report is due."""
+        if self._is_due():
+            self._send(Progress("warming up", iterations, most, {}, {}))
+
+    def report(
+        self, samples: Samples, judged: Iterable[Budget], verdicts: Mapping[str, Verdict], state: State = "measuring"
+    ) -> bool:
         """Report the progress, if a report is due.
+
+        Args:
+            samples: The readings.
+            judged: The budgets of the test.
+            verdicts: The verdicts so far, by resource.
+            state: The purpose of the next iterations.
 
         Returns:
             Whether anything was reported. If measuring continues, the caller must then subtract the memory that the
             report allocated (`Sampler.subtract_own_work`).
         """
-        now = clock.monotonic()
-        if not self._followers or (now - self._last < EVERY and state == "measuring"):
+        if not self._is_due(at_once=state == "naming"):
             return False
-        self._last = now
+        growth = samples.growth([budget.resource for budget in judged])
         outcomes = {name: verdict.outcome for name, verdict in verdicts.items()}
-        progress = Progress(state, samples.n, self._most, samples.levels(), outcomes)
+        self._send(Progress(state, samples.n, self._most, growth, outcomes))
+        return True
+
+    def _is_due(self, *, at_once: bool = False) -> bool:
+        return bool(self._followers) and clock.monotonic() >= (self._first if at_once else self._due)
+
+    def _send(self, progress: Progress) -> None:
+        self._due = clock.monotonic() + EVERY
         for follower in self._followers:
             follower(progress)
-        return True

@@ -19,6 +19,7 @@ from pytest_leakcheck.judge.ceiling_outcome import account_for_ceiling
 from pytest_leakcheck.judge.not_judged import missing_verdicts, no_time_left
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording, Stopped
+from pytest_leakcheck.runner.bounded_caches import keep_owners
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.innocent_explanations import Explanations
@@ -107,6 +108,11 @@ class Repetition:
         return self._run.ceiling
 
     @property
+    def searched(self) -> str:
+        """The resource of the red verdict, whose cause is searched for; empty before there is one."""
+        return self._run.red.resource if self._run.red is not None else ""
+
+    @property
     def group(self) -> Path | None:
         """The folder of the cgroup that was created for the test; None if none was."""
         return self._run.ceiling.group
@@ -137,10 +143,13 @@ class Repetition:
         if error is not None and sampler.samples.n > 0 and run.red is None:
             run.judge_exhaustion(sampler, error)
         if stopped is None and sampler.samples.n == 0:
-            nothing = no_time_left(run.plan.budgets, run.clock.seconds, restarted=run.explanations.restarts > 0)
+            nothing = no_time_left(
+                run.plan.budgets, run.plan.effort, run.clock.seconds, restarted=run.explanations.restarts > 0
+            )
             run.verdicts |= {verdict.resource: verdict for verdict in nothing}
         self._phase.end()
         result = self._result(sampler, stopped or self._stopped(sampler))
+        keep_owners()
         sampler.close()
         run.sampler = None
         return account_for_ceiling(result, run.ceiling.outcome())

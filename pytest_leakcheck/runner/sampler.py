@@ -3,18 +3,59 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.probes.garbage_collector import ROUNDS
+from pytest_leakcheck.probes.garbage_collector import ROUNDS, Walk, count_frozen
 from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.instruments import Instruments
 from pytest_leakcheck.runner.pacing import CollectionPace, Pace
 from pytest_leakcheck.runner.samples import Samples
 from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
+
+
+class _FrozenGarbage:
+    """What thawing has found since the last row, by resource: the garbage exists only until the first of them asks."""
+
+    def __init__(self) -> None:
+        self.found: Counter[str] = Counter()
+        self._row = 0
+
+    def add(self, row: int, resource: str, amount: int) -> None:
+        """Add what was found after a row; what was found after an earlier one counts no more."""
+        if row != self._row:
+            self._row = row
+            self.found.clear()
+        self.found[resource] += amount
+
+
+class _ReplacedObjects:
+    """What the objects of one iteration were replaced by in the next, if they were frozen in between.
+
+    pytest makes some objects for each iteration. If those of one iteration are frozen in the midst of a series,
+    they no longer count, but their successors do.
+    """
+
+    def __init__(self) -> None:
+        # In an array, because an int object would be a block that the harness allocates. 0 if there is nothing to take.
+        self._frozen = array("q", (0,))
+
+    @property
+    def is_due(self) -> bool:
+        return self._frozen[0] > 0
+
+    def note(self) -> None:
+        """Count the frozen objects, just after they were frozen."""
+        self._frozen[0] = count_frozen()
+
+    def take(self) -> int:
+        """Return how many of them are gone, once the next iteration has ended."""
+        before, self._frozen[0] = self._frozen[0], 0
+        return before - count_frozen()
 
 
 class Sampler:
@@ -33,6 +74,8 @@ class Sampler:
         gauges: Mapping[str, Callable[[], int]],
         capacity: int,
         allowed: Mapping[str, float] | None = None,
+        *,
+        walk: Walk = "now",
     ) -> None:
         """Open the instruments.
 
@@ -42,6 +85,7 @@ class Sampler:
             capacity: The maximum number of rows.
             allowed: Growth per row that is allowed beyond the tolerance, by resource. Such growth is no reason to read
                 an expensive counter more often.
+            walk: When to walk all objects for garbage (`CollectorWatch.open`).
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -51,11 +95,13 @@ class Sampler:
         self.instruments = Instruments(wanted, gauges)
         try:
             self._make_columns(allowed or {})
-            self.instruments.watch.open()
+            self.instruments.watch.open(walk)
         except BaseException:
             self.instruments.close()
             raise
         self._collection = CollectionPace(self.instruments.watch)
+        self._garbage = _FrozenGarbage()
+        self.replaced = _ReplacedObjects()
         self.settling = Settling(self.samples, self.instruments, self._read_one, self._read_collected)
 
     def _make_columns(self, allowed: Mapping[str, float]) -> None:
@@ -78,20 +124,25 @@ class Sampler:
                 samples.kinds[name], samples.released[name] = probe.kind, samples.new_column()
             if resource.paced:
                 tolerance = resource.tolerance + allowed.get(name, 0.0)
-                samples.paced.append(Pace(probe.read, column, own, tolerance))
+                samples.paced.append(Pace(instruments.reads[name], column, own, tolerance))
             else:
-                self._quick.append((probe.read, column, own))
+                self._quick.append((instruments.reads[name], column, own))
         for name in instruments.folders:
             samples.columns[name] = samples.new_column()
 
     def close(self) -> None:
         """Close the instruments; the rows stay."""
         with ExitStack() as closing:
+            closing.callback(self.settling.end)
             closing.callback(self.instruments.close)
             closing.callback(self.instruments.watch.close)
 
-    def start(self) -> None:
-        """Read row 0, the start level, and discard earlier rows."""
+    def start(self, seconds: float = 0.0) -> None:
+        """Read row 0, the start level, and discard earlier rows.
+
+        Args:
+            seconds: Duration of a short iteration.
+        """
         for name in self.instruments.gauges:
             self.samples.columns.setdefault(GAUGE_PREFIX + name, self.samples.new_column())
         for folder in self.instruments.folders.values():
@@ -99,14 +150,16 @@ class Sampler:
         for released in self.samples.released.values():
             released[:] = self.samples.new_column()
         self.samples.n = self.settling.joins_in_vain = 0
-        if self.instruments.device is not None:
-            self.instruments.device.mark()
+        self._garbage = _FrozenGarbage()
         # A collection also untracks tuples and dicts that hold only atomic values, one nesting level at a time. This
         # must be complete before the start level is read.
         for _ in range(ROUNDS):
             self.instruments.watch.collect()
         self._collection.restart()
+        self.instruments.start(seconds)
         self.settling.start_clocks()
+        # What the first reading of the folders allocates is then part of the start level.
+        self._read_folders(0, True)
         self._read_into(0, True)
 
     # `whole` is passed by position, here and to `_read_into`: Python 3.10 creates a bound method for a call with a
@@ -117,6 +170,8 @@ class Sampler:
         With ``whole``, all garbage is collected and all counters are read, even those that are not due yet (`Pace`).
         """
         row = self.samples.n + 1
+        if self.replaced.is_due and OBJECTS in self._own:
+            self._own[OBJECTS][0] += self.replaced.take()
         self._read_into(row, whole)
         self.samples.n = row
         if self.patient:
@@ -128,27 +183,25 @@ class Sampler:
         return self._processes[self.samples.n]
 
     def thaw(self, resource: str) -> int:
-        """Unfreeze all objects and collect garbage.
-
-        Returns:
-            How much of the resource was held by garbage that had been alive when it was frozen.
-        """
+        """Unfreeze all objects, and return how much of the resource garbage held that had been alive when frozen."""
         if not self.instruments.watch.enabled:
             return 0
         found = self.instruments.watch.thaw()
-        if find_resource(resource).made_of == "objects":
-            # Unfrozen objects cannot be distinguished from the program's other objects, so no level can be compared.
-            # The collected garbage is counted instead.
-            return found
-        return self.samples.level(resource) - self._read_one(resource)
+        for name in {resource, *self._own}:
+            # Unfrozen objects cannot be told from the program's other ones, so the collected garbage is counted.
+            objects = find_resource(name).made_of == "objects"
+            self._garbage.add(
+                self.samples.n, name, found if objects else self.samples.level(name) - self._read_one(name)
+            )
+        return self._garbage.found[resource]
 
     def refreeze(self) -> None:
         """Freeze again, and let the series continue: collected garbage counts as memory as if it still existed."""
         self.instruments.watch.refreeze()
-        tree = self.instruments.tree.read()
-        for name, value in zip(TREE, tree, strict=True):
+        for name, value in zip(TREE, self.instruments.tree.read(), strict=True):
             self.samples.columns[name][self.samples.n] = value
         self.subtract_own_work()
+        self.replaced.note()
 
     def stay_thawed(self) -> None:
         """Reset the harness's part, because nothing is frozen any more; the caller must restart the series."""
@@ -173,24 +226,22 @@ class Sampler:
 
     def _read_into(self, row: int, whole: bool) -> None:
         self._read_tree(row, whole)
-        self._note_changes()
-        for folder, column in self.settling.folder_columns:
-            if folder.changed and folder.is_due(whole=whole):
-                self._list_folder(folder, row)
-            column[row] = folder.count
         for read, column, own in self._quick:
             column[row] = read() - own[0]
         if whole or row >= self._due[0]:
             self._read_paced(row, whole=whole)
+        # After the memory, because the changes that other programs make there would be counted: the interpreter keeps
+        # what was freed in its free lists until the next collection.
+        self._read_folders(row, whole)
         for name, gauge in self.instruments.gauges.items():
             self.samples.columns[GAUGE_PREFIX + name][row] = gauge()
 
-    def _note_changes(self) -> None:
-        # In a separate frame, as `_read_tree`: the set of changed folders is an object that exists only after a change,
-        # and it is released before the objects are counted.
-        if self.instruments.changes is not None and (changed := self.instruments.changes.take()):
-            for folder in self.instruments.folders.values():
-                folder.changed |= folder.path in changed
+    def _read_folders(self, row: int, whole: bool) -> None:
+        self.instruments.note_changed_folders()
+        for folder, column in self.settling.folder_columns:
+            if folder.changed and folder.is_due(whole=whole):
+                self._list_folder(folder, row)
+            column[row] = folder.count
 
     def _read_paced(self, row: int, *, whole: bool) -> None:
         due = self.samples.capacity
@@ -202,20 +253,9 @@ class Sampler:
 
     def _list_folder(self, folder: Folder, row: int) -> None:
         # Memory that a folder allocates to remember a change is the harness's own.
-        self._shift_own_part(-1)
+        _shift(self._own, self.instruments, -1)
         folder.relist(row)
-        self._shift_own_part(1)
-
-    def _shift_own_part(self, sign: int) -> None:
-        """Add the current readings of memory to the harness's part (`sign` is 1), or subtract them (-1)."""
-        if self.instruments.watch.enabled:
-            # A collection empties the interpreter's free lists and untracks tuples. So the readings before and after
-            # the listing of a folder are comparable.
-            self.instruments.watch.collect()
-        for name, own in self._own.items():
-            # Read before the addition: a large int on the evaluation stack would be one more block.
-            now = self.instruments.reads[name]()
-            own[0] += sign * now
+        _shift(self._own, self.instruments, 1)
 
     def _read_tree(self, row: int, whole: bool) -> None:
         # In a separate frame: its tuples are objects too, and are released before the objects are counted.
@@ -266,3 +306,15 @@ class Sampler:
         if resource in self.instruments.folders:
             return self.instruments.folders[resource].count
         return self.samples.columns[resource][self.samples.n]
+
+
+def _shift(own: Mapping[str, array[int]], instruments: Instruments, sign: int) -> None:
+    """Add the current readings of memory to the harness's part (`sign` is 1), or subtract them (-1)."""
+    if instruments.watch.enabled:
+        # A collection empties the interpreter's free lists and untracks tuples. So the readings before and after the
+        # listing of a folder are comparable.
+        instruments.watch.collect()
+    for name, part in own.items():
+        # Read before the addition: a large int on the evaluation stack would be one more block.
+        now = instruments.reads[name]()
+        part[0] += sign * now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from itertools import pairwise
 
 from pytest_leakcheck.model.recording import Series
@@ -44,14 +45,26 @@ class Samples:
         """Return the last reading."""
         return self._filled_column(resource)[self.n]
 
-    def levels(self) -> dict[str, int]:
-        """Return the last reading of each counter, by resource; that of a paced counter may be from an earlier row."""
+    def growth(self, resources: Iterable[str]) -> dict[str, float]:
+        """Return the growth per row up to the last one, by resource; a counter that is not read here is missing.
+
+        The last reading of a paced counter may be from an earlier row.
+        """
         paced = {id(one.column): one.last for one in self.paced}
-        return {name: paced.get(id(column), column[self.n]) for name, column in self.columns.items()}
+        columns = {name: self.columns[name] for name in resources if name in self.columns}
+        rows = max(1, self.n)
+        return {name: (paced.get(id(one), one[self.n]) - one[0]) / rows for name, one in columns.items()}
 
     def above_start(self, resource: str) -> int:
         column = self._filled_column(resource)
         return column[self.n] - column[0]
+
+    def has_risen(self) -> bool:
+        """Return whether a counter is above its start level."""
+        if any(one.last > one.column[0] for one in self.paced):
+            return True
+        # The last row of a paced counter may not be filled yet; it is 0 then.
+        return any(column[self.n] > column[0] for column in self.columns.values())
 
     def rises(self, resource: str) -> int:
         """Count the rows in which the counter was higher than in the row before."""

@@ -60,6 +60,10 @@ class Settling:
         self._waited_in_vain = False
         self.joins_in_vain = 0
 
+    def end(self) -> None:
+        """Drop the references to the sampler, which refers to this object: its rows are large, and would be garbage."""
+        del self._read_one, self._read_collected
+
     def start_clocks(self) -> None:
         """Begin to measure the time of the iterations."""
         self._began = clock.monotonic()

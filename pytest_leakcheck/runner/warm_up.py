@@ -9,9 +9,11 @@ from collections.abc import Mapping
 
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.probes.garbage_collector import Walk
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import read_limits
+from pytest_leakcheck.runner.known_caches import KnownCaches
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.measuring import Measuring
 from pytest_leakcheck.runner.sampler import Sampler
@@ -44,6 +46,7 @@ class WarmUp:
         run = self._run
         self._iterations += 1
         run.clock.iteration_done()
+        run.progress.report_warm_up(self._iterations, run.plan.effort.warmup)
         if self._iterations == run.plan.effort.warmup - 1:
             # Open the instruments before the last warm-up iteration. The frozen objects and the garbage that this
             # iteration leaves behind are then part of the start level.
@@ -71,13 +74,17 @@ class WarmUp:
         run = self._run
         run.limits = read_limits()
         run.quiet_heap = is_quiet()
-        run.explanations.watch(quiet_heap=run.quiet_heap)
+        caches = KnownCaches() if run.plan.screen else None
+        if caches is None:
+            run.explanations.watch(quiet_heap=run.quiet_heap)
         witnesses = (name for name, resource in RESOURCES.items() if resource.witness)
         wanted = {*witnesses, *(budget.resource for budget in run.plan.budgets)}
         allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
+        # A ceiling applies to the garbage of earlier tests, too.
+        walk: Walk = "now" if run.plan.ceiling.sizes else "later" if run.plan.screen else "if due"
         # The descriptors that the instruments keep open must not count against a ceiling.
         with room_for_descriptors():
-            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed)
+            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk=walk)
         resident = sampler.instruments.resident
         if resident is not None:
             name = resident.resource
@@ -87,4 +94,4 @@ class WarmUp:
             run.limits[device.resource] = device.capacity
         run.ceiling.limit_device(device)
         run.limits |= run.ceiling.limits()
-        return Measuring(run, sampler)
+        return Measuring(run, sampler, caches)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from pytest_leakcheck.model.exit_codes import CANNOT, WRONG_USE
-from pytest_leakcheck.report.json_file import check_writable
+from pytest_leakcheck.report.output_file import check_writable
 from pytest_leakcheck.runner.processes.end_tree import end_tree
 from pytest_leakcheck.watch.follower import Following, default_ledger
 from pytest_leakcheck.watch.ledger import Ledger

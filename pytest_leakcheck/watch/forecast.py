@@ -63,6 +63,18 @@ class Window:
             return Window(self.at[known:], steps, self.values[known:])
         return Window(self.at, (), self.values)
 
+    def evenly(self) -> Window:
+        """Return one reading per number of steps, so that readings are equally far apart in steps.
+
+        A training run that becomes slower does fewer steps between two readings. Its growth per reading then falls,
+        although its growth per step does not. Needs steps (`since_first_step`).
+        """
+        known = len(set(self.steps))
+        stride = max(1, math.ceil((self.steps[-1] - self.steps[0] + 1) / known))
+        # The last reading up to each step, and not a minimum: the fewer readings a minimum has, the higher it is.
+        chosen = [bisect_right(self.steps, step) - 1 for step in range(self.steps[0], self.steps[-1] + 1, stride)]
+        return Window([self.at[i] for i in chosen], [self.steps[i] for i in chosen], [self.values[i] for i in chosen])
+
     def later_half(self) -> Window:
         """Return the later half of `since_first_step`, which cannot be warm-up."""
         since = self.since_first_step()
@@ -148,7 +160,7 @@ def outlook_of(
     # Times start at 0: seconds since the epoch are so large that a median of differences would lose precision.
     per_second = fit_slope([moment - late.at[0] for moment in late.at], late.values)
     per_step = fit_slope(late.steps, late.values) if late.steps else None
-    state = _growth_state(window.since_first_step().values, resource, per_step or per_second)
+    state = _growth_state(window.since_first_step(), resource, per_step or per_second)
     found = Outlook(name, resource.unit, values[-1], values[-1] - values[0], state, per_second, per_step, room)
     if floor and state == "flat":
         return _add_floor(found, window.since_first_step(), resource)
@@ -229,11 +241,13 @@ def _process_room(history: History, pid: int, name: str) -> int | None:
     return None if limit is None else max(0, limit - history.processes[pid][DESCRIPTORS].last)
 
 
-def _growth_state(values: Sequence[int], resource: Resource, slope: Slope | None) -> State:
+def _growth_state(window: Window, resource: Resource, slope: Slope | None) -> State:
     profile = SCARCE if resource.scarce else RETAINED
-    if slope is None or len(values) <= _MIN_INTERVALS:
+    if slope is None or len(window.values) <= _MIN_INTERVALS:
         return "unsure"
-    grown = growth(values, resource.tolerance, profile.leak)
+    grown = growth(window.values, resource.tolerance, profile.leak)
+    if grown.state == "undecided" and window.steps and len(evenly := window.evenly().values) > _MIN_INTERVALS:
+        grown = growth(evenly, resource.tolerance, profile.leak)
     if grown.state == "growing" and slope.value > 0:
         return "grows"
     # A training run opens and closes descriptors all the time, so a counter is seldom as constant as `judge.growth`

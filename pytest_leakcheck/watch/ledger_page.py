@@ -1,6 +1,6 @@
 """Convert a ledger (the file of events) to a `Page`.
 
-Each watch becomes an `Arm` (a section of the page), with one chart per counter.
+Each watch becomes a `Card`, with one chart per counter.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Final
 
 from pytest_leakcheck.judge.slope import Slope
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
-from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
+from pytest_leakcheck.report.html.view_model import XY, Card, Chart, Curve, Page, Part, Row, Section, Tone
 from pytest_leakcheck.watch.events import Began, Event
 from pytest_leakcheck.watch.forecast import Outlook, Window, end_of_work, outlooks
 from pytest_leakcheck.watch.history import History, Track
 from pytest_leakcheck.watch.ledger import LedgerError, read_ledger
-from pytest_leakcheck.watch.status_text import Row, new_lines, process_rows, rows, title
+from pytest_leakcheck.watch.status_text import Row as CounterRow
+from pytest_leakcheck.watch.status_text import new_lines, process_rows, rows, title
 
 _TONES: Final[dict[str, Tone]] = {"grows": "bad", "flat": "good", "unsure": "plain"}
 # Maximum number of targets (what new descriptors refer to) that are listed per watch.
@@ -45,9 +46,14 @@ def page_of_ledger(path: Path) -> Page:
     """
     histories = read_histories(path)
     _check_names(histories)
-    arms = tuple(map(_build_arm, histories))
+    cards = tuple(map(_build_card, histories))
     summary = "Watched from outside. Growth is that of the later half of each watch, with a 95 % interval."
-    return Page(path.name, (summary,), arms, partial=any(not history.ended for history in histories))
+    return Page(
+        path.name,
+        summary=(summary,),
+        sections=(Section(cards=cards),),
+        partial=any(not history.ended for history in histories),
+    )
 
 
 def _check_names(histories: Iterable[History]) -> None:
@@ -69,32 +75,51 @@ def _group_by_watch(events: Iterable[Event | str]) -> list[History]:
     return found
 
 
-def _build_arm(history: History) -> Arm:
+def _build_card(history: History) -> Card:
     views = outlooks(history, floor=True)
     total_rows = rows(history, floor=True)
-    growing = any(one.state == "grows" for one in views.values())
-    tone: Tone = "bad" if growing else "good" if any(one.state == "flat" for one in views.values()) else "plain"
-    verdicts = [_format_row(row) for row in total_rows]
-    verdicts += [_format_row(row) for row in process_rows(history) if row.ends or history.ended]
+    growing = [row for row, one in zip(total_rows, views.values(), strict=True) if one.state == "grows"]
+    flat = any(one.state == "flat" for one in views.values())
+    tone: Tone = "bad" if growing else "good" if flat else "plain"
+    badge = {"bad": "grows", "good": "no growth", "plain": "too early"}[tone]
+    details = [_row_of(row) for row in process_rows(history) if row.ends or history.ended]
+    news = [Row("new", "\n".join(new_lines(history, _MAX_NEW_TARGETS)))]
+    notes = [Row("note", text) for text in history.notes]
     if not history.ended:
-        verdicts.append("No end was recorded: the watch was killed, or is still running.")
+        notes.append(Row("note", "No end was recorded: the watch was killed, or is still running."))
+    parts = (
+        Part("What is counted", tuple(map(_row_of, total_rows))),
+        Part("Which process", tuple(details)),
+        Part("New descriptors", tuple(row for row in news if row.text)),
+        Part("Notes", tuple(notes)),
+    )
     charts = [
         _build_chart(history, row, history.totals[name], one)
         for row, (name, one) in zip(total_rows, views.items(), strict=True)
         if len(history.totals[name].values)
     ]
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(history.began.at))
-    details = [f"new       {text}" for text in new_lines(history, _MAX_NEW_TARGETS)] + [
-        f"note      {text}" for text in history.notes
-    ]
-    return Arm(f"{title(history)}, from {began}", tone, tuple(verdicts), "\n".join(details), tuple(charts))
+    return Card(
+        title(history),
+        tone,
+        badge,
+        (f"from {began}",),
+        "; ".join(f"{row.name} {row.growth}{_format_end(row)}" for row in growing),
+        tuple(part for part in parts if part.rows),
+        # Those of counters that grow first.
+        tuple(sorted(charts, key=lambda chart: chart.curves[0].tone != "bad")),
+    )
 
 
-def _format_row(row: Row) -> str:
-    return f"{row.name}: {row.now}, {row.gained}; {row.growth}" + (f"; runs out in {row.ends}" if row.ends else "")
+def _row_of(row: CounterRow) -> Row:
+    return Row(row.name, f"{row.now}, {row.gained}; {row.growth}{_format_end(row)}")
 
 
-def _build_chart(history: History, row: Row, track: Track, one: Outlook) -> Chart:
+def _format_end(row: CounterRow) -> str:
+    return f"; runs out in {row.ends}" if row.ends else ""
+
+
+def _build_chart(history: History, row: CounterRow, track: Track, one: Outlook) -> Chart:
     resource = find_resource(one.name.partition(":")[0])
     by_step = one.per_step is not None
     window = Window.of(track)

@@ -66,7 +66,7 @@ def rows(history: History, *, floor: bool = False) -> list[Row]:
         ends = ends_text(one)
         if name == DESCRIPTORS and end is not None:
             pid, its = end
-            ends = f"{ends_text(its)}: {history.names.get(pid, 'process')} {pid}, limit {history.limits[pid]:,}"
+            ends = f"{ends_text(its)}: {history.names.get(pid, 'process')} {pid}, ulimit -n {history.limits[pid]:,}"
         elif ends and name in history.because:
             ends += f": {history.because[name]}"
         found.append(Row(name, amount(one.now, one.unit), signed(one.gained, one.unit), growth_text(one), ends))

@@ -37,6 +37,7 @@ class Case:
         doubt: Why ``inconclusive`` is an honest answer to the fixed or clean arm; empty where it is none.
         process_wide: The set-up changes the process for everyone, so that these run after all others.
         folder: Each call takes a folder, as a `Path`, that is new and is removed after the call.
+        settles_after: Calls after which the clean arm retains nothing more.
         line: Parts of source text. A report is right if the line that it names has one of them; empty where a
             process creates what is retained that the plugin cannot trace, such as a spawned one.
         owner: Names of the objects that hold what is retained. A report that names another one is wrong.
@@ -53,6 +54,7 @@ class Case:
     doubt: str = ""
     process_wide: bool = False
     folder: bool = False
+    settles_after: int = 0
     line: tuple[str, ...] = ()
     owner: tuple[str, ...] = ()
 

@@ -109,7 +109,7 @@ def end_all() -> None:
 
 
 CASES = (
-    Case("more_and_more_threads", clean=more_and_more_threads),
+    Case("more_and_more_threads", clean=more_and_more_threads, settles_after=64),
     Case("blocks_in_thread_local", clean=partial(run_at_once, 4, keep_in_thread_local)),
     Case("team_of_another_size", clean=team_of_another_size),
     Case("large_stacks", clean=partial(stack_of, 8)),
@@ -122,5 +122,6 @@ CASES = (
         pages_unmapped_beside_threads,
         teardown=end_all,
         doubt="threads end while the counters are read",
+        line=("_mmap(None", "clib.map_pages(SIZE)"),
     ),
 )

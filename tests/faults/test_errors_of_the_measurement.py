@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projects import Outcome, Project
+from pytest_leakcheck.model.resources import RESOURCES
 
 BEFORE = """
     import os
@@ -74,7 +75,7 @@ def test_a_function_that_the_measurement_uses_is_replaced(project: Project, isol
     ran = faulty(project, REPLACES.format(isolate=isolate))
     (found,) = (one for one in ran.findings if one["test"].endswith("test_fault"))
     assert (found["verdict"], found["colour"]) == ("inconclusive", "yellow")
-    assert found["reason"].startswith("the measurement failed: RuntimeError: refused (probes/memory.py:")
+    assert found["reason"].startswith("the measurement failed: RuntimeError: refused (probes/own_descriptors.py:")
     assert ran.last_line == "2 failed, 4 passed"
 
 
@@ -119,6 +120,46 @@ def test_descriptors_that_the_plugin_opened_are_closed(project: Project) -> None
     """,
     )
     assert ran.last_line == "2 failed, 4 passed"
+    odd = {
+        (one["resource"], one["verdict"]): one["reason"]
+        for one in ran.findings
+        if "test_fault" in one["test"] and one["verdict"] != "ok"
+    }
+    # Memory may stay undecided on a busy machine, by its own movement. What is counted may not, nor may anything be lost.
+    # Who makes an entry of a shared folder is asked through a descriptor, and is not known while that is closed.
+    assert {found[1] for found in odd} <= {"inconclusive"}, odd
+    of_others = {
+        found for found, why in odd.items() if "also come from elsewhere" in why and found[0] in ("shm", "disk")
+    }
+    lost = {
+        found: why
+        for found, why in odd.items()
+        if found not in of_others and (RESOURCES[found[0]].scarce or "fail" in why or "descriptor" in why)
+    }
+    assert lost == {}
+
+
+OVERWRITES = """
+    NUMBERS = []
+
+    @pytest.mark.fd_budget(0)
+    def test_fault():
+        NUMBERS.append({leak})
+        if len(NUMBERS) == 5:
+            for name in os.listdir("/proc/self/fd"):
+                if int(name) > 500:
+                    os.dup2(2, int(name))
+"""
+
+
+@pytest.mark.parametrize(("leak", "verdict"), [("1", "inconclusive"), ("os.dup(2)", "leak")])
+def test_other_files_over_descriptors_of_the_plugin_are_no_leak_of_the_test(
+    project: Project, leak: str, verdict: str
+) -> None:
+    ran = faulty(project, OVERWRITES.format(leak=leak))
+    found = ran.finding("test_fault")
+    assert found["verdict"] == verdict
+    assert ("over descriptors of the plugin" in found["reason"]) is (verdict == "inconclusive")
 
 
 def test_the_folder_for_temporary_files_is_gone(project: Project) -> None:
@@ -193,3 +234,63 @@ def test_an_internal_error_of_an_isolated_process_is_shown(project: Project) -> 
     """,
     )
     assert "a plugin of the project failed" in ran.text
+
+
+FULL = """
+    import resource
+
+    NUMBERS = []
+
+    @pytest.mark.fd_budget(0)
+    @pytest.mark.leakcheck(isolate=True)
+    def test_fault():
+        NUMBERS.append(1)
+        if len(NUMBERS) == 5:
+            {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "reason"),
+    [
+        ("resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))", "ok", ""),
+        (
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
+            "inconclusive",
+            "cannot write what it found: File too large",
+        ),
+        ("[sys.modules.pop(one) for one in list(sys.modules) if one.startswith('pytest_leakcheck')]", "ok", ""),
+    ],
+)
+def test_an_isolated_process_that_cannot_write_what_it_found_is_not_red(
+    project: Project, body: str, verdict: str, reason: str
+) -> None:
+    ran = faulty(project, "    import sys\n" + FULL.format(body=body))
+    found = ran.finding("test_fault")
+    assert (found["verdict"], found["colour"]) == (verdict, "yellow" if reason else "green")
+    assert reason in found["reason"]
+    assert ran.last_line == "2 failed, 3 passed"
+
+
+def test_a_finding_that_cannot_be_taken_is_stated(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import pytest_leakcheck.plugin.session_report as report
+
+        TAKE, DONE = report.findings_of, []
+
+        def fail_once(text, *nodeid):
+            DONE.append(text)
+            if len(DONE) == 1:
+                raise RuntimeError("refused")
+            return TAKE(text, *nodeid)
+
+        report.findings_of = fail_once
+        """,
+    )
+    project.write("test_it.py", BEFORE + AFTER)
+    ran = project.run()
+    assert ran.verdicts.keys() == {(name, "fd") for name in AROUND if name != "test_leaky_before"}
+    assert "leakcheck: the finding on test_it.py::test_leaky_before is lost: RuntimeError: refused" in ran.text
+    assert ran.status == pytest.ExitCode.INTERNAL_ERROR

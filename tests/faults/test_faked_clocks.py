@@ -11,8 +11,8 @@ IMPATIENT = """
     from pytest_leakcheck.plugin.isolation import isolated_item
     from pytest_leakcheck.runner.processes.supervisor import Patience
 
-    def send(item, patience, send=isolated_item.send):
-        return send(item, Patience(600.0, 1.0))
+    def send(item, patience, watch, send=isolated_item.send):
+        return send(item, Patience(600.0, 1.0), watch=watch)
 
     isolated_item.send = send
 """

@@ -116,3 +116,97 @@ def test_control_characters_of_names_do_not_reach_the_terminal(project: Project)
     assert set(ran.verdicts.values()) == {"leak"}
     assert r"evil\x1b]0;pwned" in ran.text
     assert not {"\x1b", "\x07"} & set(ran.text)
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("owner", ["os.open", "os.getpid", "os.unlink", "builtins.hasattr", "dataclasses.replace"])
+def test_functions_replaced_for_good_cost_neither_report_nor_session(
+    project: Project, owner: str, isolated: bool
+) -> None:
+    project.write(
+        "test_it.py",
+        f"""
+        import builtins, dataclasses, os
+        import pytest
+
+        OPEN = os.open
+        KEPT = []
+
+        @pytest.mark.fd_budget(0)
+        def test_leaky():
+            KEPT.append(OPEN(__file__, os.O_RDONLY))
+
+        @pytest.mark.fd_budget(0)
+        @pytest.mark.leakcheck(isolate={isolated})
+        def test_replaces():
+            KEPT.append(OPEN(__file__, os.O_RDONLY))
+            {owner} = lambda *_, **__: None
+
+        def test_not_judged():
+            pass
+        """,
+    )
+    ran = project.run()
+    assert "INTERNALERROR" not in ran.text
+    # From the whole report: pytest itself may end while it prints.
+    assert ran.verdicts["test_leaky", "fd"] == "leak"
+    assert ran.verdicts["test_replaces", "fd"] in ("leak", "inconclusive")
+
+
+def test_a_report_that_cannot_be_written_is_stated_and_its_journal_stays(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        from pytest_leakcheck.report.journal import Journal
+
+        def refuse(_, session):
+            raise RuntimeError("refused")
+
+        Journal.finish = refuse
+        """,
+    )
+    project.write("test_it.py", TESTS.format(body="pass", after="pass"))
+    ran = project.run()
+    assert "findings.json: RuntimeError: refused" in ran.text
+    assert "1 failed" not in ran.text
+    assert ran.status == pytest.ExitCode.INTERNAL_ERROR
+    journal = (project.folder / "findings.json.partial").read_text(encoding="utf-8")
+    assert "test_it.py::test_replaces" in journal
+    assert "test_it.py::test_leaky" in journal
+
+
+def test_a_finding_that_cannot_be_concluded_is_inconclusive(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import pytest_leakcheck.plugin.repeated_item as repeated
+
+        CONCLUDE, DONE = repeated.conclude, []
+
+        def fail_once(*args):
+            DONE.append(args)
+            if len(DONE) == 1:
+                raise RuntimeError("refused")
+            return CONCLUDE(*args)
+
+        repeated.conclude = fail_once
+        """,
+    )
+    project.write("test_it.py", TESTS.format(body="NUMBERS.append(os.open(__file__, os.O_RDONLY))", after="pass"))
+    ran = project.run()
+    assert ran.verdicts == {("test_replaces", "fd"): "inconclusive", ("test_leaky", "fd"): "leak"}
+    assert "the measurement failed: RuntimeError: refused" in ran.finding("test_replaces")["reason"]
+
+
+@pytest.mark.parametrize("function", ["os.stat", "resource.getrlimit"])
+def test_functions_replaced_until_the_next_test_end_no_session(project: Project, function: str) -> None:
+    """The limit of descriptors is looked at before each logged run, outside of the measurement."""
+    body = f"""NUMBERS.append(os.open(__file__, os.O_RDONLY))
+        if len(NUMBERS) == 5:
+            {function} = lambda *_, **__: None"""
+    tests = TESTS.replace("KEPT = []", f"KEPT = []\n    SAVED = {function}")
+    project.write("test_it.py", tests.format(body=body, after=f"{function} = SAVED"))
+    ran = project.run()
+    assert "INTERNALERROR" not in ran.text
+    assert ran.verdicts["test_replaces", "fd"] in ("leak", "inconclusive")
+    assert ran.verdicts["test_leaky", "fd"] == "leak"

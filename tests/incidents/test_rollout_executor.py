@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -111,6 +114,14 @@ def test_a_full_queue_makes_the_caller_wait() -> None:
             executor.submit(endless, timeout=0.01)
 
 
+def consumer_waits_for_room() -> bool:
+    """Whether the thread that collects data waits; counts alone pass through the same values if it never does."""
+    consumer = next(thread for thread in threading.enumerate() if thread.name == "rollout-consume")
+    assert consumer.ident is not None
+    called = [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._current_frames()[consumer.ident])]
+    return called[0] == "wait" and "_collect" in called
+
+
 def test_a_caller_that_takes_nothing_slows_it_down() -> None:
     """What has ended and waits for the caller is bounded too: the rest keeps its place, and nothing more begins."""
     with executor_of(Limits(2, HUGE), queue_size=2) as executor:
@@ -120,7 +131,8 @@ def test_a_caller_that_takes_nothing_slows_it_down() -> None:
             one.end(7)
         assert executor.manager is not None
         manager = executor.manager
-        until(lambda: manager.stats.accepted == 2 and manager.stats.running == 2)
+        until(consumer_waits_for_room)
+        assert manager.stats == RolloutStats(accepted=2, running=2)
         executor.submit(begun[4])
         assert not begun[4].began.is_set()
         assert executor.wait(2, PATIENCE) == [7, 7]

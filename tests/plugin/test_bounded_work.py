@@ -126,6 +126,12 @@ LEAKS = """
     def test_cache_above_the_level_when_full():
         page(next(REQUESTS))
 
+    HEAVIER = deque(([[[str(number)]]] for number in range(2000)), 2000)
+
+    def test_new_entries_are_heavier():
+        number = next(REQUESTS)
+        HEAVIER.append([[[str(number + at) for at in range(20)]]])
+
     def test_zombie():
         pid = os.fork()
         if not pid:
@@ -157,13 +163,15 @@ LEAKS = """
 LAST = """
     import itertools
     import mmap
+    import os
     import threading
     import time
 
     import pytest
 
     pytestmark = pytest.mark.leakcheck
-    KEPT, CALLS, PAGES, MEMORY = [], itertools.count(), itertools.count(), mmap.mmap(-1, 1 << 26)
+    KEPT, MEMORY = [], mmap.mmap(-1, 1 << 26)
+    CALLS, PAGES, LATE, TWICE = (itertools.count() for _ in range(4))
 
     def test_now_and_then():
         if next(CALLS) % 40 == 0:
@@ -171,6 +179,23 @@ LAST = """
 
     def test_large_and_dropped():
         bytearray(1 << 20)
+
+    def slowly_filled(name, number):
+        # Memory is undecided while this grows, and other resources have long been judged.
+        if number < 100:
+            KEPT.append([name, [number]])
+
+    def test_leaks_after_a_while():
+        number = next(LATE)
+        slowly_filled("late", number)
+        if number > 30 and number % 2:
+            KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    def test_opens_two_files_after_a_while():
+        number = next(TWICE)
+        slowly_filled("twice", number)
+        if number in (7, 60):
+            KEPT.append(os.open(__file__, os.O_RDONLY))
 
     @pytest.mark.rss_budget()
     def test_touches_a_new_page():
@@ -264,6 +289,12 @@ def test_a_cache_that_cannot_be_filled_is_green_up_to_a_level_that_it_would_exce
     assert above["verdict"] in ("inconclusive", "over_budget")
 
 
+def test_a_full_deque_whose_new_entries_are_heavier_is_not_red(leaks: Outcome) -> None:
+    of_it = [one for one in leaks.findings if one["test"].endswith("test_new_entries_are_heavier")]
+    assert of_it
+    assert {one["colour"] for one in of_it} <= {"green", "yellow"}
+
+
 def test_a_zombie_is_a_leak_of_processes(leaks: Outcome) -> None:
     found = leaks.finding("test_zombie", "process")
     assert (found["verdict"], found["slope"]) == ("leak", 1)
@@ -286,6 +317,12 @@ def test_a_leak_in_every_40th_call_is_red(last: Outcome) -> None:
     assert found["verdict"] == "leak"
     assert found["slope"] == pytest.approx((1 << 20) / 40, rel=0.1)
     assert last.verdicts["test_large_and_dropped", "heap"] == "ok"
+
+
+def test_what_grows_after_it_was_ok_is_red(last: Outcome) -> None:
+    found = last.finding("test_leaks_after_a_while", "fd")
+    assert (found["verdict"], found["slope"]) == ("leak", 0.5)
+    assert last.verdicts["test_opens_two_files_after_a_while", "fd"] == "ok"
 
 
 def test_shared_pages_that_no_allocator_counts_are_red(last: Outcome) -> None:

@@ -83,7 +83,7 @@ def test_descriptors_run_out_in_the_iteration_that_is_told_and_the_line_is_named
     )
     assert found["owner"]["name"].endswith("KEPT")
     assert found["culprit"]["ran_out"]["function"] == "test_descriptors"
-    assert "this process reaches 256 descriptors after" in ran.text
+    assert "this process reaches its limit of 256 descriptors (ulimit -n)" in ran.text
 
 
 def test_the_fixed_one_is_green_and_says_how_near_it_came(ran: Outcome) -> None:

@@ -162,6 +162,7 @@ OUTCOMES = """
 UNSTEADY = (
     (r" in \d+\.\d+s( \(\d.*\))?", " in N s"),
     (r"0x[0-9a-f]+", "0xN"),
+    (r"(iterations?), \d+\.\d s\) *", r"\1) "),
     (r"repeating took .* s\b", "N s"),
     (r"\d+ → \d+ +", "A → B "),
     (r"≈ [\d,]+", "≈ N"),

@@ -352,3 +352,56 @@ def test_a_cycle_that_only_the_collector_frees_is_named(project: Project) -> Non
     assert leaky.text.count("released only by the garbage collector: Container ↔ Stream") == 2
     project.write("test_it.py", "LEAKY = False\n" + CYCLE.replace("\n    ", "\n"))
     assert project.run().last_line == "2 passed"
+
+
+WAITS_IN_ACCEPT = """
+    import os, socket, threading
+    import pytest
+
+    LISTENER = socket.create_server(("127.0.0.1", 0))
+    LEAKS = {leaks}
+
+    def descriptors(): return os.stat("/proc/self/fd").st_size
+
+    def accept():
+        connection, address = LISTENER.accept()
+        connection.close()
+
+    def serve():
+        before = descriptors()
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        while descriptors() == before: pass
+        return thread
+
+    @pytest.mark.fd_budget(0)
+    def test_serve():
+        thread = serve()
+        if not LEAKS:
+            socket.create_connection(LISTENER.getsockname()).close()
+            thread.join()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").stat().st_size, reason="this Linux does not count reserved descriptors")
+def test_of_what_no_listing_shows_the_line_is_that_of_what_grows_with_it(project: Project) -> None:
+    project.write("test_it.py", WAITS_IN_ACCEPT.format(leaks=True))
+    outcome = project.run()
+    found = outcome.finding("test_serve")
+    assert (found["verdict"], found["slope"], found["site"]["line"]) == ("leak", 1.0, 16), outcome.text
+    culprit = found["culprit"]
+    assert (culprit["companion"], culprit["unresolved"]["site"]) == (
+        "thread",
+        "no traced call of this process created one",
+    )
+    assert "fd +1.0/iter \u2014 test_it.py:16 Thread.start()" in outcome.text
+    rows = [line.strip() for line in outcome.text.splitlines()]
+    at = rows.index("opened       not resolved: no traced call of this process created one")
+    assert rows[at + 1 : at + 4] == [
+        "about as many threads remain as descriptors:",
+        "started      test_it.py:16 in serve()",
+        "thread.start()",
+    ]
+    project.write("test_it.py", WAITS_IN_ACCEPT.format(leaks=False))
+    outcome = project.run()
+    assert outcome.finding("test_serve")["verdict"] == "ok", outcome.text

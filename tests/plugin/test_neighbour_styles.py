@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -275,6 +274,21 @@ _STYLES: Final[Mapping[str, str]] = {
                 assert await receive.receive() == 3
 
         async def test_thread(): assert await anyio.to_thread.run_sync(int, "4") == 4
+    """,
+    "with_trio.py": """
+        import pytest
+        import trio
+
+        pytestmark = pytest.mark.anyio
+
+        @pytest.fixture
+        def anyio_backend(): return "trio"
+
+        async def test_awaits(): await trio.sleep(0)
+        async def test_fails(): assert await trio.sleep(0)
+
+        async def test_nursery():
+            async with trio.open_nursery() as nursery: nursery.start_soon(trio.sleep, 0)
     """,
     "with_unittest.py": """
         import unittest
@@ -747,21 +761,6 @@ _STYLES: Final[Mapping[str, str]] = {
         def test_marks_of_parameters(one, two): assert one == 1
     """,
 }
-_TRIO: Final = """
-    import pytest
-    import trio
-
-    pytestmark = pytest.mark.anyio
-
-    @pytest.fixture
-    def anyio_backend(): return "trio"
-
-    async def test_awaits(): await trio.sleep(0)
-    async def test_fails(): assert await trio.sleep(0)
-
-    async def test_nursery():
-        async with trio.open_nursery() as nursery: nursery.start_soon(trio.sleep, 0)
-"""
 
 
 def _file(name: str) -> str:
@@ -776,8 +775,6 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcomes, Outcom
     project.write("pytest.ini", _PYTEST_INI)
     for name, text in _STYLES.items():
         project.write(_file(name), text)
-    if find_spec("trio") is not None:
-        project.write("test_with_trio.py", _TRIO)
     plain = project.run("--outcomes=plain.json", leakcheck=False, cache=True)
     repeated = project.run("--outcomes=repeated.json", "--leakcheck-max-time=2", cache=True)
     assert "INTERNALERROR" not in plain.text + repeated.text, repeated.text
@@ -789,10 +786,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcomes, Outcom
     return by_name
 
 
-@pytest.mark.parametrize("style", [*map(_file, _STYLES), "test_with_trio.py"])
+@pytest.mark.parametrize("style", [*map(_file, _STYLES)])
 def test_outcomes_are_the_same(outcomes: tuple[Outcomes, Outcomes], style: str) -> None:
-    if style == "test_with_trio.py" and find_spec("trio") is None:
-        pytest.skip("trio is not installed")
     plain, repeated = ({test: one for test, one in each.items() if test.split("::")[0] == style} for each in outcomes)
     if not style.endswith(("__init__.py", "conftest.py")):
         assert plain

@@ -312,6 +312,32 @@ def test_a_timeout_is_never_of_our_making(project: Project) -> None:
     assert outcome.finding("test_it")["reason"].endswith(" iterations, 13 needed")
 
 
+def test_a_dump_of_the_stacks_is_never_of_our_making(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\nfaulthandler_timeout = 1\nfaulthandler_exit_on_timeout = true\n")
+    project.write(
+        "test_it.py",
+        """
+        import time
+        import pytest
+
+        @pytest.mark.fd_budget(0)
+        def test_repeats(): time.sleep(0.15)
+
+        @pytest.mark.fd_budget(0)
+        def test_hangs(runs=[]):
+            runs.append(1)
+            time.sleep(5 if len(runs) == 8 else 0.15)
+        """,
+    )
+    outcome = project.run("-p", "no:asyncio", "-k", "repeats")
+    assert (outcome.last_line, outcome.finding("test_repeats")["verdict"]) == ("1 passed, 1 deselected", "ok")
+    assert outcome.finding("test_repeats")["iterations"] > 8
+    assert "Timeout (" not in outcome.text
+    # An iteration that takes too long is still shown, and ends the session.
+    outcome = project.run("-p", "no:asyncio", "-k", "hangs")
+    assert (outcome.status, "Timeout (0:00:01)!" in outcome.text, "in test_hangs" in outcome.text) == (1, True, True)
+
+
 def test_own_descriptors_survive_a_double_close(project: Project) -> None:
     """A test that closes a descriptor twice, or a range of them, hits none of the harness's."""
     project.write(

@@ -1,4 +1,4 @@
-"""A program that was started with another malloc than glibc's: its heap cannot be counted, and no test passes on that."""
+"""A program with another malloc than glibc's: its own statistics are read, or no test passes on its heap."""
 
 from __future__ import annotations
 
@@ -58,15 +58,10 @@ void *realloc(void *block, size_t size) {
 
 @pytest.fixture(scope="module")
 def allocator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library with a malloc of its own."""
+    """A library with a malloc of its own, without statistics."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        installed = [one for one in Path("/usr/lib").glob("**/libjemalloc.so.2") if one.is_file()]
-        if not installed:
-            pytest.skip(
-                "neither a C compiler nor libjemalloc is installed; tests/unit has the same with a simulated library"
-            )
-        return installed[0]
+        pytest.skip("no C compiler is installed; tests/unit has the same with a simulated library")
     folder = tmp_path_factory.mktemp("allocator")
     source, library = folder / "bump.c", folder / "libbump.so"
     source.write_text(_SOURCE)
@@ -102,3 +97,52 @@ def test_native_leaks_do_not_pass(project: Project, allocator: Path) -> None:
     assert strict.last_line == "1 failed, 1 deselected", strict.text
     plain = project.run()
     assert plain.verdicts["test_named", "heap"] == "leak"
+
+
+# By library, whether its own statistics are read.
+_INSTALLED = {"libjemalloc.so.2": True, "libtcmalloc_minimal.so.4": True, "libmimalloc.so.2": False}
+
+
+@pytest.mark.parametrize("name", _INSTALLED)
+def test_installed_allocators_are_read_by_their_own_statistics(project: Project, name: str) -> None:
+    library = next((one for one in Path("/usr/lib").glob(f"**/{name}") if one.is_file()), None)
+    if library is None:
+        pytest.skip(f"{name} is not installed; tests/unit has the same with a simulated library")
+    project.write(
+        "test_it.py",
+        """
+        import ctypes
+        import threading
+        import pytest
+
+        LIBC = ctypes.CDLL(None)
+        LIBC.malloc.restype = ctypes.c_void_p
+        LIBC.free.argtypes = [ctypes.c_void_p]
+
+        @pytest.mark.heap_budget(0)
+        def test_leaky(): LIBC.malloc(4096)
+
+        @pytest.mark.heap_budget(0)
+        @pytest.mark.leakcheck(isolate=True)
+        def test_leaky_alone(): LIBC.malloc(4096)
+
+        @pytest.mark.heap_budget(0)
+        def test_clean(): LIBC.free(LIBC.malloc(4096))
+
+        @pytest.mark.heap_budget(0)
+        def test_clean_threads():
+            threads = [threading.Thread(target=lambda: [bytes(5000) for _ in range(50)]) for _ in range(4)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+        """,
+    )
+    outcome = project.run(LD_PRELOAD=str(library))
+    clean = {outcome.verdicts["test_clean", "heap"], outcome.verdicts["test_clean_threads", "heap"]}
+    leaky = {outcome.verdicts["test_leaky", "heap"], outcome.verdicts["test_leaky_alone", "heap"]}
+    if _INSTALLED[name]:
+        assert leaky == {"leak"}, outcome.text
+        assert outcome.verdicts["test_clean", "heap"] == "ok"
+        # The threads' caches of freed blocks count as in use with jemalloc.
+        assert clean <= {"ok", "inconclusive"}, outcome.text
+    else:
+        assert leaky | clean == {"unavailable"}, outcome.text

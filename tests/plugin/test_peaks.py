@@ -65,6 +65,26 @@ def test_a_peak_that_is_exceeded_is_red_with_its_line(project: Project, isolate:
     assert {one["verdict"] for one in low.findings} == {"ok"}
 
 
+def test_the_call_at_which_a_peak_is_read_is_not_said_to_create_it(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import time
+        import pytest
+
+        @pytest.mark.heap_budget("64 MiB", peak="1 MiB")
+        def test_memory():
+            data = b"x" * (5 << 20)
+            time.sleep(0)
+        """,
+    )
+    outcome = project.run()
+    assert "heap peak +5.0 MiB" in outcome.text
+    # Only a call is read, and the line before makes none.
+    assert "  highest at   test_it.py:7 in test_memory()" in outcome.text
+    assert "  allocated" not in outcome.text
+
+
 def test_a_leak_is_said_first_and_a_peak_not_at_all(project: Project) -> None:
     project.write(
         "test_it.py",

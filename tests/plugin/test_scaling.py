@@ -16,7 +16,7 @@ from projects import Outcome, Project
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 
 SHARDS = """
-    import os, subprocess, sys, threading
+    import os, subprocess, sys, threading, time
     import pytest
 
     SHARD = 1 << 20
@@ -55,15 +55,27 @@ SHARDS = """
         while waiting:
             waiting.pop().join()
 
+    def wait_until_sampled():
+        # The parent process samples the children of this one between its sleeps. A fixed time to wait would not do:
+        # on a busy machine, the parent process may get none of it.
+        def sleeps():
+            with open(f"/proc/{os.getppid()}/status") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
+
+        enough = sleeps() + 10
+        while sleeps() < enough:
+            time.sleep(0.01)
+
     @pytest.mark.scaling_budget("workers", [1, 2, 4], rss="<= 40 MiB")
-    def test_children(workers):
+    def test_children(workers, pytestconfig):
         work = "held = bytearray(b'x') * (24 << 20); print('full', flush=True); input()"
         started = []
         for number in range(workers if LEAKY else 1):
             child = subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             child.stdout.readline()
             started.append(child)
-        threading.Event().wait(0.2)
+        if pytestconfig.getoption("leakcheck"):
+            wait_until_sampled()
         for child in started:
             child.communicate(b"end")
 """

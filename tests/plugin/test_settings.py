@@ -85,7 +85,8 @@ def test_fail_on_and_ci(project: Project) -> None:
         def test_slow(): time.sleep(0.1)
         """,
     )
-    slow = ("--leakcheck-max-time=0.9",)
+    # Time for 12 iterations at most, and on a busy machine still for one after the warm-up.
+    slow = ("--leakcheck-max-time=1.2", "--leakcheck-warmup=1")
     here = project.run(*slow)
     assert (here.status, here.finding("test_slow")["verdict"]) == (0, "inconclusive")
     assert "iterations, 13 needed" in here.finding("test_slow")["reason"]
@@ -93,3 +94,32 @@ def test_fail_on_and_ci(project: Project) -> None:
     assert (pipeline.status, pipeline.finding("test_slow")["verdict"]) == (1, "inconclusive")
     chosen = project.run(*slow, "--leakcheck-fail-on=leak", CI="true")
     assert chosen.status == 0
+
+
+def test_advice_names_the_setting_that_limits_the_time(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import time
+        import pytest
+
+        pytestmark = pytest.mark.fd_budget(0)
+
+        def test_by_the_option(): time.sleep(0.1)
+
+        @pytest.mark.timeout(1)
+        def test_by_the_timeout(): time.sleep(0.1)
+
+        @pytest.mark.leakcheck(max_time=0.2)
+        @pytest.mark.timeout(10)
+        def test_by_the_mark(): time.sleep(0.1)
+        """,
+    )
+    outcome = project.run("-o", "leakcheck_max_time=0.9")
+    assert "--leakcheck-max-time=" in outcome.finding("test_by_the_option")["advice"]
+    assert "pytest-timeout" not in outcome.finding("test_by_the_option")["advice"]
+    advice = outcome.finding("test_by_the_timeout")["advice"]
+    assert "a timeout of " in advice
+    assert advice.endswith(" s, because pytest-timeout limits this test")
+    # The option overrides the mark.
+    assert "--leakcheck-max-time=" in outcome.finding("test_by_the_mark", "process")["advice"]

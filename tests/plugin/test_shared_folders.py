@@ -123,6 +123,46 @@ def test_what_several_workers_leak_at_once_is_a_leak_in_each(project: Project, t
     assert verdicts(outcome, "shm") == ["leak"] * workers, outcome.text
 
 
+# Makes entries with such names in both folders, a hundred a second, and removes all but the last two.
+NEIGHBOUR: Final = """
+    import os, signal, sys, tempfile, time
+
+    last, ended = [], []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    while not ended:
+        for folder, prefix in ((sys.argv[1], "tmp"), ("/dev/shm", "psm_")):
+            descriptor, path = tempfile.mkstemp(dir=folder, prefix=prefix)
+            os.close(descriptor)
+            last.append(path)
+        while len(last) > 2:
+            os.unlink(last.pop(0))
+        time.sleep(0.01)
+    for path in last:
+        os.unlink(path)
+"""
+
+
+def test_beside_workers_that_leak_and_a_busy_neighbour_clean_tests_are_not_red(
+    project: Project, temporary: Path
+) -> None:
+    write_leaky(project, 4)
+    project.write("test_clean.py", CLEAN)
+    neighbour = project.write("neighbour.py", NEIGHBOUR)
+    with subprocess.Popen([sys.executable, str(neighbour), str(temporary)]) as other:
+        try:
+            outcome = project.run("-n4", TMPDIR=str(temporary))
+        finally:
+            other.terminate()
+    for one in outcome.findings:
+        said = (one["verdict"], one["test"], one["reason"])
+        if "test_clean" in one["test"]:
+            assert one["verdict"] in ("ok", "inconclusive"), said
+        else:
+            assert one["verdict"] in ("leak", "inconclusive"), said
+        assert one["verdict"] != "inconclusive" or one["reason"], said
+    assert len({one["test"] for one in outcome.findings}) == 10, outcome.text
+
+
 def test_what_sessions_side_by_side_leak_is_a_leak_in_each_and_a_clean_one_is_not_red(
     project: Project, temporary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -104,6 +104,35 @@ def test_tmp_path_leaves_one_folder(project: Project) -> None:
     assert len(folders) == 1
 
 
+def test_pytester_uses_the_same_folder_again(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import sys
+
+        import pytest
+
+        FOLDERS = set()
+
+        @pytest.mark.leakcheck(iterations=40, warmup=5, resources=["object", "disk"])
+        def test_run(pytester, monkeypatch):
+            # Of the plugins installed here, one starts a server in each session.
+            monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+            pytester.makepyfile(test_inner="def test_inner(tmp_path): pass")
+            pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+            FOLDERS.add(pytester.path)
+
+        def test_folders():
+            assert len(FOLDERS) == 1
+            assert len([path for path in sys.path_importer_cache if path.startswith(str(*FOLDERS))]) <= 1
+        """,
+    )
+    outcome = project.run("-p", "pytester", "--basetemp=kept")
+    assert (outcome.status, outcome.last_line) == (0, "2 passed"), outcome.text
+    folders = sorted(path.name for path in (project.folder / "kept").iterdir() if not path.is_symlink())
+    assert folders == ["test_run0", "tmp-test_run0"]
+
+
 def test_warnings_and_subtests_are_reported_once(project: Project) -> None:
     project.write(
         "test_it.py",

@@ -108,7 +108,7 @@ def test_a_wrong_setting_names_its_file(project: Project, table: str) -> None:
         ("--leakcheck-max-time=nan", "--leakcheck-max-time=nan (command line): must be more than 0"),
         (
             "--leakcheck-fail-on=leek",
-            "--leakcheck-fail-on=leek (command line): 'leek' is not one of auto, leak, over_budget, unclosed, inconclusive",
+            "--leakcheck-fail-on=leek (command line): 'leek' is not one of auto, none, leak, over_budget, unclosed, inconclusive, nothing",
         ),
         ("--leakcheck-missing=ignore", "--leakcheck-missing=ignore (command line): must be one of skip, fail"),
         ("--leakcheck-summary=long", "--leakcheck-summary=long (command line): must be one of failed, all, none"),

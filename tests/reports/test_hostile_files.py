@@ -1,4 +1,4 @@
-"""A damaged or hostile file costs one clear line and exit code 2, and a big one has only the most important charts."""
+"""A damaged or hostile file costs one clear line and exit code 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.cli import main
-from pytest_leakcheck.report.html.view_model import MAX_CHARTS, Arm, Chart, Curve, Page, Tone, limit_charts
 
 BEGAN = '{"at": 1.0, "watch": 1, "root": 1, "command": "x", "interval": 1.0}\n'
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -41,24 +40,3 @@ def test_a_ledger_with_known_totals_is_a_page(tmp_path: Path) -> None:
     for total in ("fd", "vram:0"):
         path.write_text(BEGAN + SAMPLES.replace("TOTAL", total))
         assert main(["report", "--no-open", str(path)]) == 0
-
-
-def arm(tone: Tone, count: int) -> Arm:
-    curve = Curve("", ((0.0, 0.0), (1.0, 1.0)), tone)
-    charts = tuple(Chart("fd: descriptors", "count", "iteration", (curve,)) for _ in range(count))
-    return Arm(tone, tone, (f"{tone} verdict",), charts=charts)
-
-
-def test_the_charts_of_red_and_yellow_tests_come_first() -> None:
-    page = limit_charts(Page("x", ("summary",), (arm("good", 50), arm("unsure", 20), arm("bad", 30))))
-    assert [len(one.charts) for one in page.arms] == [MAX_CHARTS - 50, 20, 30]
-    assert page.summary == (
-        "summary",
-        "Charts: 60 of 100. Red ones come first, then yellow ones; all verdicts are in the text.",
-    )
-    assert [one.verdicts for one in page.arms] == [("good verdict",), ("unsure verdict",), ("bad verdict",)]
-
-
-def test_a_page_with_fewer_charts_stays_as_it_is() -> None:
-    page = Page("x", (), (arm("good", MAX_CHARTS),))
-    assert limit_charts(page) is page

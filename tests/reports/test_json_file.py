@@ -32,6 +32,7 @@ FIELDS = {
     "level",
     "advice",
     "explicit",
+    "tolerated",
     "isolate",
     "floor",
     "iterations",
@@ -44,6 +45,7 @@ FIELDS = {
     "held",
     "fingerprint",
     "reason",
+    "known",
     "law",
     "points",
     "seen",
@@ -103,3 +105,13 @@ def test_a_pipe_stays_a_pipe(project: Project) -> None:
     assert outcome.status == 0
     assert json.loads(read)["findings"] == []
     assert pipe.is_fifo()
+
+
+def test_thousands_of_green_tests_are_a_few_megabytes(project: Project) -> None:
+    """Judged on all resources, as under the scope that adds most: 5,000 tests take at most 10 MB."""
+    suite = "import pytest\n@pytest.mark.parametrize('number', range(40))\ndef test_it(number): pass\n"
+    project.write("tests/unit/package/test_of_a_usual_length.py", suite)
+    outcome = project.run("--leakcheck-scope=all", "--leakcheck-json=findings.json", leakcheck=False)
+    assert outcome.last_line == "40 passed"
+    size = (project.folder / "findings.json").stat().st_size
+    assert 5000 * size / 40 <= 10e6

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from projects import HEAD, Project
 from pytest_leakcheck.report.html.findings_page import page_of_findings
-from pytest_leakcheck.report.json_file import ReportError, write
+from pytest_leakcheck.report.html.view_model import Cell, Row
+from pytest_leakcheck.report.json_file import ReportError
 
 LEAKY = """
     @pytest.mark.fd_budget(0)
@@ -31,19 +34,47 @@ SIZES = """
 """
 
 
+class Words(HTMLParser):
+    """The text of a page, without its script and style."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.feed(re.sub(r"(?s)<(script|style)>.*?</\1>", "", text))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def shown(page: Path) -> str:
+    return " ".join(Words(page.read_text(encoding="utf-8")).text)
+
+
 def measured(project: Project, body: str) -> str:
     project.write("test_it.py", HEAD + body)
     project.run()
     return (project.folder / "findings.json").read_text(encoding="utf-8")
 
 
-def test_a_leak_and_its_mending(project: Project) -> None:
+def test_a_leak_and_its_fix(project: Project) -> None:
     page = page_of_findings(measured(project, LEAKY), "findings.json")
-    (arm,) = page.arms
-    assert (arm.name, arm.tone) == ("test_it.py::test_it", "bad")
-    assert arm.verdicts == ("fd leak: +1.0/iter sustained over 17 iterations",)
-    assert "test_it.py:4 in leak()" in arm.culprit
-    (chart,) = arm.charts
+    (card,) = page.cards
+    assert (card.title, card.tone, card.badge) == (
+        "fd +1.0/iter — test_it.py:4 os.open() (17 iterations)",
+        "bad",
+        "leak",
+    )
+    assert re.fullmatch(
+        r"\+1.0/iter since iteration 1 of 17 \(after 3 of warm-up\); this process reaches its limit of [\d,]+ descriptors .ulimit -n. after ≈ .*",
+        card.lead,
+    )
+    assert card.command == 'pytest --leakcheck "test_it.py::test_it"'
+    grows, made, holds = card.parts
+    assert grows.rows[0] == Row("leak", "+1.0/iter sustained over 17 iterations")
+    assert "test_it.py:4 in leak()\n" in made.rows[0].text
+    assert [line.number for line in made.source if line.marked] == [4]
+    assert [one.note for one in holds.path if "KEPT" in one.text] == ["grows by 1.0/iter"]
+    (chart,) = card.charts
     (curve,) = chart.curves
     assert [y - curve.points[0][1] for _x, y in curve.points] == list(range(18))
     assert curve.line is not None
@@ -51,10 +82,72 @@ def test_a_leak_and_its_mending(project: Project) -> None:
     assert (y1 - y0) / (x1 - x0) == 1.0
 
     page = page_of_findings(measured(project, FIXED), "findings.json")
-    (arm,) = page.arms
-    assert (arm.tone, arm.culprit, arm.charts[0].curves[0].line) == ("good", "", None)
-    assert arm.verdicts[0].startswith("fd ok; would have caught ")
-    assert page.summary == ("1 green",)
+    assert (page.cards, page.counts) == ((), (Cell("1 green test", "good"),))
+    (section,) = page.sections
+    (green,) = section.entries
+    assert (section.folded, green.name, green.tone) == (True, "test_it.py::test_it", "good")
+    assert green.text.startswith("would have caught fd 1 in ")
+
+
+def test_the_page_is_written_in_the_run_and_holds_what_the_terminal_shows(project: Project) -> None:
+    project.write("test_it.py", HEAD + LEAKY + "\n    def test_plain(): pass\n")
+    secret = "--deselect=none?token=hunter2"
+    outcome = project.run("--leakcheck-html=page.html", "--color=no", "--leakcheck-blame=test_it", secret)
+    assert f"leakcheck: wrote {project.folder / 'page.html'}" in outcome.text
+    text = shown(project.folder / "page.html")
+    block = outcome.text[outcome.text.index("fd +1.0/iter") : outcome.text.index("= leakcheck =")]
+    # A word by itself, since a terminal wraps lines. Three words are marks or labels, for which the page has a form.
+    assert {word for word in block.split() if word not in text and word.strip("=")} == {"means", "<-", "next"}
+    assert "2 tests: 1 leak" in text
+    assert "1 not judged (1 without a mark)" in text
+    assert "pytest -p no:cacheprovider --leakcheck-html=page.html --color=no --leakcheck-blame=test_it" in text
+    assert "token=***" in text
+    assert "hunter2" not in text
+
+
+def test_under_xdist_the_controller_writes_one_page(project: Project) -> None:
+    project.write("test_it.py", HEAD + LEAKY + LEAKY.replace("test_it", "test_again"))
+    outcome = project.run("--leakcheck-html=page.html", "-n", "2", "--dist=load")
+    assert outcome.text.count("leakcheck: wrote ") == 2, outcome.text
+    text = shown(project.folder / "page.html")
+    assert "2 tests: 2 leak (1 cause)" in text
+    assert "1 red cause" in text
+    assert "test_it.py::test_again" in text
+
+
+def test_a_page_without_lines_of_source(project: Project) -> None:
+    text = measured(project, LEAKY)
+    assert "KEPT.append(os.open(" in str(page_of_findings(text, "x"))
+    assert "KEPT.append(os.open(" not in str(page_of_findings(text, "x", source=False))
+    ini = project.folder / "pytest.ini"
+    ini.write_text(ini.read_text() + "leakcheck_source = false\n")
+    project.run("--leakcheck-html=page.html")
+    page = shown(project.folder / "page.html")
+    assert "test_it.py:4 in leak()" in page
+    assert "KEPT.append(os.open(" not in page
+
+
+LOADED = """
+    import sys
+
+    def pytest_sessionfinish():
+        found = [name for name in sys.modules if name.startswith(("jinja2", "pytest_leakcheck.report.html"))]
+        print("loaded:", found)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--leakcheck-html=page.html",)])
+def test_nothing_that_renders_is_loaded_while_tests_run(project: Project, options: tuple[str, ...]) -> None:
+    project.write("conftest.py", LOADED.replace("pytest_sessionfinish", "pytest_runtest_logfinish"))
+    project.write("test_it.py", HEAD + LEAKY)
+    assert "loaded: []" in project.run("-s", *options).text
+
+
+def test_a_path_that_cannot_be_written_is_wrong_use(project: Project) -> None:
+    project.write("test_it.py", HEAD + LEAKY)
+    outcome = project.run("--leakcheck-html=no/page.html")
+    assert outcome.status == 4
+    assert "--leakcheck-html=no/page.html (command line): the folder " in outcome.text
 
 
 OWN_PROBE = """
@@ -86,15 +179,15 @@ def test_a_counter_that_the_project_has_added_is_drawn_where_the_project_is_unkn
         out = project.folder / tone
         done = report(project.folder / "findings.json", "--out", out, "--no-open")
         assert (done.returncode, done.stderr) == (0, "")
-        shown = (out / "findings.html").read_text(encoding="utf-8")
-        assert "connection: connections" in shown
-        assert ("sustained over 17 iterations" in shown) == (tone == "bad")
+        text = (out / "findings.html").read_text(encoding="utf-8")
+        assert ("connection: connections" in text) == ("sustained over 17 iterations" in text) == (tone == "bad")
+        assert ("would have caught connection 1 in " in text) == (tone == "good")
 
 
 def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
-    (arm,) = page_of_findings(measured(project, SIZES), "findings.json").arms
-    (chart,) = arm.charts
-    assert arm.tone == "bad"
+    (card,) = page_of_findings(measured(project, SIZES), "findings.json").cards
+    (chart,) = card.charts
+    assert card.tone == "bad"
     assert chart.axis == "size"
     assert chart.curves[0].points == ((8.0, 8.0), (16.0, 16.0), (32.0, 32.0))
 
@@ -122,7 +215,7 @@ def test_what_is_no_report_says_so(data: object, said: str) -> None:
 
 def test_what_is_damaged_is_named_by_its_path(project: Project) -> None:
     text = measured(project, LEAKY)
-    assert page_of_findings(text, "x").arms
+    assert page_of_findings(text, "x").cards
     for path, seen in (
         ("culprit.where.site.line: expected int", "x"),
         ("verdicts.0.resource: expected one of fd, .* or gauge:NAME", "connection"),
@@ -160,15 +253,3 @@ def test_the_command_without_a_file_that_it_knows(tmp_path: Path) -> None:
     assert "No such file" in done.stderr
     (tmp_path / "other.json").write_text("{]", encoding="utf-8")
     assert report(tmp_path / "other.json").returncode == 2
-
-
-def test_without_the_extra_it_says_what_installs_it(tmp_path: Path) -> None:
-    write(tmp_path / "x.json", [])
-    script = (
-        "import sys, importlib.util as u; find = u.find_spec\n"
-        "u.find_spec = lambda name, *more: None if name == 'jinja2' else find(name, *more)\n"
-        "from pytest_leakcheck.cli import main; sys.exit(main(['report', 'x.json']))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 3
-    assert "needs jinja2: pip install 'pytest-leakcheck[report]'" in done.stderr

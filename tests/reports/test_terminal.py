@@ -34,7 +34,7 @@ SUITE = """
 # Figures that differ by machine or run: descriptors at the start, the limit, times, folders.
 UNSTEADY = (
     (r"\d+ (→|>) \d+ +", "A \\1 B "),
-    (r"reaches [\d,]+ descriptors after (≈|~) [\d,]+", "reaches LIMIT descriptors after \\1 N"),
+    (r"limit of [\d,]+ descriptors \(ulimit -n\)\s+after\s+(≈|~)\s+[\d,]+", "limit of LIMIT descriptors, after \\1 N"),
     (r"repeating took \d+\.\d+ s", "repeating took T"),
     (r"(× |x )(…|~)?/[^ ]*/test_it\.py", "\\1FILE"),
     (r"list of \d+", "list of N"),
@@ -67,7 +67,7 @@ def test_the_block(project: Project) -> None:
 
           leak         +1.0/iter sustained over 17 iterations
           fd           A → B ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
-          held         17 × FILE
+          remaining    17 × FILE from 17 iterations
           opened       test_it.py:5 in leak()
                          def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
                        called from test_it.py:13 in test_leak()
@@ -75,9 +75,9 @@ def test_the_block(project: Project) -> None:
                        module test_it
                        └ KEPT → list of N   <- grows by 1.0/iter
                          └ [M] → int, 28 B each
-          means        this process reaches LIMIT descriptors after ≈ N iterations
+          means        this process reaches its limit of LIMIT descriptors, after ≈ N iterations
           budget       0: a worker lives for a week
-          finding      abed1d-fd-test_it-open
+          finding      39d4cd-fd-test_it-open
           next         pytest --leakcheck "test_it.py::test_leak"
         """
     )
@@ -96,7 +96,7 @@ def test_the_block_in_ascii(project: Project) -> None:
 
           leak         +1.0/iter sustained over 17 iterations
           fd           A > B __..::--==++**##  +1.0/iter  exact
-          held         17 x FILE
+          remaining    17 x FILE from 17 iterations
           opened       test_it.py:5 in leak()
                          def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
                        called from test_it.py:13 in test_leak()
@@ -104,9 +104,9 @@ def test_the_block_in_ascii(project: Project) -> None:
                        module test_it
                        ` KEPT > list of N   <- grows by 1.0/iter
                          ` [M] > int, 28 B each
-          means        this process reaches LIMIT descriptors after ~ N iterations
+          means        this process reaches its limit of LIMIT descriptors, after ~ N iterations
           budget       0: a worker lives for a week
-          finding      abed1d-fd-test_it-open
+          finding      39d4cd-fd-test_it-open
           next         pytest --leakcheck "test_it.py::test_leak"
         """
     )
@@ -117,10 +117,10 @@ def test_the_summary(project: Project) -> None:
     text = steady(part(project.run().text, "= leakcheck =", "= short test summary"))
     lines = [line for line in text.splitlines() if not line.startswith("=")]
     assert lines == [
-        "3 measured · 1 ok · 1 leak · 1 over budget · repeating took T",
-        "abed1d  fd +1.0/iter — test_it.py:5 os.open() (17 iterations)",
+        "3 tests: 1 ok · 1 leak · 1 over budget · repeating took T",
+        "39d4cd  fd +1.0/iter — test_it.py:5 os.open() (17 iterations)",
         "  test_it.py::test_leak",
-        "622234  fd +7 — 7 × test_it.py (budget 1)",
+        "8f15f4  fd +7 — 7 × test_it.py (budget 1)",
         "  test_it.py::test_two_stay",
     ]
 
@@ -146,26 +146,70 @@ def test_quiet_and_no_summary(project: Project) -> None:
     project.write("test_it.py", SUITE)
     quiet = project.run("-q").text
     assert "= leakcheck =" not in quiet
-    assert "3 measured · 1 ok · 1 leak · 1 over budget" in quiet
-    assert "abed1d  fd +1.0/iter" in quiet
+    assert "3 tests: 1 ok · 1 leak · 1 over budget" in quiet
+    assert "39d4cd  fd +1.0/iter" in quiet
     bare = project.run("--no-summary").text
-    assert "leakcheck: 3 measured · 1 ok · 1 leak · 1 over budget" in bare
-    assert "abed1d  fd" not in bare
+    assert "leakcheck: 3 tests: 1 ok · 1 leak · 1 over budget" in bare
+    assert "39d4cd  fd" not in bare
     none = project.run("--leakcheck-summary=none").text
-    assert "3 measured" in none
-    assert "abed1d  fd" not in none
+    assert "3 tests: " in none
+    assert "39d4cd  fd" not in none
 
 
 def test_nothing_measured_is_not_silent(project: Project) -> None:
     project.write("test_it.py", "def test_it(): pass\ndef test_other(): pass")
     text = project.run("--leakcheck", leakcheck=False).text
-    assert "= leakcheck =" not in text
-    assert "\nleakcheck: 0 of 2 measured: none carries `leakcheck` or a budget\n" in text
-    assert "  mark a whole file with: pytestmark = pytest.mark.leakcheck\n" in text
+    line = "\nleakcheck: 0 of 2 tests carry a budget, nothing was judged: mark tests, or use --leakcheck-scope=all\n"
+    assert line in text
+    assert "\n2 tests: 2 not judged (2 without a mark)\n" in text
+    quiet = project.run("-q", "--leakcheck-fail-on=nothing")
+    assert line in quiet.text
+    assert (quiet.status, project.run("-q").status) == (1, 0)
     assert "leakcheck:" not in project.run(leakcheck=False).text
     # A test that fails has a reason of its own.
     project.write("test_it.py", "import pytest\n@pytest.mark.leakcheck\ndef test_it(): assert 0")
     assert "0 of" not in project.run().text
+
+
+LIBRARY = """
+    OPENED = []
+
+    def read(path):
+        OPENED.append(open(path))
+"""
+SHARED_CAUSE = """
+    import pytest
+    from library import read
+
+    pytestmark = pytest.mark.fd_budget(0)
+
+    def test_first(): read(__file__)
+
+    def test_second(): read(__file__)
+
+    def test_third():
+        read(__file__)
+        read(__file__)
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["here", "in a worker"])
+def test_tests_with_one_cause_share_a_block_and_a_line(project: Project, arguments: tuple[str, ...]) -> None:
+    project.write("library.py", LIBRARY)
+    project.write("test_it.py", SHARED_CAUSE)
+    ran = project.run(*arguments)
+    assert ran.last_line == "3 failed"
+    assert ran.text.count("held by      library.OPENED") == 1
+    assert "\nLEAK same as 12b529 (test_it.py::test_first): fd +1.0 to +2.0/iter\n  -v shows" in ran.text
+    assert "\n3 tests: 3 leak (1 cause) · " in ran.text
+    assert "\n  test_it.py::test_first and 2 more (+1.0 to +2.0/iter)\n" in ran.text
+    assert project.run("-v", *arguments).text.count("held by      library.OPENED") == 3
+    # Other readers get each finding whole.
+    project.run("--junitxml=junit.xml", *arguments)
+    assert (project.folder / "junit.xml").read_text(encoding="utf-8").count("held by      library.OPENED") == 3
+    # Two leaks of one test file are two causes.
+    project.write("test_it.py", SUITE)
+    assert "same as" not in project.run().text
 
 
 def test_a_debugger_is_said_to_leave_no_verdict(project: Project) -> None:
@@ -220,14 +264,27 @@ def test_each_verdict_has_its_letter_and_word(project: Project) -> None:
     assert "test_it.py LOUIAFL" in outcome.text
     assert outcome.last_line == "7 failed"
     verbose = project.run("-v", "-n", "1", *strict)
-    assert re.findall(r"(?m)^\[gw0\] \[ *\d+%\] ([A-Z][A-Z ]+) test_it\.py::", verbose.text) == words
+    assert (
+        re.findall(
+            r"(?m)^\[gw0\] \[ *\d+%\] ([A-Z][A-Z ]+?)(?: \([\d,]+ iterations?, [\d.]+ s\))? test_it\.py::", verbose.text
+        )
+        == words
+    )
 
 
 def test_an_option_without_leakcheck_is_not_silent(project: Project) -> None:
     project.write("test_it.py", "def test_it(): pass")
-    text = project.run("--leakcheck-iterations=5", "--leakcheck-json=x.json", leakcheck=False).text
-    assert "leakcheck: no effect without --leakcheck: --leakcheck-iterations, --leakcheck-json\n" in text
-    assert "no effect" not in project.run("--leakcheck-iterations=5").text
+    refused = project.run("--leakcheck-iterations=5", "--leakcheck-json=x.json", leakcheck=False)
+    assert refused.status == 4
+    assert (
+        "--leakcheck-iterations, --leakcheck-json (command line): no effect without --leakcheck: add it" in refused.text
+    )
+    assert project.run("--leakcheck-iterations=5").status == 0
+    # Plain runs share what stands in the configuration.
+    project.write(
+        "pytest.ini", "[pytest]\naddopts = --leakcheck-iterations=5 -p no:hypothesispytest -p no:anyio -p no:asyncio"
+    )
+    assert project.run(leakcheck=False).last_line == "1 passed"
 
 
 @pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["here", "in a worker"])
@@ -239,7 +296,7 @@ def test_in_colour_what_matters_stands_out(project: Project, arguments: tuple[st
     assert f"  {red}leak         +1.0/iter sustained over 17 iterations{plain}" in text
     assert f"  {dim}held by      {plain}test_it.KEPT" in text
     assert f"{red}   <- grows by 1.0/iter{plain}" in text
-    assert "\x1b[31mabed1d  fd +1.0/iter" in text
+    assert "\x1b[31m39d4cd  fd +1.0/iter" in text
     # Without its colours it is the same text.
     assert re.sub(r"\x1b\[[\d;]*m", "", part(text, f"{red}fd +1.0", "_______")).startswith(
         "fd +1.0/iter — test_it.py:5"
@@ -273,16 +330,6 @@ def test_a_wide_terminal_has_room_for_all_words(project: Project) -> None:
     whole = "fd +1.0/iter — test_it.py:4 os.open() (17 iterations, budget +0.25/iter)"
     assert whole in project.run(COLUMNS="100").text
     assert f"LeakError: {whole}" in project.run("-rf", "--tb=no", COLUMNS="160").text
-
-
-def test_other_readers(project: Project) -> None:
-    """JUnit gets the first line, and a property for each verdict."""
-    project.write("test_it.py", SUITE)
-    project.run("--junit-xml=junit.xml")
-    junit = (project.folder / "junit.xml").read_text(encoding="utf-8")
-    assert 'message="LeakError: fd +1.0/iter — test_it.py:5 os.open() (17 iterations)' in junit
-    assert '<property name="leakcheck.fd" value="leak 1/iter"' in junit
-    assert '<property name="leakcheck" value="ok"' in junit
 
 
 def test_durations_are_those_of_all_repetitions(project: Project) -> None:

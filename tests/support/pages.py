@@ -1,4 +1,4 @@
-"""A page with everything on it, texts in it that would do harm if they were not escaped; and a browser to open it with."""
+"""A page with everything on it, and texts that would do harm if they were not escaped; and a browser to open it with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.report.html.view_model import Arm, Chart, Curve, Mark, Page
+from pytest_leakcheck.report.html.view_model import (
+    Card,
+    Cell,
+    Chart,
+    Curve,
+    Entry,
+    Mark,
+    Matrix,
+    MatrixRow,
+    Page,
+    Part,
+    Reference,
+    Row,
+    Section,
+    SourceLine,
+)
 
 NASTY: Final = "<script>alert('x')</script> & \"quoted\" $x_1^{$ \\ \x00 é 漢 <img src=http://127.0.0.1:9/x>"
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -31,7 +46,7 @@ _QUIET: Final = (
 
 
 def full_page() -> Page:
-    """Two arms, shared and own charts, a limit, marks, a diff."""
+    """Everything that a page may have, and harmful text wherever text may be."""
     rising = tuple((float(x), 32.0 + 9 * x) for x in range(18))
     level = tuple((float(x), 32.0) for x in range(18))
     memory = tuple((float(x), 5e8 + 1.2e7 * x) for x in range(200))
@@ -40,18 +55,26 @@ def full_page() -> Page:
         f"fd: {NASTY}", "count", NASTY, (leaky, Curve(NASTY, level, "good")), NASTY, 256, (Mark(12.0, NASTY),)
     )
     own = Chart("heap: bytes in use", "bytes", "second", (Curve("", memory, "unsure"),), "It grows.")
-    arms = (
-        Arm(f"leaky {NASTY}", "bad", (NASTY, "a" * 300), f"opened {NASTY}\n  {'long ' * 60}", (own,)),
-        Arm("fixed", "good", ("fd ok",)),
+    part = Part(
+        NASTY,
+        (Row(NASTY, NASTY), Row("opened", f"{'a' * 300}\n  {'long ' * 60}")),
+        (SourceLine(9, NASTY), SourceLine(10, NASTY, marked=True)),
+        (Reference(NASTY), Reference(NASTY, NASTY)),
     )
-    return Page(
-        f"An incident {NASTY}",
-        (NASTY,),
-        arms,
-        (shared,),
-        f"--- a\n+++ b\n@@ -1 +1 @@\n-{NASTY}\n+{NASTY}\n",
-        partial=True,
+    tests = (Entry(NASTY, NASTY, "bad"), Entry("test_two"))
+    cards = (
+        Card(f"fd leaks {NASTY}", "bad", NASTY, (NASTY,), NASTY, (part,), (shared,), NASTY, tests, "cause-1", "thread"),
+        Card("heap grows", "unsure", "leak", charts=(own,), command="pytest 'b'", anchor="cause-2", resource="heap"),
+        Card("a file", "bad", "leak", command='pytest "c"', tests=(*tests, *tests), resource="fd"),
     )
+    row = MatrixRow(NASTY, "bad", "cause-2", (Cell(NASTY, "bad"), Cell()))
+    sections = (
+        Section("Causes", NASTY, cards),
+        Section("Table", matrix=Matrix(("fd", NASTY), (row,))),
+        Section("Green", entries=(Entry("test_green", NASTY, "good"),), folded=True),
+        Section("Fix", diff=f"--- a\n+++ b\n@@ -1 +1 @@\n-{NASTY}\n+{NASTY}\n"),
+    )
+    return Page(f"An incident {NASTY}", (Cell(NASTY, "bad"),), (NASTY,), (Row(NASTY, NASTY),), sections, partial=True)
 
 
 @dataclass(frozen=True, slots=True)

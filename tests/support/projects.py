@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +102,46 @@ class Project:
 
         With `cache`, it knows what failed last.
         """
+        command = self._command(arguments, leakcheck=leakcheck, python=python, cache=cache)
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=_environment(environment),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=limit,
+        )
+        return self._outcome(done.returncode, done.stdout + done.stderr)
+
+    def run_on_terminal(
+        self, *arguments: str, answer: Callable[[bytes], bytes] = lambda _: b"", cache: bool = False, **environment: str
+    ) -> Outcome:
+        """As `run`, in a terminal of 80 columns of its own.
+
+        Args:
+            arguments: Arguments of pytest.
+            answer: Is called with all output so far whenever there is more; what it returns is typed.
+            cache: Whether pytest knows what failed last.
+            environment: Further variables.
+        """
+        command = self._command(arguments, leakcheck=True, python=sys.executable, cache=cache)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.folder)
+            os.execve(command[0], command, _environment({"TERM": "xterm", **environment}))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        said = b""
+        # At its end, a terminal fails to be read.
+        with contextlib.suppress(OSError):
+            while more := os.read(terminal, 1 << 16):
+                said += more
+                os.write(terminal, answer(said))
+        _pid, status = os.waitpid(pid, 0)
+        os.close(terminal)
+        return self._outcome(os.waitstatus_to_exitcode(status), said.decode(errors="replace"))
+
+    def _command(self, arguments: Iterable[str], *, leakcheck: bool, python: str, cache: bool) -> list[str]:
         report = self.folder / "findings.json"
         report.unlink(missing_ok=True)
         command = [python, "-m", "pytest", *(() if cache else ("-p", "no:cacheprovider")), *arguments]
@@ -105,20 +150,24 @@ class Project:
             if not any(one.startswith(_MIN_TIME) for one in arguments):
                 # The tests of the waiting itself set it. Elsewhere it would cost each memory leak 3 s.
                 command.append(f"{_MIN_TIME}=0")
-        clean = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("PYTEST", "COV_")) and name not in ("CI", "BUILD_NUMBER", "COLUMNS")
-        }
-        clean |= {"PYTHONIOENCODING": "utf-8", "COLUMNS": "80"} | environment
-        done = subprocess.run(
-            command, cwd=self.folder, env=clean, capture_output=True, text=True, check=False, timeout=limit
-        )
+        return command
+
+    def _outcome(self, status: int, text: str) -> Outcome:
+        report = self.folder / "findings.json"
         written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
         found = [whole(decode(Finding, one)) for one in written.get("findings", [])]
         readings = [one["recording"] for one in found]
         scaled = {one["test"]: one["scaled"] for one in found if one["scaled"]}
-        return Outcome(done.returncode, done.stdout + done.stderr, rows(found), readings, scaled, time.time())
+        return Outcome(status, text, rows(found), readings, scaled, time.time())
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST", "COV_")) and name not in ("CI", "BUILD_NUMBER", "COLUMNS")
+    }
+    return {**clean, "PYTHONIOENCODING": "utf-8", "COLUMNS": "80", **given}
 
 
 def whole(value: Any) -> Any:
@@ -139,6 +188,7 @@ def rows(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         "owner": None,
         "third_party": "",
         "fingerprint": None,
+        "known": "",
         "seen": [],
     }
     found = []

@@ -64,6 +64,21 @@ def trace(listener: Listener, work: Callable[[], object], rounds: int = 1, plain
     return tracer
 
 
+def trace_to_depth(listener: Listener, work: Callable[[], object], depth: int) -> Tracer:
+    """Trace one iteration as a throttled tracer does, without the events of deeper frames. Returns the tracer, closed."""
+    tracer = Tracer(listener, PLAIN)
+    tracer.throttle._depth = depth
+    try:
+        tracer.arm()
+        try:
+            work()
+        finally:
+            tracer.disarm()
+    finally:
+        tracer.close()
+    return tracer
+
+
 def followed(
     read: Callable[[], int], work: Callable[[], object], rounds: int = ROUNDS, slope: int | None = None
 ) -> Traced:

@@ -15,7 +15,7 @@ from pytest_leakcheck.model.resources import RESOURCES
 PACKAGE = Path(pytest_leakcheck.__file__).parent
 
 # From the bottom up: a room imports itself and those before it. Imports inside functions and for types count as well.
-ROOMS = "model probes config judge attribution runner report plugin measurement watch repro report_command cli __main__"
+ROOMS = "model probes config baseline judge attribution runner report plugin measurement watch repro report_command cli __main__"
 MAY_IMPORT_PYTEST = {"plugin"}
 # They work without the modules of the plugin, and the plugin without them.
 BESIDE = {"watch", "repro"}
@@ -127,7 +127,7 @@ def test_a_verdict_is_made_by_the_judge_alone() -> None:
     assert made == {"judge"}
 
 
-# Words that are no names of resources where they stand: engines, a file, a key of the report, what the interpreter names.
+# Words that are no names of resources where they stand: engines, a file, a way to capture output, a key of the report, what the interpreter names.
 OTHER_MEANINGS = {
     ("attribution/handle_kinds.py", "mmap"),
     ("attribution/heap/reference_text.py", "thread"),
@@ -136,6 +136,7 @@ OTHER_MEANINGS = {
     ("plugin/isolation/child_session.py", "process"),
     ("plugin/isolation/dispatch.py", "task"),
     ("plugin/isolation/metered_run.py", "thread"),
+    ("plugin/progress_line.py", "fd"),
     ("plugin/scaling/scaled_item.py", "thread"),
     ("report/scaling_text.py", "process"),
     ("report/scaling_text.py", "thread"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import pytest
 
@@ -84,3 +85,8 @@ def test_a_level_of_what_is_not_there_is_no_pass(monkeypatch: pytest.MonkeyPatch
     assert {one.resource: one.outcome for one in found.finding.verdicts} == {"fd": "ok", "vram": "unavailable"}
     with pytest.raises(LeakError, match="vram unavailable: no accelerator"):
         found.check()
+
+
+def test_advice_on_time_names_the_argument() -> None:
+    advice = measure(lambda: time.sleep(0.02), fd=0, max_time=0.01).finding.verdict.advice
+    assert advice.startswith("allow about ten times as long: max_time=")

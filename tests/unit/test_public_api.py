@@ -85,6 +85,11 @@ def test_the_markers_are_these() -> None:
 
 def test_the_options_are_these() -> None:
     names = [
+        "scope",
+        "resources",
+        "cases",
+        "sample",
+        "session_time",
         "iterations",
         "warmup",
         "max_time",
@@ -93,18 +98,33 @@ def test_the_options_are_these() -> None:
         "ceiling",
         "run",
         "fail_on",
+        "unclosed",
+        "rules",
         "blame",
+        "library_leaks",
+        "library",
+        "baseline",
+        "no_baseline",
+        "baseline_strict",
+        "update_baseline",
+        "prune_baseline",
+        "force_update",
         "vram",
         "missing",
         "summary",
         "json",
         "json_readings",
+        "html",
+        "source",
     ]
     keys = ["leakcheck", *(f"leakcheck_{name}" for name in names)]
     assert [option.key for option in OPTIONS] == keys
     assert [option.flag for option in OPTIONS] == [f"--{key.replace('_', '-')}" for key in keys]
-    # In the configuration as well, but for the file that one run writes.
-    assert [option.key for option in OPTIONS if not option.ini] == ["leakcheck_json"]
+    # In the configuration as well, but for what one run writes or ignores.
+    of_one_run = {"no_baseline", "update_baseline", "prune_baseline", "force_update", "json", "html"}
+    in_the_file = ["leakcheck_rules", "leakcheck_library_leaks", "leakcheck_library", "leakcheck_source"]
+    assert [option.key for option in OPTIONS if not option.flagged] == in_the_file
+    assert {option.key for option in OPTIONS if not option.ini} == {f"leakcheck_{name}" for name in of_one_run}
 
 
 def test_the_exit_codes_are_these() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_a_leak_and_when_it_ends() -> None:
     assert its.expected_seconds == pytest.approx((1024 - (20 + 9 * 59)) / 9)
     (fd, *_rest) = rows(leaky)
     assert fd.growth == "+9.00 per second (9.00 to 9.00)"
-    assert fd.ends == "≈ 53 s (53 s to 53 s): pt_data_worker 2, limit 1,024"
+    assert fd.ends == "≈ 53 s (53 s to 53 s): pt_data_worker 2, ulimit -n 1,024"
 
     fixed = history_of([20] * 60, limit=1024)
     assert outlooks(fixed)["fd"].state == "flat"
@@ -111,6 +112,38 @@ def track_of(values: list[int]) -> Track:
     for at, value in enumerate(values):
         track.add(1000.0 + at, -1, value)
     return track
+
+
+def stepped_track(paces: list[int], count_at: Callable[[int], int]) -> Track:
+    """A track with so many steps before each reading; `count_at` returns the counter at a step."""
+    track, step = Track(), 0
+    for at, pace in enumerate(paces):
+        step += pace
+        track.add(1000.0 + at, step, count_at(step))
+    return track
+
+
+SLOWER = [12] * 40 + [4] * 40
+
+
+def test_a_training_run_that_becomes_slower_does_not_hide_its_growth() -> None:
+    """The growth per reading falls to a third, and nine descriptors come at once in each fourth step."""
+    found = outlook_of("fd", stepped_track(SLOWER, lambda step: 20 + step // 4 * 9))
+    assert found.state == "grows"
+    assert found.per_step is not None
+    assert found.per_step.value == pytest.approx(9 / 4, rel=0.05)
+
+
+def test_growth_that_stops_is_not_called_growth_where_the_pace_changes() -> None:
+    def cache(step: int) -> int:
+        return 20 + min(step, 240)
+
+    def noise(step: int) -> int:
+        return 20 + step * 7919 % 11
+
+    for paces in (SLOWER, SLOWER[::-1], [12] * 80):
+        for count_at in (cache, noise):
+            assert outlook_of("fd", stepped_track(paces, count_at)).state != "grows", (paces[0], count_at)
 
 
 @pytest.mark.parametrize("half_closed", [[], [281]])

@@ -98,8 +98,10 @@ def test_a_command_leaky_and_fixed(training: Path, tmp_path: Path) -> None:
     assert "no growth seen; would have caught ≥ " in err
     assert "runs out in" not in err
 
-    leaky, fixed = page_of_ledger(ledger).arms
-    assert (leaky.tone, fixed.tone) == ("bad", "good")
+    leaky, fixed = page_of_ledger(ledger).cards
+    assert (leaky.tone, leaky.badge, fixed.tone, fixed.badge) == ("bad", "grows", "good", "no growth")
+    assert re.match(r"fd \+2.00 per step \(.*; runs out in ≈ ", leaky.lead)
+    assert fixed.lead == ""
     chart = leaky.charts[0]
     assert (chart.title, chart.axis) == ("fd: descriptors", "step")
     assert chart.curves[0].line is not None
@@ -210,7 +212,8 @@ def test_a_watch_that_was_killed_is_a_partial_page(tmp_path: Path) -> None:
         process.communicate()
     page = page_of_ledger(ledger)
     assert page.partial
-    assert "No end was recorded: the watch was killed, or is still running." in page.arms[0].verdicts
+    (note,) = page.cards[0].parts[-1].rows
+    assert note.text == "No end was recorded: the watch was killed, or is still running."
 
 
 def read_all(descriptor: int) -> bytes:

@@ -88,6 +88,60 @@ class _Hold:
     reached: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """A search through the references of new objects, which may be ended between two of its steps.
+
+    Attributes:
+        new: The ``id()`` of each new object.
+        counted: The ``id()`` of each survivor.
+        check_time: As in `find_owners`.
+    """
+
+    new: frozenset[int]
+    counted: frozenset[int]
+    check_time: Callable[[], object]
+
+    def older_holders(self, skipped: set[int]) -> Iterator[_Hold]:
+        """Find the older objects that hold survivors."""
+        objects = all_objects()
+        older = [one for one in objects if id(one) not in self.new and id(one) not in skipped]
+        for at in range(0, len(older), _CHUNK_SIZE):
+            self.check_time()
+            some = older[at : at + _CHUNK_SIZE]
+            # Read many objects in one call into C, because few of them refer to a new object.
+            if self.new.isdisjoint(map(id, gc.get_referents(*some))):
+                continue
+            for one in some:
+                if not is_ours(one):
+                    yield from self.hold_of(one)
+
+    def hold_of(self, holder: object) -> Iterator[_Hold]:
+        """Yield one `_Hold` if an object holds survivors, directly or through new objects."""
+        entries = {id(one): one for one in gc.get_referents(holder) if id(one) in self.new and one is not holder}
+        if found := self.counted & {*entries, *self.reachable(list(entries.values()))}:
+            last = [one for one in entries.values() if id(one) in self.counted] or list(entries.values())
+            yield _Hold(holder, last[-1], found)
+
+    def reachable(self, start: Sequence[object]) -> set[int]:
+        """Return the ``id()`` of each new object that can be reached from these objects.
+
+        These objects themselves are included only if references lead back to them.
+        """
+        reached: set[int] = set()
+        level = start
+        while level and len(reached) < _MAX_REACHED:
+            self.check_time()
+            inner = {
+                id(one): one
+                for one in gc.get_referents(*level)
+                if id(one) in self.new and id(one) not in reached and type(one) is not ModuleType
+            }
+            reached |= inner.keys()
+            level = list(inner.values())
+        return reached
+
+
 def find_owners(  # noqa: PLR0913 - the evidence, one by one
     growing: Sequence[Growing],
     iterations: int,
@@ -118,9 +172,9 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     skipped = {*ignore, id(growing), id(survivors)}
     candidates = [one for one in growing if id(one.holder) not in skipped and not _holds_weakly(one)]
     if survivors:
-        return _find_owners_of_survivors(
-            survivors, candidates, iterations, skipped, frozenset(new), check_time=check_time
-        )
+        counted = frozenset(map(id, survivors))
+        search = _Search(counted | frozenset(new), counted, check_time)
+        return _find_owners_of_survivors(survivors, candidates, iterations, skipped, search)
     fit = _without_weak_keys(fitting(candidates, iterations, rate, size))[:_MAX_OWNERS]
     if not fit:
         return Holders((), "not resolved: no container or value grew at this rate")
@@ -136,25 +190,22 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     return _without_test_runner(found)
 
 
-def _find_owners_of_survivors(  # noqa: PLR0913 - as above
+def _find_owners_of_survivors(
     survivors: Sequence[object],
     candidates: Sequence[Growing],
     iterations: int,
     skipped: set[int],
-    later: frozenset[int],
-    *,
-    check_time: Callable[[], object],
+    search: _Search,
 ) -> Holders:
     """Find the owners of these new objects."""
-    counted = frozenset(map(id, survivors))
-    new = counted | later
+    new, counted = search.new, search.counted
     growing = {id(one.holder): one for one in candidates if not one.is_value}
-    holds = [hold for one in growing.values() for hold in _find_hold(one.holder, new, counted, check_time)]
+    holds = [hold for one in growing.values() for hold in search.hold_of(one.holder)]
     if not _select_largest(holds, len(counted)):
-        holds = list(_find_older_holders(new, counted, skipped, check_time))
+        holds = list(search.older_holders(skipped))
     largest = sorted(holds, key=lambda one: -len(one.reached))[:_MAX_OWNERS]
     if not _select_largest(largest, len(counted)):
-        return _report_unheld(survivors, new, skipped, check_time)
+        return _report_unheld(survivors, search, skipped)
     found = []
     paths = find_paths([hold.holder for hold in largest], skipped)
     path_to = {id(hold): path for hold, path in zip(largest, paths, strict=True)}
@@ -201,52 +252,6 @@ def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
     return chosen[:_MAX_OWNERS] if len(reached) >= _MIN_HELD_SHARE * count else []
 
 
-def _find_older_holders(
-    new: frozenset[int], counted: frozenset[int], skipped: set[int], check_time: Callable[[], object]
-) -> Iterator[_Hold]:
-    """Find the older objects that hold survivors."""
-    objects = all_objects()
-    older = [one for one in objects if id(one) not in new and id(one) not in skipped]
-    for at in range(0, len(older), _CHUNK_SIZE):
-        check_time()
-        some = older[at : at + _CHUNK_SIZE]
-        # Read many objects in one call into C, because few of them refer to a new object.
-        if new.isdisjoint(map(id, gc.get_referents(*some))):
-            continue
-        for one in some:
-            if not is_ours(one):
-                yield from _find_hold(one, new, counted, check_time)
-
-
-def _find_hold(
-    holder: object, new: frozenset[int], counted: frozenset[int], check_time: Callable[[], object]
-) -> Iterator[_Hold]:
-    """Yield one `_Hold` if an object holds survivors, directly or through new objects."""
-    entries = {id(one): one for one in gc.get_referents(holder) if id(one) in new and one is not holder}
-    if found := counted & {*entries, *_reachable_new(list(entries.values()), new, check_time)}:
-        last = [one for one in entries.values() if id(one) in counted] or list(entries.values())
-        yield _Hold(holder, last[-1], found)
-
-
-def _reachable_new(start: Sequence[object], new: frozenset[int], check_time: Callable[[], object]) -> set[int]:
-    """Return the ``id()`` of each new object that can be reached from these objects.
-
-    These objects themselves are included only if references lead back to them.
-    """
-    reached: set[int] = set()
-    level = start
-    while level and len(reached) < _MAX_REACHED:
-        check_time()
-        inner = {
-            id(one): one
-            for one in gc.get_referents(*level)
-            if id(one) in new and id(one) not in reached and type(one) is not ModuleType
-        }
-        reached |= inner.keys()
-        level = list(inner.values())
-    return reached
-
-
 def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
     """Return the end of the path to a survivor.
 
@@ -259,22 +264,20 @@ def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
     return (hold.entry, *[one for one in gc.get_referents(hold.entry) if id(one) in new][-1:])
 
 
-def _report_unheld(
-    survivors: Sequence[object], new: frozenset[int], skipped: set[int], check_time: Callable[[], object]
-) -> Holders:
+def _report_unheld(survivors: Sequence[object], search: _Search, skipped: set[int]) -> Holders:
     """Report what holds survivors that no older object holds.
 
     The result names the path from a root such as a running frame. If there is no path, it gives the reason: C code
     holds the survivors, or they hold only each other.
     """
-    inner = _reachable_new(survivors, new, check_time)
+    inner = search.reachable(survivors)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
     (path,) = find_paths(heads[-1:], {*skipped, id(heads)})
     if len(path) > 1:
         steps, name = steps_of(path, path[-2])
         return Holders((Owner(name, describe_holder(path[0]), steps, type_name(heads[-1]), 0.0),))
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
-    if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], new - skipped)):
+    if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - skipped)):
         plural = "reference is" if lost == 1 else "references are"
         return Holders((), f"not resolved: {lost} {plural} held outside Python objects (C)")
     if all(id(one) in inner for one in survivors):

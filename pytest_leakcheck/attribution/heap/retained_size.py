@@ -28,7 +28,7 @@ from pytest_leakcheck.probes.garbage_collector import has_frozen
 _MAX_PARTS: Final = 50_000
 # Types whose objects the whole program shares. If objects are frozen, all frozen ones are left out anyway. If nothing
 # is frozen, objects of these types are left out instead.
-_SHARED_TYPES: Final = (type, FunctionType, CodeType, FrameType)
+SHARED_TYPES: Final = (type, FunctionType, CodeType, FrameType)
 # pymalloc serves requests of up to 512 bytes from its own arenas, which malloc does not count (Objects/obmalloc.c).
 _MAX_PYMALLOC_BYTES: Final = 512
 # Bytes of a lock, which files and threads contain. Although a lock is small, malloc allocates it.
@@ -74,7 +74,7 @@ def _parts(entries: Sequence[object]) -> dict[int, object]:
     """
     new = _new_object_ids()
     frozen = has_frozen()
-    ends = (ModuleType,) if frozen else (ModuleType, *_SHARED_TYPES)
+    ends = (ModuleType,) if frozen else (ModuleType, *SHARED_TYPES)
     parts: dict[int, object] = {id(entry): entry for entry in entries}
     level = list(entries)
     while level and len(parts) < _MAX_PARTS:

@@ -16,7 +16,7 @@ from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
 from pytest_leakcheck.attribution.tracing.frames import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
-from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler
+from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler, is_left_out
 from pytest_leakcheck.model.culprit import Site
 
 # A call explains a growth if it retains at least `LEAST` times and at most `MOST` times that amount. If a call retains
@@ -30,6 +30,11 @@ _LARGE_SIBLING_RATIO: Final = 0.5
 _MAX_DEVIATION_RATIO: Final = 0.03
 # A call is the only one that gains if all others together gain at most this share of the growth.
 _MAX_OTHER_GAINS_RATIO: Final = 0.1
+# A call is the main one if it retains at least this share of the growth,
+_MIN_MAIN_RATIO: Final = 0.6
+# and all others together retain and release at most this share of what it retains. Python's lists of freed objects move
+# a block per iteration from one function to another, which is a large share if an iteration retains few blocks.
+_MAX_BESIDE_MAIN_RATIO: Final = 0.5
 _MAX_FLOWS_SHOWN: Final = 4
 # A line, and the name of the function that it calls.
 _Call: TypeAlias = tuple[int, str]
@@ -49,6 +54,8 @@ class Traced:
         balanced: Whether nothing explains the growth, and one call or the function's own lines retain more than `MOST`
             times as much. Part of that amount is then released elsewhere.
         coarse: Whether tracing was throttled, so that the path may end too early.
+        ends_early: Whether the last call of the path is to a function of the program whose events were left out. What
+            retains the growth is then a line of that function, or of one that it calls.
         calls_program: Whether the last function of the path calls functions of the program that change the counter.
     """
 
@@ -58,13 +65,14 @@ class Traced:
     flows: str = ""
     balanced: bool = False
     coarse: bool = False
+    ends_early: bool = False
     calls_program: bool = False
 
 
 class _Node:
     """One call on one call path; the amount that it retains is ``CallTree.own[at]``."""
 
-    __slots__ = ("at", "calls", "code", "lasti", "name")
+    __slots__ = ("at", "calls", "code", "is_left_out", "lasti", "name")
 
     def __init__(self, at: int, lasti: int, code: CodeType | None, name: str) -> None:
         self.at = at
@@ -73,6 +81,8 @@ class _Node:
         # None for a C function and for the root.
         self.code = code
         self.name = name
+        # Whether it is a function of the program whose events are left out, so that it looks like a C function.
+        self.is_left_out = False
         self.calls: dict[tuple[int, int | str], _Node] = {}
 
 
@@ -162,8 +172,8 @@ class CallTree:
         Args:
             total: The growth to explain; by default all growth that was traced.
         """
-        total = self.total if total is None else total
-        if total <= 0:
+        wanted: int = self.total if total is None else total
+        if wanted <= 0:
             return Traced((), coarse=self._coarse)
         nodes = [self.root]
         path: list[Site] = []
@@ -173,12 +183,13 @@ class CallTree:
         while True:
             calls = _group_by_line(nodes, code)
             kept = {key: self._sum_subtrees(group) for key, group in calls.items()}
-            nearest = min(kept, key=lambda key: abs(kept[key] - total), default=None)
-            if nearest is None or not LEAST * total <= kept[nearest] <= MOST * total:
-                nearest = _find_only_gain(kept, sum(self.own[node.at] for node in nodes), total)
-                if nearest is None:
+            nearest = min(kept, key=lambda key: abs(kept[key] - wanted), default=None)
+            if nearest is None or not LEAST * wanted <= kept[nearest] <= MOST * wanted:
+                found = _find_gain(kept, sum(self.own[node.at] for node in nodes), wanted)
+                if found is None:
                     break
-            elif is_by_chance(kept[nearest], [amount for call, amount in kept.items() if call != nearest], total):
+                nearest, wanted = found
+            elif is_by_chance(kept[nearest], [amount for call, amount in kept.items() if call != nearest], wanted):
                 name = ""
                 break
             nodes = calls[nearest]
@@ -191,18 +202,23 @@ class CallTree:
         if code is not None:
             path.append(_make_site(code, line, name))
         own = sum(self.own[node.at] for node in nodes)
-        explained = bool(name) or own >= LEAST * total
+        explained = bool(name) or own >= LEAST * wanted
         return Traced(
             path=tuple(path),
             kept=self._sum_subtrees(nodes),
             code=None if name else code,
             flows="" if explained else _format_flows(kept, own),
-            balanced=not explained and any(amount > MOST * total for amount in (own, *kept.values())),
+            balanced=not explained and any(amount > MOST * wanted for amount in (own, *kept.values())),
             coarse=self._coarse,
-            calls_program=any(
-                self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
-                for node in _list_subtrees(nodes)
-            ),
+            ends_early=bool(name) and any(node.is_left_out for node in nodes),
+            calls_program=self._calls_program(nodes),
+        )
+
+    def _calls_program(self, nodes: Iterable[_Node]) -> bool:
+        """Return whether functions of the program that these nodes call change the counter."""
+        return any(
+            self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
+            for node in _list_subtrees(nodes)
         )
 
     def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
@@ -232,7 +248,7 @@ class _ThreadStack:
             self._enter(frame)
         elif event == "c_call":
             name = name_of_called(called)
-            self._enter_c(frame, name)
+            self._enter_c(frame, name, called)
         elif event in ("return", "c_return"):
             self._leave(event, frame)
         else:
@@ -256,13 +272,14 @@ class _ThreadStack:
         if self._push(0 if caller is None else caller.f_lasti, id(frame), frame.f_code, ""):
             self._tree.last = self._tree.read()
 
-    def _enter_c(self, frame: FrameType, name: str) -> None:
+    def _enter_c(self, frame: FrameType, name: str, called: Any) -> None:
         mark = id(frame)
         if self._marks[-1] == mark:
             self._tree.charge("c_call", self._number, self._nodes[-1], "")
         else:
             self._resync("c_call", frame)
         if self._push(frame.f_lasti, ~mark, None, name):
+            self._nodes[-1].is_left_out = is_left_out(called)
             self._tree.last = self._tree.read()
 
     def _leave(self, event: Event, frame: FrameType) -> None:
@@ -378,6 +395,19 @@ def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
     return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
 
 
+def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, int] | None:
+    """Return the call to follow where none matches the growth, and the growth to explain in it.
+
+    The arguments are those of `_find_only_gain`.
+    """
+    only = _find_only_gain(kept, own, total)
+    if only is not None:
+        return only, total
+    main = _find_main_call(kept, own, total)
+    # The rest of the growth is not part of this leak.
+    return None if main is None else (main, kept[main])
+
+
 def _find_only_gain(kept: Mapping[_Call, int], own: int, total: int) -> _Call | None:
     """Return the only call that retains anything, if the others release most of that again; else None.
 
@@ -394,6 +424,21 @@ def _find_only_gain(kept: Mapping[_Call, int], own: int, total: int) -> _Call | 
     gains = sum(amount for amount in (own, *kept.values()) if amount > 0) - kept[most]
     remains = LEAST * total <= own + sum(kept.values()) <= MOST * total
     return most if remains and gains <= _MAX_OTHER_GAINS_RATIO * total else None
+
+
+def _find_main_call(kept: Mapping[_Call, int], own: int, total: int) -> _Call | None:
+    """Return the call that retains most of the growth, if the others retain and release little; else None.
+
+    Args:
+        kept: What each call retains; negative if it releases more.
+        own: What the calling function itself retains.
+        total: The growth to explain.
+    """
+    most = max(kept, key=kept.__getitem__, default=None)
+    if most is None or kept[most] < _MIN_MAIN_RATIO * total:
+        return None
+    beside = abs(own) + sum(map(abs, kept.values())) - kept[most]
+    return most if kept[most] <= MOST * total and beside <= _MAX_BESIDE_MAIN_RATIO * kept[most] else None
 
 
 def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[_Call, list[_Node]]:

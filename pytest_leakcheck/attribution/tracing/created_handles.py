@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.frames import path_to
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover, UntracedThreads
-from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler
+from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler, is_left_out
 from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)
@@ -37,6 +37,8 @@ class Arrival:
         code: The function of the last line; None where it is unknown.
         lasti: Offset in `code` of the call that created it, or that was running when it was first seen. -1 if that call
             is unknown, because the handle may have been created earlier.
+        ends_early: Whether the path ends at a call to a function of the program whose events are left out. A line of
+            that function, or of one that it calls, created the handle.
     """
 
     path: tuple[Site, ...]
@@ -44,6 +46,7 @@ class Arrival:
     exact: bool
     code: CodeType | None = None
     lasti: int = -1
+    ends_early: bool = False
 
 
 class Arrivals(Generic[Key]):
@@ -127,6 +130,7 @@ class Arrivals(Generic[Key]):
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
         # If another thread is in a C function too, this thread is only the more likely creator of the handle.
+        ends_early = bool(returned) and is_left_out(called)
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
         if self._handover.many:
             if self._handover.is_suspect(thread):
@@ -147,16 +151,16 @@ class Arrivals(Generic[Key]):
         lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
         above = _path_above_dispatch_mode(path)
         if above is not None:
-            path, code, lasti, exact = above, None, -1, True
+            path, code, lasti, exact, ends_early = above, None, -1, True, False
         elsewhere = self._untraced.path_of(event, at, called) if at is not None else None
         if elsewhere is not None:
-            path, code, lasti, exact = elsewhere, None, -1, True
+            path, code, lasti, exact, ends_early = elsewhere, None, -1, True, False
             if not path:
                 self.in_other_threads = True
                 return
         path = tuple(site for site in path if not OWN[site.file])
         for key in fresh:
-            self._arrived[key] = Arrival(path, now[key], exact, code, lasti)
+            self._arrived[key] = Arrival(path, now[key], exact, code, lasti, ends_early)
 
     def _drop_gone(self, now: Mapping[Key, str]) -> None:
         for key in [key for key, arrival in self._arrived.items() if now.get(key) != arrival.what]:

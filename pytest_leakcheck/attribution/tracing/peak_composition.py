@@ -172,7 +172,7 @@ def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
         The culprit; None if the call is not part of the test.
     """
     where = read_path(path)
-    return None if where is None else Culprit(resource, where, source=text_of(where.site))
+    return None if where is None else Culprit(resource, where, source=text_of(where.site), at_peak=True)
 
 
 def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
@@ -194,14 +194,23 @@ def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
     while at is not None and not is_harness(at.f_code.co_filename):
         if is_own(at.f_code.co_filename):
             function = f"{name_of(at.f_code)}()"
-            for name, value in (
-                (name, value) for name, value in at.f_locals.items() if type(value) not in _SHARED_TYPES
-            ):
+            for name, value in _iter_variables(at):
                 for steps, held in _iter_held(name, value):
                     if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
                         return _make_owner(function, steps, held)
         at = at.f_back
     return None
+
+
+def _iter_variables(frame: FrameType) -> Iterator[tuple[str, object]]:
+    """Yield the variables of a function that can hold a part of a peak.
+
+    The interpreter keeps the iterator of a generator expression in a variable `.0`, which no one wrote. It reaches all
+    that it iterates over, and so does the variable of the enclosing function.
+    """
+    for name, value in frame.f_locals.items():
+        if type(value) not in _SHARED_TYPES and not name.startswith("."):
+            yield name, value
 
 
 def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:

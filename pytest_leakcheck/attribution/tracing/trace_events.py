@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, Literal, Protocol
 
-from pytest_leakcheck.attribution.call_paths import is_harness
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
 
 # "begin" and "end" come once per iteration, before and after all other events. Their frame is the iteration's outer
@@ -86,6 +86,11 @@ class _QuietFiles(dict[str, bool]):
 
 
 QUIET: Final = _QuietFiles()
+
+
+def is_left_out(called: object) -> bool:
+    """Return whether a function reported as a C function is one of the program, whose own events are left out."""
+    return type(called) is CodeType and is_own(called.co_filename)
 
 
 def is_of_the_program(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import ceil
+from threading import get_native_id
 from types import CodeType
 from typing import Final, TypeVar
 
@@ -22,6 +23,7 @@ from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arriva
 from pytest_leakcheck.attribution.tracing.forked_children import ChildGrowth, ForkedChildren
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
+from pytest_leakcheck.attribution.tracing.throttle import seconds_held_up
 from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
@@ -56,6 +58,7 @@ _IN_ANOTHER_THREAD: Final = (
     "a thread that started before the search may have created it, and this Python cannot trace that thread"
 )
 _NO_ITERATION_LEFT: Final = "no iteration was left to trace its calls"
+_NO_TIME_LEFT: Final = "no time was left to trace its calls"
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 
 
@@ -75,6 +78,7 @@ class Made:
         identities: The handles that were created on this line and are still alive.
         native: The C functions that allocated the memory, innermost first; empty if unknown.
         process: The child processes that most of the growth is in, as text; empty if it is in this process.
+        companion: The resource that the path creates in place of the one that was searched for, for which `why` holds.
     """
 
     path: tuple[Site, ...] = ()
@@ -86,6 +90,7 @@ class Made:
     identities: frozenset[Hashable] = frozenset()
     native: tuple[str, ...] = ()
     process: str = ""
+    companion: str = ""
 
     @property
     def line(self) -> tuple[str, int]:
@@ -113,6 +118,7 @@ class Schedule:
         plain_seconds: Duration of an untraced iteration.
         used: Number of iterations that have been started.
         collect: Runs the garbage collection that ends an iteration.
+        lacks_time: Whether the last round ended because its time was up.
     """
 
     def __init__(self, plain_seconds: float, deadline: float, collect: Callable[[], object]) -> None:
@@ -126,6 +132,7 @@ class Schedule:
         self.plain_seconds = plain_seconds
         self.used = 0
         self.collect = collect
+        self.lacks_time = False
         self._deadline = deadline
 
     def postpone(self, seconds: float) -> None:
@@ -157,6 +164,12 @@ class Schedule:
             yield self.used - first - 1
             now = clock.monotonic()
             began, took = now, now - began
+        self.lacks_time = self.used < last
+
+    @property
+    def why_none(self) -> str:
+        """Why the last round had no iteration."""
+        return _NO_TIME_LEFT if self.lacks_time else _NO_ITERATION_LEFT
 
 
 def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:
@@ -199,13 +212,13 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         if grown.count >= wanted:
             where = grown.describe()
             return Made(why=f"created in {where}; no line is known, because {grown.why}", process=where)
-        nothing = _IN_ANOTHER_THREAD if arrivals.in_other_threads else _NO_CALL_SEEN if counted else _NO_ITERATION_LEFT
+        nothing = _IN_ANOTHER_THREAD if arrivals.in_other_threads else _NO_CALL_SEEN if counted else schedule.why_none
         return Made(why=tracer.interrupted or (_SCATTERED if place else nothing))
     arrival = place[0]
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     if any(one is arrival for one in grown.found.values()):
         return replace(made, process=grown.describe({pid for pid, _fd in _of_line(made, grown.found)}))
-    if tracer.coarse and not _has_own_line(arrival.path):
+    if arrival.ends_early or (tracer.coarse and not _has_own_line(arrival.path)):
         return Made(why=_TOO_MANY_CALLS)
     # Handles that other lines created are not part of this leak.
     return replace(made, identities=frozenset(_of_line(made, alive)))
@@ -226,12 +239,15 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
         by_size: Whether the slope is in bytes.
     """
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
+    thread = get_native_id()
     allocations.open()
     try:
         for _ in schedule.iterations(rate):
-            began = clock.monotonic()
+            began, held_up = clock.monotonic(), seconds_held_up(thread)
             yield
-            seconds = clock.monotonic() - began
+            # On a busy machine, the iteration takes longer because other processes have the processor.
+            waited = seconds_held_up(thread) - held_up
+            seconds = clock.monotonic() - began - waited
             schedule.collect()
             allocations.iteration_done(seconds)
     finally:
@@ -281,10 +297,10 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     traced = tree.explain(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
-        return Made(why=tracer.interrupted or ("no traced call retains it" if counted else _NO_ITERATION_LEFT))
+        return Made(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
     how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
     why = f"in {where.made_in.function}() it {how} ({traced.flows})" if traced.flows else ""
-    if traced.coarse and not _has_own_line(traced.path):
+    if traced.ends_early or (traced.coarse and not _has_own_line(traced.path)):
         return Made(why=why or _TOO_MANY_CALLS)
     if why and traced.calls_program and not is_own(traced.path[-1].file):
         # A library calls the program back, such as an event loop: the line that calls the library is not the one.

@@ -7,6 +7,7 @@ session may use: those that select tests, stop the session, start workers or wri
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import os
 import signal
@@ -32,8 +33,9 @@ from pytest_leakcheck.plugin.isolation.messages import (
     to_line,
 )
 from pytest_leakcheck.plugin.stash import ARGUMENTS, ENCODING, PLAN, PROCESS, SIZE
-from pytest_leakcheck.probes.native_heap import is_quiet
-from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
+from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
+from pytest_leakcheck.report.output_file import append
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor
 
@@ -51,8 +53,8 @@ _OPTION_OVERRIDES: Final[dict[str, Any]] = {
     "dist": "no",
     "tx": [],
     # Reports that the session itself writes, and the cache and the log file that it maintains.
-    **dict.fromkeys(("xmlpath", "leakcheck_json", "report_log", "htmlpath", "pastebin"), None),
-    **dict.fromkeys(("json_report", "cacheclear"), False),
+    **dict.fromkeys(("xmlpath", "leakcheck_json", "leakcheck_html", "report_log", "htmlpath", "pastebin"), None),
+    **dict.fromkeys(("json_report", "cacheclear", "clean_alluredir"), False),
     "log_file": os.devnull,
 }
 # These plugins would overwrite the session's cache of the last run.
@@ -117,8 +119,11 @@ class Child:
             rank: The number of this process among the ranks of the test; 0 if there are no ranks.
         """
         self._task = task
+        self.reports = task.reports
         self._origin = Origin()
         self._reports = supervisor.reports_of(Path(task.folder), rank)
+        self._reports.touch()
+        self._unsent: list[str] = []
         self.board = supervisor.Board(supervisor.board_of(Path(task.folder)), rank)
 
     @pytest.hookimpl(trylast=True)
@@ -196,12 +201,23 @@ class Child:
             self.board.finish()
 
     def write(self, message: Message) -> None:
-        """Send a message to the parent process. If the test forked the current process, exit instead."""
+        """Send a message to the parent process. If the test forked the current process, exit instead.
+
+        Messages that cannot be written, for example because the disk is full, are written with the next one. As long as
+        there are any, the parent process sees the reason on the board.
+        """
         self._origin.leave_elsewhere()
         # Open the file for each message. The test might close a descriptor that stays open, and another file might then
         # get its number.
-        with room_for_descriptors(), self._reports.open("a", encoding="utf-8") as file:
-            file.write(to_line(message) + "\n")
+        with undisturbed_writing():
+            self._unsent.append(to_line(message) + "\n")
+            try:
+                append(self._reports, "".join(self._unsent))
+            except OSError as error:
+                self.board.set_unsent(error.errno or errno.EIO)
+                return
+        self._unsent.clear()
+        self.board.set_unsent(0)
 
 
 def _describe_allocator() -> str:
@@ -209,4 +225,6 @@ def _describe_allocator() -> str:
 
     The parent process sets them as tunables, which work only with glibc. Tunables that the user sets take precedence.
     """
+    if allocator := other_allocator():
+        return f"{allocator}, counted by its own statistics"
     return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator settings have no effect"

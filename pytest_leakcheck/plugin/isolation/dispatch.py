@@ -20,10 +20,16 @@ import pytest
 
 from pytest_leakcheck.model.decoding import DecodeError
 from pytest_leakcheck.model.scaling_points import Sizing
-from pytest_leakcheck.plugin.isolation.messages import Answer, Message, Task, from_line
-from pytest_leakcheck.plugin.stash import ARGUMENTS
+from pytest_leakcheck.plugin import timeout
+from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
+from pytest_leakcheck.plugin.isolation.messages import Answer, GroupMade, Interim, Message, Task, from_line, select
+from pytest_leakcheck.plugin.progress_line import watch_with_progress
+from pytest_leakcheck.plugin.rerun_command import plain_node_id
+from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
 from pytest_leakcheck.plugin.terminal_encoding import encoding_of
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.plugin.xdist import shared_folder_of
+from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.private_tmpdir import PREFIX, has_room, variables_for
 
@@ -65,8 +71,11 @@ def send(
 
     Returns:
         All messages, and how the process ended.
+
+    Raises:
+        OSError: The subprocess cannot be started, or cannot write what it found.
     """
-    if item.config.pluginmanager.hasplugin("timeout"):
+    if timeout.is_loaded(item):
         # Stop the timer of this process. The child process has its own, which starts with the test.
         item.ihook.pytest_timeout_cancel_timer(item=item)
     ranks = sizing.ranks if sizing else 1
@@ -80,10 +89,16 @@ def send(
             show=item.config.getoption("capture") == "no",
             ranks=ranks,
         )
-        ended = supervisor.run(start, folder, patience, watch)
-        messages = tuple(tuple(_read_messages(supervisor.reports_of(folder, rank))) for rank in range(ranks))
+        ended = supervisor.run(start, folder, patience, watch_with_progress(item, watch, repeats=sizing is None))
+        with OriginalFunctions():
+            messages = tuple(tuple(_read_messages(supervisor.reports_of(folder, rank))) for rank in range(ranks))
         stacks = tuple(_read_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
         failures = dict(_read_failures(folder / "failures"))
+        sent = [one for of_rank in messages for one in of_rank]
+        if ended.unsent and not any(select(sent, Interim)):
+            for group in select(sent, GroupMade):
+                MemoryGroup(Path(group.path)).remove()
+            raise OSError(ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}")
         return Answer(ended, messages, stacks, failures)
 
 
@@ -96,7 +111,7 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
     factory = getattr(config, "_tmp_path_factory", None)
     in_main_thread = threading.current_thread() is threading.main_thread()
     task = Task(
-        test=_plain_node_id(item),
+        test=plain_node_id(item),
         file=_relative_path(item.path, config.invocation_params.dir),
         folder=str(folder),
         basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
@@ -108,10 +123,12 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
         worker=worker,
         sizing=asdict(sizing) if sizing else None,
         arguments=_session_arguments(config),
+        reports=folder_of_reports(config, config.stash[SETTINGS]),
     )
     Path(folder, "task").write_text(supervisor.to_line(asdict(task)), encoding="utf-8")
     arguments = ["-p", "pytest_leakcheck.plugin.isolation.child_session", f"--leakcheck-task={folder / 'task'}"]
-    if config.pluginmanager.hasplugin("pytest_cov"):
+    # The name of pytest-cov as a plugin depends on the way in which it was loaded.
+    if hasattr(config.option, "no_cov"):
         arguments.append("--no-cov")
     arguments += task.arguments
     program = folder / supervisor.PROGRAM
@@ -145,13 +162,6 @@ def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
     given = config.invocation_params
     plugins = [word for name in given.plugins or () if isinstance(name, str) for word in ("-p", name)]
     return (*plugins, *map(str, given.args))
-
-
-def _plain_node_id(item: pytest.Item) -> str:
-    """Return the node id without the group names that ``--dist=loadgroup`` appends."""
-    marks = item.iter_markers("xdist_group")
-    groups = {str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks}
-    return item.nodeid.removesuffix(f"@{'_'.join(sorted(groups))}")
 
 
 def _relative_path(path: Path, folder: Path) -> str:
@@ -194,8 +204,9 @@ def _read_messages(path: Path) -> Iterator[Message]:
     for line in _read_text(path).splitlines():
         try:
             message = from_line(line)
-        except DecodeError:
-            raise
+        except DecodeError as error:
+            # Not wrong use of the plugin: the test disturbed the process that wrote it.
+            raise RuntimeError(f"a message of the subprocess cannot be read: {error}") from None
         except ValueError:
             return
         yield message

@@ -17,14 +17,17 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude, conclude_ended
-from pytest_leakcheck.judge.not_judged import process_lost, unavailable
+from pytest_leakcheck.judge.not_judged import process_interrupted, process_lost, unavailable
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.debugger import STOPPED
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured, why_failed
+from pytest_leakcheck.plugin.interruption import report_findings
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
@@ -41,7 +44,9 @@ from pytest_leakcheck.plugin.isolation.messages import (
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
 from pytest_leakcheck.plugin.terminal_encoding import report_text
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.cgroups import MemoryGroup
+from pytest_leakcheck.report import junit
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 
@@ -90,13 +95,27 @@ def _run_once(
     """Run an item in this process, logged, with verdicts that were given without measuring it."""
     recording = Recording(plan.test, (), environment=describe_environment())
     item.stash[PLAN] = plan
-    item.stash[FINDINGS] = [conclude(Result(plan, recording, verdicts, {}), settings.fail_on, settings.missing)]
+    finding = conclude(Result(plan, recording, verdicts, {}), Policy(settings.fail_on, settings.missing))
+    item.stash[FINDINGS] = [finding]
+    item.user_properties += junit.properties(finding)
     runtestprotocol(item, nextitem=nextitem)
 
 
 def _send(item: pytest.Item, plan: Plan) -> Answer:
     step = 2 * plan.effort.max_time + START_UP
-    return send(item, supervisor.Patience(step, step))
+    began, iteration = clock.monotonic(), 0
+
+    def note(_pid: int, board: supervisor.Board) -> None:
+        nonlocal iteration
+        iteration = board.iteration
+
+    try:
+        return send(item, supervisor.Patience(step, step), watch=note)
+    except KeyboardInterrupt:
+        recording = _without_readings(plan, "interrupted", "interrupted by Ctrl-C", clock.monotonic() - began)
+        result = Result(plan, recording, (process_interrupted(plan, iteration),), {})
+        report_findings(item, [conclude(result, Policy(()))])
+        raise
 
 
 def _log_answer(
@@ -120,11 +139,15 @@ def _log_answer(
         finding = _conclude_lost(plan, replace(ended, killed_for_memory=killed), rest, settings)
         collected = [one.text for one in select(rest, NotCollected)]
         _log_lost(item, finding, "\n".join(collected) or ("" if rest else ended.said).strip(), phases)
+    else:
+        AllureResults(item.config).drop(item.nodeid)
     tear_down(item, nextitem, log="teardown" not in phases)
 
 
 def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence[str]) -> None:
-    text = report_text(finding, item.config)
+    text = report_text(finding, item)
+    # JUnit's XML takes them from the report of the tear-down.
+    item.user_properties += junit.properties(finding)
 
     def fail() -> None:
         if finding.recording.stopped == "lost":
@@ -138,6 +161,7 @@ def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence
     attach(report, [finding])
     if output:
         report.sections.append(("Captured stderr of the subprocess", output))
+    AllureResults(item.config).conclude([report])
     item.ihook.pytest_runtest_logreport(report=report)
 
 
@@ -159,6 +183,18 @@ def _describe_ceiling(plan: Plan) -> str:
     return f", under a ceiling of {plan.ceiling}" if plan.ceiling.sizes else ""
 
 
+def _without_readings(plan: Plan, stopped: Stopped, how: str, seconds: float) -> Recording:
+    """Return the recording of a test whose process has sent none."""
+    return Recording(
+        plan.test,
+        (),
+        warmup=plan.effort.warmup,
+        seconds=round(seconds, 6),
+        stopped=stopped,
+        environment={**describe_environment(), "isolated": how},
+    )
+
+
 def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Message], settings: Settings) -> Finding:
     """Return the finding on a test whose process ended before it sent all reports.
 
@@ -176,7 +212,7 @@ def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Messa
         return conclude_ended(interim, f"{ended.reason}{_describe_ceiling(plan)}")
     advice = "the last output of the process is below; run the test on its own to see more"
     if ended.hung:
-        advice = f"fix the call that hangs, or raise the limit: --leakcheck-max-time={4 * plan.effort.max_time:g}"
+        advice = f"fix the call that hangs, or raise the limit: {plan.effort.advise_time(4 * plan.effort.max_time)}"
     reason = f"{ended.reason}{_describe_ceiling(plan)}"
     if any(select(messages, NotCollected)):
         reason = "could not be collected in a separate process"
@@ -190,12 +226,5 @@ def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Messa
     first = plan.budgets[0].resource
     count = max(0, ended.iteration - 1)
     verdict = process_lost(first, count, reason, advice)
-    recording = Recording(
-        plan.test,
-        (),
-        warmup=plan.effort.warmup,
-        seconds=round(ended.seconds, 6),
-        stopped="lost",
-        environment={**describe_environment(), "isolated": "ended without a verdict"},
-    )
-    return conclude(Result(plan, recording, (verdict,), {}), (*settings.fail_on, "inconclusive"))
+    recording = _without_readings(plan, "lost", "ended without a verdict", ended.seconds)
+    return conclude(Result(plan, recording, (verdict,), {}), Policy((*settings.fail_on, "inconclusive")))

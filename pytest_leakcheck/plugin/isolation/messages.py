@@ -29,6 +29,7 @@ class Task:
         sizing: The fields of the `Sizing` for a test that runs once to measure its peaks; None for a test that is
             repeated.
         arguments: The command line of the session, for a process that the child process starts in turn.
+        reports: The folder of the session's reports; empty if it writes none.
     """
 
     test: str
@@ -41,6 +42,7 @@ class Task:
     worker: dict[str, Any] | None
     sizing: dict[str, Any] | None = None
     arguments: tuple[str, ...] = ()
+    reports: str = ""
 
 
 @dataclass(frozen=True, slots=True)

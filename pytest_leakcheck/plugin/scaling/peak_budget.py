@@ -13,10 +13,11 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.judge_peak import judge_peak
 from pytest_leakcheck.judge.not_judged import unavailable
-from pytest_leakcheck.judge.result import RED, Result
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.scaling_points import Point, Sizing
+from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.plugin.harness_errors import why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import culprits_of, recording_of

@@ -23,16 +23,19 @@ from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
-from pytest_leakcheck.judge.not_judged import process_lost, unavailable
-from pytest_leakcheck.judge.result import RED
+from pytest_leakcheck.judge.not_judged import process_lost, sizes_interrupted, unavailable
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizing
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.model.verdict import RED, Verdict
+from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import why_failed
+from pytest_leakcheck.plugin.interruption import report_findings
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
@@ -50,8 +53,8 @@ from pytest_leakcheck.plugin.isolation.messages import (
 from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import SWEEP
 from pytest_leakcheck.plugin.terminal_encoding import report_text
-from pytest_leakcheck.plugin.xdist import is_worker
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.report import junit
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
@@ -83,16 +86,22 @@ def plan_sizes(item: pytest.Item) -> None:
         raise MarkError(
             f'{SCALING}: engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
         )
-    if sweep.engine and (item.config.pluginmanager.hasplugin("xdist") or is_worker(item.config)):
+    if sweep.engine and (xdist.is_loaded(item.config) or xdist.is_worker(item.config)):
         item.add_marker(pytest.mark.xdist_group(_WORLD_GROUP))
 
 
 def run_sizes(item: pytest.Item, nextitem: pytest.Item | None, settings: Settings) -> None:
     """Run an item at each size of its axis, and log the reports with the finding."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _ScaledRun(item, settings).reports():
+    reports = _ScaledRun(item, settings).reports()
+    for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
-    tear_down(item, nextitem, log=False)
+    AllureResults(item.config).conclude(reports)
+    # Without a report of the subprocess on its tear-down, JUnit's XML takes the properties of the test from ours.
+    ended = any(report.when == "teardown" for report in reports)
+    if not ended:
+        item.user_properties[:] = reports[-1].user_properties
+    tear_down(item, nextitem, log=not ended)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
@@ -113,6 +122,9 @@ class _ScaledRun:
         if not why_not:
             try:
                 return self._run_sizes()
+            except KeyboardInterrupt:
+                report_findings(self._item, [self._conclude_interrupted()])
+                raise
             except Exception as error:  # noqa: BLE001 - errors of others are raised again
                 why_not = why_failed(error)
         missing = [unavailable(aim.resource, why_not) for aim in self._sweep.aims]
@@ -133,14 +145,29 @@ class _ScaledRun:
             self._points.append(Point(size, tuple(recordings), children, round(answer.ended.seconds, 3)))
             self._culprits = culprits_of(answer)
             last = [report_of(self._item, one.report) for one in select(answer.messages[0], Reported)]
-        judged = [_judge_aim(self._scaled(), aim) for aim in self._sweep.aims]
+        judged = self._judge()
         finding = self._conclude(judged)
         if finding.verdict.resource == RESIDENT and finding.verdict.outcome in RED:
             # Only the culprit (the cause) of the worst verdict is reported, so memory is analyzed only if that verdict
             # is on memory.
             self._culprits += self._explain_memory_peak()
             finding = self._conclude(judged)
+        for one in last:
+            if one.when == "teardown":
+                # The report from which JUnit's XML takes the properties of a test.
+                one.user_properties += junit.properties(finding)
         return [_make_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
+
+    def _judge(self) -> list[Verdict]:
+        return [_judge_aim(self._scaled(), aim) for aim in self._sweep.aims]
+
+    def _conclude_interrupted(self) -> Finding:
+        """Conclude what was measured until Ctrl-C: the verdicts if all sizes were, and else only their peaks."""
+        sizes, done = self._sweep.sizes, len(self._points)
+        if done == len(sizes):
+            return self._conclude(self._judge(), "interrupted")
+        judged = sizes_interrupted(self._sweep.resources, self._scaled(), sizes[done], len(sizes))
+        return self._conclude(judged, "interrupted")
 
     def _explain_memory_peak(self) -> list[Culprit]:
         """Run the test again to find what its memory peak consists of.
@@ -184,31 +211,32 @@ class _ScaledRun:
         reason = _explain_loss(answer, at, limit)
         advice = f"fix the call that hangs, or raise the limit: --leakcheck-max-time={4 * limit:g}"
         verdict = process_lost(self._sweep.aims[0].resource, 0, reason, advice if answer.ended.hung else "")
-        return _make_report(self._item, self._conclude([verdict], lost=True), _output_sections(answer))
+        return _make_report(self._item, self._conclude([verdict], "lost"), _output_sections(answer))
 
     def _scaled(self) -> Scaled:
         return Scaled(self._sweep.axis, self._sweep.engine, tuple(self._points))
 
-    def _conclude(self, judged: Sequence[Verdict], *, lost: bool = False) -> Finding:
+    def _conclude(self, judged: Sequence[Verdict], stopped: Stopped = "judged") -> Finding:
         recording = Recording(
             self._item.nodeid,
             (),
             seconds=round(clock.monotonic() - self._began, 6),
-            stopped="lost" if lost else "judged",
+            stopped=stopped,
             environment=describe_environment(),
         )
         budgets: dict[str, str] = {}
         for aim in self._sweep.aims:
             budgets[aim.resource] = ", ".join(filter(None, (budgets.get(aim.resource), str(aim))))
-        fail_on = (*self._settings.fail_on, *(("inconclusive",) if lost else ()))
-        missing, reason = self._settings.missing, self._sweep.reason
-        return conclude_sizes(recording, budgets, judged, self._scaled(), fail_on, missing, reason, self._culprits)
+        policy = Policy(
+            (*self._settings.fail_on, *(("inconclusive",) if stopped == "lost" else ())), self._settings.missing
+        )
+        return conclude_sizes(recording, budgets, judged, self._scaled(), policy, self._sweep.reason, self._culprits)
 
 
 @contextmanager
 def _hold_world_lock(config: pytest.Config) -> Iterator[None]:
     """Hold a lock so that only one xdist worker of the session runs a world at a time."""
-    if not is_worker(config):
+    if not xdist.is_worker(config):
         yield
         return
     import fcntl
@@ -357,7 +385,7 @@ def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[s
 
     def outcome() -> None:
         if finding.colour == "red":
-            raise LeakError(report_text(finding, item.config))
+            raise LeakError(report_text(finding, item))
         if finding.missing:
             pytest.skip(finding.missing)
 
@@ -365,9 +393,6 @@ def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[s
     report = pytest.TestReport.from_item_and_call(item, call)
     report.sections += sections
     report.duration = finding.recording.seconds
-    report.user_properties += [
-        (f"leakcheck.{verdict.resource}", f"{verdict.outcome} {verdict.law.order if verdict.law else ''}".strip())
-        for verdict in finding.verdicts
-    ]
+    report.user_properties += junit.properties(finding)
     attach(report, [finding])
     return report

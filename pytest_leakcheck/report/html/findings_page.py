@@ -1,164 +1,168 @@
-"""Convert the file of ``pytest --leakcheck-json=FILE`` to a `Page` with one `Arm` (section) per test."""
+"""Convert the document of a session (``--leakcheck-json``) to a `Page`: causes, a table of tests, and green tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
-from textwrap import wrap
-from typing import Final, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
-from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.cause import Causes, key_of_cause
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import find_resource, known
-from pytest_leakcheck.model.units import format_amount, format_rate
-from pytest_leakcheck.model.verdict import Colour, Verdict
-from pytest_leakcheck.report.culprit_text import rows
+from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, find_resource, known
+from pytest_leakcheck.model.session import Session
+from pytest_leakcheck.model.units import format_count, format_rate
+from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
+from pytest_leakcheck.report.finding_text import green_lines
 from pytest_leakcheck.report.glyphs import UNICODE
-from pytest_leakcheck.report.html.view_model import XY, Arm, Chart, Curve, Page, Tone
+from pytest_leakcheck.report.html.finding_card import Rendering, card_of_cause
+from pytest_leakcheck.report.html.finding_charts import TONES
+from pytest_leakcheck.report.html.view_model import Card, Cell, Entry, Matrix, MatrixRow, Page, Row, Section, Tone
 from pytest_leakcheck.report.json_file import Document, read
+from pytest_leakcheck.report.terminal_summary import Tally, first_line, memory_not_judged, not_read_lines
 
-TONES: Final[Mapping[Colour | None, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
-_LABEL_WIDTH: Final = 13
-_TEXT_WIDTH: Final = 80 - _LABEL_WIDTH
-BY_COLLECTOR: Final = ", released by the garbage collector only"
-# A test with the mark `leakcheck` is judged on about a dozen resources, so only this many green verdicts per test get a
-# chart.
-_MAX_GREEN_CHARTS: Final = 2
+# Cards with charts: a browser takes a millisecond for each. The others have their readings in the text.
+_MAX_CARDS_WITH_CHARTS: Final = 200
+# A longer table is folded.
+_MAX_ROWS: Final = 20
+_COMMIT_DIGITS: Final = 12
+# What the environment of a recording has that is the same for all tests.
+_VERSIONS: Final = ("python", "system", "libc", DEVICE_MEMORY)
 
 
-def page_of_findings(text: str, title: str) -> Page:
+def page_of_findings(text: str, title: str, *, source: bool = True) -> Page:
     """Build the page of a whole report.
 
     Args:
         text: The content of the file.
         title: The title of the page.
+        source: Show lines of source, unless the settings of the session leave them out.
 
     Raises:
         ReportError: The text is not a report of findings, has another schema version, or is damaged.
         ValueError: The text is not JSON.
     """
-    return page_of_document(read(text), title)
+    document = read(text)
+    if not source:
+        document = replace(document, session=replace(document.session or Session(), source=False))
+    return page_of_document(document, title)
 
 
 def page_of_document(document: Document, title: str) -> Page:
     """Build the page of a whole report that has been parsed."""
     with known(document.resources):
-        return _build_page(document, title)
+        findings, session = document.findings, document.session
+        cards = cards_of(findings, Rendering.of(session))
+        tally = Tally(findings)
+        anchors = {line.name: card.anchor for card in reversed(cards) for line in card.tests}
+        matrix = matrix_of([one for one in findings if one.colour != "green"], anchors)
+        sections = (
+            Section("Causes" if cards else "", cards=cards),
+            Section("Tests and resources", matrix=matrix, folded=len(matrix.rows) > _MAX_ROWS),
+            Section("Green tests", entries=green_entries(findings), folded=True),
+        )
+        return Page(
+            title,
+            _counts(cards, tally),
+            tuple(_summary(tally, session)),
+            tuple(_facts(findings, session)),
+            tuple(one for one in sections if one.cards or one.entries or (one.matrix and one.matrix.rows)),
+            partial=document.partial or any(one.recording.stopped == "interrupted" for one in findings),
+        )
 
 
-def _build_page(document: Document, title: str) -> Page:
-    arms = tuple(map(arm_of_test, document.findings))
-    partial = document.partial or any(finding.recording.stopped == "interrupted" for finding in document.findings)
-    return Page(title, (_count_tones(arms),), arms, partial=partial)
-
-
-def arm_of_test(finding: Finding) -> Arm:
-    """Build the arm of one test."""
-    not_green = [one for one in finding.verdicts if one.colour != "green"]
-    green = [one for one in finding.verdicts if one.colour == "green"][:_MAX_GREEN_CHARTS]
-    charts = (chart_of_verdict(finding, one) for one in (*not_green, *green))
-    return Arm(
-        name=finding.test,
-        tone=TONES[finding.colour],
-        verdicts=tuple(verdict_line(finding, one) for one in finding.verdicts),
-        culprit=culprit_text(finding.culprit) if finding.culprit else "",
-        charts=tuple(chart for chart in charts if chart is not None),
+def cards_of(findings: Sequence[Finding], rendering: Rendering) -> tuple[Card, ...]:
+    """Return a card for each cause: red ones first, then by outcome and by the number of tests."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in (one for one in findings if one.colour != "green"):
+        groups.setdefault(key_of_cause(finding), []).append(finding)
+    causes = sorted(
+        Causes(findings).list(),
+        key=lambda one: (one.colour != "red", not one.known, WORST_FIRST.index(one.outcome), -len(one.tests)),
+    )
+    return tuple(
+        card_of_cause(
+            cause,
+            groups[cause.finding, cause.outcome],
+            rendering,
+            f"cause-{number}",
+            charts=number <= _MAX_CARDS_WITH_CHARTS,
+        )
+        for number, cause in enumerate(causes, start=1)
     )
 
 
-def chart_of_verdict(finding: Finding, verdict: Verdict) -> Chart | None:
-    """Return the chart of one verdict; None if `curve_of` finds too few readings."""
-    resource = find_resource(verdict.resource)
-    released = is_of_collector(verdict)
-    title = f"{verdict.resource}: {resource.plural}{BY_COLLECTOR if released else ''}"
-    curve = curve_of(finding, verdict, "", released=released)
-    if curve is None:
-        return None
-    limit, line = limit_of(finding, verdict), verdict_line(finding, verdict)
-    return Chart(title, resource.unit, axis_of(finding), (curve,), line, limit)
-
-
-def axis_of(finding: Finding) -> Literal["size", "iteration"]:
-    """Return what the curves of a test run over."""
-    return "size" if finding.scaled is not None else "iteration"
-
-
-def limit_of(finding: Finding, verdict: Verdict) -> int | None:
-    """Return the value of the resource at which the process fails; None if the chart shows no such limit.
-
-    The limit bounds what is retained. Charts of peaks over an axis, and of what the garbage collector released, have
-    none.
-    """
-    if finding.scaled is not None or is_of_collector(verdict):
-        return None
-    return finding.recording.limits.get(verdict.resource)
-
-
-def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:
-    """Return the readings behind one verdict as a curve; None if there are fewer than two.
-
-    If the test ran over an axis (an argument that takes growing sizes), the curve shows the peak at each size instead.
+def matrix_of(findings: Sequence[Finding], anchors: dict[str, str]) -> Matrix:
+    """Return the table of these findings and of the resources that they judge.
 
     Args:
-        finding: What was found in the test.
-        verdict: One of its verdicts.
-        name: The label of the curve, which distinguishes arms that share a chart.
-        released: Draw the total that the garbage collector has released up to each iteration, instead of the readings.
+        findings: The findings, one per row.
+        anchors: The id of the card of each test.
     """
-    tone, scaled = TONES[verdict.colour], finding.scaled
-    if scaled is not None:
-        peaks = zip(scaled.sizes, scaled.peaks(verdict.resource, "total"), strict=True)
-        points = tuple((float(size), float(peak)) for size, peak in peaks)
-        return Curve(name, points, tone) if points else None
-    series = finding.recording.find(verdict.resource)
-    if series is None or series.iterations < 1:
-        return None
-    readings = accumulate(series.released, initial=0) if released else series.readings
-    points = tuple((float(at), float(value)) for at, value in enumerate(readings))
-    return Curve(name, points, tone, _fitted_line(points, verdict))
+    verdicts = [verdict for finding in findings for verdict in finding.verdicts]
+    judged, not_green = {one.resource for one in verdicts}, {one.resource for one in verdicts if one.colour != "green"}
+    resources = [*(name for name in RESOURCES if name in judged), *sorted(judged.difference(RESOURCES))]
+    # On a narrow screen, only the first columns show.
+    resources.sort(key=lambda name: name not in not_green)
+    rows = []
+    for finding in findings:
+        by_resource = {one.resource: one for one in reversed(finding.verdicts)}
+        cells = (_cell(by_resource.get(name)) for name in resources)
+        rows.append(MatrixRow(finding.test, TONES[finding.colour], anchors.get(finding.test, ""), tuple(cells)))
+    rows.sort(key=lambda row: row.tone != "bad")
+    return Matrix(tuple(name.removeprefix(GAUGE_PREFIX) for name in resources), tuple(rows))
 
 
-def is_of_collector(verdict: Verdict) -> bool:
-    """Return whether a verdict is about what the garbage collector released, not about what is retained."""
-    return verdict.outcome == "unclosed"
+def green_entries(findings: Sequence[Finding]) -> tuple[Entry, ...]:
+    """Return an entry for each green finding: what it would have caught, and what its verdicts say."""
+    return tuple(Entry(one.test, "; ".join(green_lines(one)), "good") for one in findings if one.colour == "green")
 
 
-def verdict_line(finding: Finding, verdict: Verdict) -> str:
-    """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
-    unit = find_resource(verdict.resource).unit
-    line = f"{verdict.resource} {verdict.outcome.replace('_', ' ')}"
-    if verdict.reason:
-        line += f": {verdict.reason}"
-    if verdict.outcome == "ok" and verdict.floor:
-        line += f"; would have caught {format_amount(verdict.floor, unit)} per {axis_of(finding)}"
-    elif verdict.slope and format_rate(verdict.slope, unit) not in verdict.reason and finding.scaled is None:
-        line += f" ({format_rate(verdict.slope, unit)})"
-    return line
+def _cell(verdict: Verdict | None) -> Cell:
+    if verdict is None:
+        return Cell()
+    tone = TONES[verdict.colour or "green"]
+    if verdict.outcome == "leak" and verdict.slope:
+        return Cell(format_rate(verdict.slope, find_resource(verdict.resource).unit), tone)
+    return Cell(verdict.outcome.replace("_", " "), tone)
 
 
-def culprit_text(culprit: Culprit) -> str:
-    """Format the cause of a leak as the rows of the terminal report, each with its label before its text."""
-    return "\n".join(line for label, text in rows(culprit, _TEXT_WIDTH, UNICODE) for line in _wrap_row(label, text))
+def _counts(cards: Sequence[Card], tally: Tally) -> tuple[Cell, ...]:
+    def count(number: int, words: str, tone: Tone) -> tuple[Cell, ...]:
+        return (Cell(format_count(number, words), tone),) if number else ()
+
+    red, yellow = (sum(card.tone == tone for card in cards) for tone in ("bad", "unsure"))
+    green = sum(outcome == "ok" for outcome in tally.worst.values())
+    found = (
+        *count(red, "red cause", "bad"),
+        *count(yellow, "yellow cause", "unsure"),
+        *count(green, "green test", "good"),
+    )
+    return found or (Cell("No test was measured."),)
 
 
-def _wrap_row(label: str, text: str) -> list[str]:
-    if len(text) <= _TEXT_WIDTH:
-        return [f"{label:<{_LABEL_WIDTH}}{text}".rstrip()]
-    return wrap(text, 80, initial_indent=f"{label:<{_LABEL_WIDTH}}", subsequent_indent=" " * _LABEL_WIDTH)
+def _summary(tally: Tally, session: Session | None) -> Iterator[str]:
+    if session is not None and session.headline:
+        yield session.headline
+    elif tally.worst:
+        yield first_line(tally, tally.seconds, UNICODE)
+    if line := memory_not_judged(tally):
+        yield line
+    yield from session.notes if session is not None else ()
+    yield from not_read_lines(tally)
 
 
-def _fitted_line(points: Sequence[XY], verdict: Verdict) -> tuple[XY, XY] | None:
-    """Return the ends of a line with the slope of the verdict; None if the verdict is not about growth.
-
-    The line covers the later half of the series, which is judged, and ends at the last reading.
-    """
-    if not verdict.slope or verdict.outcome not in ("leak", "over_budget"):
-        return None
-    (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]
-    return (x0, y1 - verdict.slope * (x1 - x0)), (x1, y1)
-
-
-def _count_tones(arms: Sequence[Arm]) -> str:
-    names: Mapping[Tone, str] = {"bad": "red", "unsure": "yellow", "good": "green"}
-    counts = {name: sum(arm.tone == tone for arm in arms) for tone, name in names.items()}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "No test was measured."
+def _facts(findings: Sequence[Finding], session: Session | None) -> Iterator[Row]:
+    session = session or Session()
+    if session.seconds:
+        yield Row("duration", f"{session.seconds:,.1f} s")
+    if session.host:
+        yield Row("host", session.host)
+    if session.commit:
+        yield Row("commit", session.commit[:_COMMIT_DIGITS])
+    found = (one.recording.environment for one in findings if one.recording.environment)
+    measured = {name: text for name, text in next(found, {}).items() if name in _VERSIONS}
+    versions = {**session.versions, **measured}
+    if versions:
+        yield Row("versions", ", ".join(f"{name} {text}" for name, text in versions.items()))
+    if session.command:
+        yield Row("command", session.command)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from pytest_leakcheck.report.html.charts import HEIGHT, WIDTH, fit, lay_out
 from pytest_leakcheck.report.html.view_model import Chart, Page
 
 # Height of the title above a chart, in units of the view box.
 _TITLE_HEIGHT: Final = 16
+# Cards of a section that are open at first; the others show their headings.
+_MAX_OPENED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +31,34 @@ class _DiffLine:
 
 
 def render(page: Page) -> str:
-    """Render the HTML of a page. Jinja escapes every text, including the labels of charts."""
-    diff = _diff_lines(page.diff or "")
-    return _render("page.html.jinja", page=page, lay_out=lay_out, width=WIDTH, height=HEIGHT, diff=diff)
+    """Render the HTML of a page. Jinja escapes every text, including the labels of charts.
+
+    The page runs the one script and has the one style that are part of this package: their hashes are in its policy.
+    """
+    files = resources.files("pytest_leakcheck.report.html")
+    style = "".join(files.joinpath(name).read_text(encoding="utf-8") for name in ("chart.css", "page.css"))
+    script = files.joinpath("page.js").read_text(encoding="utf-8")
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src {_hash(style)}; script-src {_hash(script)}"
+    )
+    return _render(
+        "page.html.jinja",
+        page=page,
+        policy=policy,
+        style=Markup(style),  # noqa: S704 - files of this package
+        script=Markup(script),  # noqa: S704
+        opened=_MAX_OPENED,
+        diff_lines=_diff_lines,
+        lay_out=lay_out,
+        width=WIDTH,
+        height=HEIGHT,
+    )
+
+
+def _hash(text: str) -> str:
+    """Return a text as a source of a content security policy."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def render_svg(charts: Sequence[Chart]) -> str:

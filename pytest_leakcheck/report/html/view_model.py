@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from typing import Final, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from pytest_leakcheck.model.units import Unit
 
 # A result that selects a color: as it should be, not as it should be, unknown, or neither right nor wrong.
 Tone: TypeAlias = Literal["good", "bad", "unsure", "plain"]
 XY: TypeAlias = tuple[float, float]
-# A page with more charts is slow to make and to show.
-MAX_CHARTS: Final = 60
-_WORST_FIRST: Final[tuple[Tone, ...]] = ("bad", "unsure", "plain", "good")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +66,141 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """One section of the page, about one run: a variant of an incident, a test, or a watched process tree.
+class Row:
+    """A label and its text, which may have several lines."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A line of the path from a root object to what is retained.
 
     Attributes:
-        name: The heading.
-        tone: The result of the run.
-        verdicts: One line per verdict.
-        culprit: Text with line breaks: the cause as in the terminal report, or the details of a watch; may be empty.
-        charts: The charts of this run alone.
+        text: The reference, indented by its depth.
+        note: How fast the container at its end grows; empty for the other references.
     """
 
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of source.
+
+    Attributes:
+        number: Its number, from 1.
+        text: The line.
+        marked: This is the line to change.
+    """
+
+    number: int
+    text: str
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the story of a card: what grows, where it is made, what holds it, what to do. `note` explains the path."""
+
+    title: str
+    rows: tuple[Row, ...] = ()
+    source: tuple[SourceLine, ...] = ()
+    path: tuple[Reference, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name and what there is to say of it, such as a test and what it would have caught."""
+
     name: str
+    text: str = ""
     tone: Tone = "plain"
-    verdicts: tuple[str, ...] = ()
-    culprit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One cause of growth, one test, or one watched process tree.
+
+    Attributes:
+        title: The heading.
+        tone: The result.
+        badge: The result in a word.
+        about: Short facts for the line below the heading.
+        lead: What grows, since when, and when it ends the run.
+        parts: The story, in order.
+        charts: Its charts.
+        command: The shell command that measures it again; may be empty.
+        tests: The tests that reach the cause.
+        anchor: Its id on the page; empty if nothing refers to it.
+        resource: The resource, to sort by.
+        attached: A file beside the page; may be empty.
+    """
+
+    title: str
+    tone: Tone = "plain"
+    badge: str = ""
+    about: tuple[str, ...] = ()
+    lead: str = ""
+    parts: tuple[Part, ...] = ()
     charts: tuple[Chart, ...] = ()
+    command: str = ""
+    tests: tuple[Entry, ...] = ()
+    anchor: str = ""
+    resource: str = ""
+    attached: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The verdict on one resource of one test; empty if it was not judged."""
+
+    text: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """The verdicts on one test, in the order of the columns; `anchor` is that of its card."""
+
+    test: str
+    tone: Tone
+    anchor: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A table of tests and resources."""
+
+    resources: tuple[str, ...]
+    rows: tuple[MatrixRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page, with any of these contents.
+
+    Attributes:
+        title: Its heading; may be empty.
+        intro: A sentence below the heading; may be empty.
+        cards: Cards, the worst first.
+        matrix: A table of tests and resources.
+        entries: A list.
+        diff: A unified diff.
+        folded: Only the heading shows until it is opened.
+    """
+
+    title: str = ""
+    intro: str = ""
+    cards: tuple[Card, ...] = ()
+    matrix: Matrix | None = None
+    entries: tuple[Entry, ...] = ()
+    diff: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,40 +209,21 @@ class Page:
 
     Attributes:
         title: Its heading.
+        counts: The results at a glance, such as "3 red causes".
         summary: Paragraphs below the heading.
-        arms: The sections, in order.
-        charts: Charts that show several arms, above all sections.
-        diff: A unified diff; None if there is none.
+        facts: What was run, and where.
+        sections: The sections, in order.
         partial: A run was interrupted or has not ended, so data is missing. The page states this at the top.
     """
 
     title: str
+    counts: tuple[Cell, ...] = ()
     summary: tuple[str, ...] = ()
-    arms: tuple[Arm, ...] = ()
-    charts: tuple[Chart, ...] = ()
-    diff: str | None = None
+    facts: tuple[Row, ...] = ()
+    sections: tuple[Section, ...] = ()
     partial: bool = False
 
     @property
-    def pictures(self) -> tuple[Chart, ...]:
-        """All charts, in the order in which the page shows them."""
-        return self.charts + tuple(chart for arm in self.arms for chart in arm.charts)
-
-
-def limit_charts(page: Page) -> Page:
-    """Return the page with `MAX_CHARTS` charts at most, those with bad results first, and a note of that if some are left out."""
-    charts = sorted(page.pictures, key=lambda chart: min(_WORST_FIRST.index(curve.tone) for curve in chart.curves))
-    if len(charts) <= MAX_CHARTS:
-        return page
-    kept = {id(chart) for chart in charts[:MAX_CHARTS]}
-    arms = tuple(replace(arm, charts=tuple(one for one in arm.charts if id(one) in kept)) for arm in page.arms)
-    note = (
-        f"Charts: {MAX_CHARTS} of {len(charts):,}. Red ones come first, then yellow ones; all verdicts are in the text."
-    )
-    own = tuple(one for one in page.charts if id(one) in kept)
-    return replace(page, summary=(*page.summary, note), arms=arms, charts=own)
-
-
-def missing_for_page() -> str:
-    """Return the missing package and the command that installs it; empty if nothing is missing."""
-    return "" if find_spec("jinja2") else "needs jinja2: pip install 'pytest-leakcheck[report]'"
+    def cards(self) -> tuple[Card, ...]:
+        """All cards, in order."""
+        return tuple(card for section in self.sections for card in section.cards)

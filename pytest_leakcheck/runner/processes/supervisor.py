@@ -57,6 +57,7 @@ class Ended:
         said: The last lines that it wrote to its standard streams.
         error: Why it could not be started; empty if it was.
         killed_for_memory: Whether the kernel killed it, or a child of it, because its cgroup was out of memory.
+        unsent: The number of the error for which it could not write what it has found; 0 if it could.
     """
 
     status: int
@@ -67,6 +68,7 @@ class Ended:
     said: str = ""
     error: str = ""
     killed_for_memory: bool = False
+    unsent: int = 0
 
     @property
     def reason(self) -> str:
@@ -107,17 +109,18 @@ def describe_exit(status: int) -> str:
 class Board:
     """The memory that parent and child share.
 
-    It stores for each rank the iteration (or step) under way, and whether the rank has finished.
+    It stores for each rank the iteration (or step) under way, whether the rank has finished, and the number of the error
+    for which it could not write what it has found. Memory can be written to when no file can.
     """
 
-    SIZE: Final = 16
+    SIZE: Final = 24
 
     def __init__(self, path: Path, rank: int = 0) -> None:
         """Map the file, which has `SIZE` bytes per rank, to read and write those of this rank."""
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._cells = memoryview(self._map).cast("q")
-        self._at = 2 * rank
+        self._at = 3 * rank
 
     @property
     def iteration(self) -> int:
@@ -134,14 +137,23 @@ class Board:
     def finish(self) -> None:
         self._cells[self._at + 1] = 1
 
+    def set_unsent(self, error: int) -> None:
+        """Store why what this rank has found is not written; 0 as soon as all of it is."""
+        self._cells[self._at + 2] = error
+
+    @property
+    def unsent(self) -> int:
+        """The number of such an error of any rank; 0 if there is none."""
+        return max(self._cells[2::3])
+
     @property
     def steps(self) -> int:
         """The sum of the step numbers of all ranks, which changes as long as any rank makes progress."""
-        return sum(self._cells[::2])
+        return sum(self._cells[::3])
 
     @property
     def all_begun(self) -> bool:
-        return all(self._cells[::2])
+        return all(self._cells[::3])
 
     def close(self) -> None:
         self._cells.release()
@@ -220,6 +232,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
                 clock.monotonic() - began,
                 finished=board.finished,
                 hung=hung,
+                unsent=board.unsent,
                 said=excerpt(Path(said.name).read_text(encoding="utf-8", errors="replace")),
             )
     except OSError as error:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.markers import MarkError, read_marks, valid_form
+from pytest_leakcheck.config.markers import MarkError, plan_unmarked, read_marks, valid_form
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
@@ -50,6 +50,32 @@ def test_leakcheck_judges_all_by_default_and_keeps_explicit_budgets() -> None:
 def test_leakcheck_with_resources_judges_those() -> None:
     plan = planned(MARK.leakcheck(resources=["rss", "fd"]))
     assert plan.budgets == (Budget("fd"), Budget("rss"))
+
+
+def test_leakcheck_judges_the_resources_of_the_settings_where_it_names_none() -> None:
+    countable = Settings(resources=("countable",))
+    names = [budget.resource for budget in planned(MARK.leakcheck, settings=countable).budgets]
+    assert names == ["process", "fd", "thread", "shm", "disk", "task"]
+    assert planned(MARK.leakcheck(resources=["rss"]), settings=countable).budgets == (Budget("rss"),)
+    assert planned(MARK.leakcheck, settings=Settings(resources=("memory", "fd"))).budgets[0].resource == "fd"
+
+
+def test_the_closest_mark_decides_whether_a_test_is_left_out() -> None:
+    left_out = MARK.leakcheck(False, reason="keeps a log")
+    assert read(left_out, MARK.leakcheck) is None
+    assert read(left_out, MARK.fd_budget(0)) is None
+    assert planned(MARK.fd_budget(0), left_out).budgets == (Budget("fd", 0),)
+    # 0 is no False: it is a level at the wrong mark.
+    with pytest.raises(MarkError):
+        read(MARK.leakcheck(0))
+
+
+def test_a_test_without_a_mark_is_screened_unless_the_effort_is_set() -> None:
+    plan = plan_unmarked("t", Settings(resources=("countable",)))
+    assert (plan.screen, plan.effort.warmup, [budget.explicit for budget in plan.budgets]) == (True, 2, [False] * 6)
+    for settings in (Settings(iterations=50), Settings(warmup=5), Settings(ceiling="fd=256")):
+        assert not plan_unmarked("t", settings).screen
+    assert plan_unmarked("t", Settings(warmup=5)).effort.warmup == 5
 
 
 def test_the_closest_mark_of_a_name_wins_whole() -> None:
@@ -136,7 +162,7 @@ WRONG = [
         MARK.leakcheck(isolate="yes"),
         f"leakcheck(isolate=\"yes\"): isolate='yes' is not True or False. {EFFORT}",
     ),
-    (MARK.leakcheck(5), f"leakcheck(5): takes keyword arguments only. {EFFORT}"),
+    (MARK.leakcheck(5), f"leakcheck(5): takes keyword arguments only, or False to leave the test out. {EFFORT}"),
     (
         MARK.leakcheck(resources="fd"),
         "leakcheck(resources=\"fd\"): resources='fd' is not a list of resources: fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
@@ -154,6 +180,10 @@ WRONG = [
     (
         MARK.leakcheck(iteration=5),
         f"leakcheck(iteration=5): has no keyword 'iteration'. Did you mean 'iterations'? {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(False, why="x"),
+        'leakcheck(False, why="x"): has only a reason. Valid: leakcheck(False, reason="...")',
     ),
     (MARK.leakcheck(foo=5), f"leakcheck(foo=5): has no keyword 'foo'. {EFFORT}"),
 ]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_leakcheck.config import settings
-from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.budget import Budget, growth_budgets
 from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, MOST_ITERATIONS, Effort, EffortError, plan_test
 from pytest_leakcheck.judge.growth import looks
 
@@ -13,26 +13,26 @@ def names(plan_budgets: tuple[Budget, ...]) -> list[str]:
 
 
 def test_budgets_alone_are_judged_in_the_order_of_scarcity() -> None:
-    plan = plan_test("t", (Budget("rss", 5), Budget("fd", 0)), Effort(), None)
+    plan = plan_test("t", (Budget("rss", 5), Budget("fd", 0)), Effort())
     assert plan.budgets == (Budget("fd", 0), Budget("rss", 5))
 
 
 def test_everything_adds_growth_budgets_that_are_not_explicit() -> None:
-    plan = plan_test("t", (Budget("heap", 5),), Effort(), ())
+    plan = plan_test("t", (Budget("heap", 5),), Effort(), growth_budgets(("countable", "memory")))
     memory = ["heap", "object", "block", "arrow", "vram", "mmap", "rss"]
     assert names(plan.budgets) == ["process", "fd", "thread", "shm", "disk", "task", *memory]
     assert [budget for budget in plan.budgets if budget.explicit] == [Budget("heap", 5)]
 
 
 def test_named_resources_are_added_as_explicit_and_nothing_else() -> None:
-    plan = plan_test("t", (), Effort(), ("rss", "fd"))
+    plan = plan_test("t", (), Effort(), (Budget("rss"), Budget("fd")))
     assert names(plan.budgets) == ["fd", "rss"]
     assert all(budget.explicit and budget.level is None for budget in plan.budgets)
 
 
 def test_the_effort_is_carried_and_0_iterations_mean_as_many_as_are_needed() -> None:
     effort = Effort(iterations=0, warmup=1)
-    assert plan_test("t", (), effort, ()).effort == effort
+    assert plan_test("t", (), effort).effort == effort
     assert (effort.usual, effort.most) == (ADAPTIVE, LONGEST)
     assert (Effort(iterations=40).usual, Effort(iterations=40).most) == (40, 40)
 
@@ -57,3 +57,14 @@ def test_the_adaptive_effort_passes_the_horizon_of_memory_with_a_look_to_spare()
 def test_settings_and_plan_have_one_upper_limit() -> None:
     """Settings cannot import it: a plain run must stay light."""
     assert settings._MAX_ITERATIONS == MOST_ITERATIONS
+
+
+def test_the_setting_that_gives_more_time_is_the_one_that_limits_it() -> None:
+    assert Effort().advise_time(11.2) == "--leakcheck-max-time=12"
+    assert Effort(in_script=True).advise_time(11.2) == "max_time=12"
+    assert Effort().within_timeout(60) == Effort()
+    limited = Effort().within_timeout(2)
+    assert (limited.max_time, limited.time_without_timeout) == (1.4, 30.0)
+    assert limited.advise_time(11.2) == "a timeout of 18 s, because pytest-timeout limits this test"
+    both = "--leakcheck-max-time=35 and a timeout of 50 s, because pytest-timeout limits this test"
+    assert limited.advise_time(35) == both

@@ -22,6 +22,11 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
     assert found == Settings(sources=dict.fromkeys(found.sources, "default"))
     assert set(found.sources) == {
         "active",
+        "scope",
+        "resources",
+        "cases",
+        "sample",
+        "session_time",
         "iterations",
         "warmup",
         "max_time",
@@ -29,13 +34,25 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
         "isolate",
         "run",
         "fail_on",
+        "unclosed",
+        "rules",
         "blame",
+        "library_leaks",
+        "library",
+        "baseline",
+        "no_baseline",
+        "baseline_strict",
+        "update_baseline",
+        "prune_baseline",
+        "force_update",
         "ceiling",
         "missing",
         "vram",
         "summary",
         "json",
         "json_readings",
+        "html",
+        "source",
     }
 
 
@@ -64,10 +81,19 @@ def test_values_of_the_command_line_are_text_and_become_numbers() -> None:
         ("leak", ("leak",)),
         ("leak, inconclusive", ("leak", "inconclusive")),
         ("leak,auto", ("leak", "over_budget", "unclosed")),
+        ("auto,inconclusive,nothing", ("leak", "over_budget", "unclosed", "inconclusive", "nothing")),
+        ("none", ()),
     ],
 )
 def test_what_turns_a_test_red(text: str, outcomes: tuple[str, ...]) -> None:
     assert resolved({"leakcheck_fail_on": text}).fail_on == outcomes
+
+
+def test_scope_all_on_the_command_line_switches_measuring_on() -> None:
+    assert resolved({"leakcheck_scope": "all"}).active
+    assert not resolved({"leakcheck_scope": "marked"}).active
+    assert not resolved(configuration={"leakcheck_scope": "all"}).active
+    assert resolved({"leakcheck": True}, {"leakcheck_scope": "all"}).scope == "all"
 
 
 @pytest.mark.parametrize("variable", ["CI", "BUILD_NUMBER"])
@@ -93,7 +119,7 @@ WRONG = [
     (
         "leakcheck_fail_on",
         "leak,bad",
-        "'bad' is not one of auto, leak, over_budget, unclosed, inconclusive",
+        "'bad' is not one of auto, none, leak, over_budget, unclosed, inconclusive, nothing",
     ),
     ("leakcheck_missing", "x", "must be one of skip, fail"),
     ("leakcheck_summary", "x", "must be one of failed, all, none"),

@@ -98,3 +98,19 @@ def test_the_line_that_failed_is_the_innermost_of_the_programs_own() -> None:
     assert site is not None
     assert (site.file, site.function) == (__file__, "no_video")
     assert failed_at(ValueError("never raised")) is None
+
+
+class Loader:
+    def read(self) -> OSError:
+        return OSError(
+            f'Traceback (most recent call last):\n  File "{__file__}", line {LINE_OF_READ}, in read\n    open()\n'
+        )
+
+
+LINE_OF_READ = Loader.read.__code__.co_firstlineno + 1
+
+
+def test_a_line_that_a_worker_sent_has_the_class_of_its_function() -> None:
+    site = failed_at(Loader().read())
+    assert site is not None
+    assert (site.line, site.function) == (LINE_OF_READ, "Loader.read")

@@ -158,9 +158,19 @@ def test_noting_retains_nothing(tmp_path: Path) -> None:
     assert blocks_after(3000) - before < 100
 
 
+@pytest.fixture
+def short_turns() -> Iterator[None]:
+    """Let threads take turns so often that a loop of a million calls spans many turns on any machine."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(usual / 50)
+    yield
+    sys.setswitchinterval(usual)
+
+
 @pytest.mark.skipif(
     sys.version_info[:2] != (3, 11), reason="only CPython 3.11 refuses sys.settrace in two threads at once"
 )
+@pytest.mark.usefixtures("short_turns")
 def test_no_other_thread_runs_while_the_hook_passes_over_an_event(made: MadeHere) -> None:
     """A thread that starts under coverage would fail in that moment, and a pool that waits for it hang."""
     assert made in audit_events._watching

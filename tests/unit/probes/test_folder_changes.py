@@ -88,7 +88,7 @@ def test_when_too_much_happened_at_once_anything_may_have_changed(
 
 
 def test_what_the_program_closes_is_opened_anew(notices: Notices, paths: tuple[str, str]) -> None:
-    os.close(notices._queue)
+    os.close(notices._queue.number)
     assert set(notices.take()) == set(paths)
     assert not notices.take()
     Path(paths[1], "x").touch()
@@ -118,17 +118,17 @@ def test_what_is_opened_is_closed(paths: tuple[str, str], tmp_path: Path) -> Non
 def test_a_queue_is_kept_and_follows_other_folders(paths: tuple[str, str]) -> None:
     first, second = paths
     following = Notices([first])
-    queue = following._queue
+    queue = following._queue.number
     Path(first, "x").touch()
     following.close()
     following = Notices([second])
-    assert following._queue == queue
+    assert following._queue.number == queue
     Path(first, "y").touch()
     assert not following.take()
     Path(second, "y").touch()
     assert following.take() == {second}
     beside = Notices([first])
-    assert beside._queue != queue
+    assert beside._queue.number != queue
     following.close()
     beside.close()
     assert list(open_targets().values()).count("anon_inode:inotify") == 1
@@ -164,17 +164,18 @@ print(following.take() == {{{str(tmp_path)!r}}})
 
 def test_a_number_that_the_program_has_closed_and_used_is_left_alone(paths: tuple[str, str], tmp_path: Path) -> None:
     following = Notices(paths)
+    number = following._queue.number
     following.close()
     (tmp_path / "file").touch()
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
-    os.dup2(descriptor, following._queue)
+    os.dup2(descriptor, number)
     os.close(descriptor)
     again = Notices(paths)
     again.close()
     # After a second close, too.
     following.close()
-    assert open_targets()[following._queue] == str(tmp_path / "file")
-    os.close(following._queue)
+    assert open_targets()[number] == str(tmp_path / "file")
+    os.close(number)
 
 
 def test_without_inotify_the_times_of_the_folders_are_compared(

@@ -228,7 +228,8 @@ def test_numbers_that_do_not_move_are_replaced_by_a_listing(monkeypatch: pytest.
 
     def fstat(descriptor: int) -> SimpleNamespace:
         """A folder of always seven entries."""
-        return SimpleNamespace(st_size=7, st_nlink=9, st_dev=true(descriptor).st_dev)
+        found = true(descriptor)
+        return SimpleNamespace(st_size=7, st_nlink=9, st_dev=found.st_dev, st_ino=found.st_ino)
 
     with reading(LinuxTree()) as honest:
         expected = honest.own()
@@ -349,7 +350,7 @@ def test_directories_that_were_replaced_are_opened_again(tmp_path: Path) -> None
     """The file that the program has put in their place stays open, because it is the program's."""
     with reading(LinuxTree()) as tree:
         assert isinstance(tree, LinuxTree)
-        before, taken = tree.own(), (tree._fds, tree._tasks)
+        before, taken = tree.own(), (tree._fds.number, tree._tasks.number)
         with (tmp_path / "other").open("w") as other:
             for number in taken:
                 os.dup2(other.fileno(), number)

@@ -84,9 +84,8 @@ def test_heap_is_unavailable_where_it_does_not_count_what_malloc_gives(monkeypat
     counted = SimpleNamespace(uordblks=1 << 20, hblkhd=0)
     libc = SimpleNamespace(mallinfo2=_Function(lambda: counted), malloc=real.malloc, free=_Function(held.get))
     monkeypatch.setattr(ctypes, "PyDLL", lambda _: libc)
-    monkeypatch.setattr(
-        "pytest_leakcheck.probes.native_heap._libc", lambda: SimpleNamespace(malloc=malloc, free=held.get)
-    )
+    own = SimpleNamespace(mallinfo2=libc.mallinfo2, malloc=malloc, free=held.get)
+    monkeypatch.setattr("pytest_leakcheck.probes.native_heap._libc", lambda: own)
     _instruments, missing = open_instruments(["heap"])
     # Where the real one is from, which in this process is glibc's.
     reason = str(missing["heap"])
@@ -97,11 +96,11 @@ def test_heap_is_unavailable_where_it_does_not_count_what_malloc_gives(monkeypat
     assert not is_quiet()
     assert held
     # psutil reads glibc's counters too, where they are older.
-    del libc.mallinfo2
+    del libc.mallinfo2, own.mallinfo2
     monkeypatch.setattr(psutil, "heap_info", lambda: SimpleNamespace(heap_used=1000, mmap_used=24), raising=False)
     assert str(open_instruments(["heap"])[1]["heap"]) == reason
     # With a counter that moves it is taken.
-    libc.mallinfo2 = _Function(lambda: SimpleNamespace(uordblks=sum(held.values()), hblkhd=0))
+    own.mallinfo2 = _Function(lambda: SimpleNamespace(uordblks=sum(held.values()), hblkhd=0))
     assert [one.resource for one in open_instruments(["heap"])[0]] == ["heap"]
 
 
@@ -226,6 +225,21 @@ def test_stacks_and_arenas_of_threads_are_not_mapped_memory() -> None:
     for one in kept:
         one.close()
     assert mapped.read() - before < 3 * MIB
+    mapped.close()
+
+
+def test_memory_unmapped_while_the_mappings_are_read_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped = Mapped()
+    mapped.open()
+    before = mapped.read()
+    one, read_maps = mmap.mmap(-1, MIB), mapped._read_maps
+
+    def unmap_and_read() -> bytes:
+        one.close()
+        return read_maps()
+
+    monkeypatch.setattr(mapped, "_read_maps", unmap_and_read)
+    assert mapped.read() == before
     mapped.close()
 
 

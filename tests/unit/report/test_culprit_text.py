@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,7 @@ cycle    released only by the garbage collector: InputContainer ↔ VideoStream"
     ("phase", "fixture", "said"),
     [
         ("setup", "pipeline", "in fixture pipeline, set-up, not in the test function itself"),
+        ("", "pipeline", "in fixture pipeline, not in the test function itself"),
         ("teardown", "", "in tear-down, not in the test function itself"),
         ("call", "", ""),
     ],
@@ -157,21 +159,20 @@ def test_a_culprit_survives_json() -> None:
 
 
 def named(culprit: Culprit | None, test: str = "tests/test_a.py::test_b") -> str:
-    return fingerprint(test, "fd", "leak", culprit)
+    return fingerprint(test, "fd", culprit)
 
 
 def test_a_fingerprint_is_of_the_cause_and_not_of_the_test_the_machine_or_the_line() -> None:
     elsewhere = replace(FRAMES, file="/home/me/tmpx1/decode/loader.py", line=77)
     moved = replace(CULPRIT, where=Where((replace(TEST, line=3), elsewhere, OPEN), elsewhere, "call"))
     assert named(moved) == named(CULPRIT) == named(CULPRIT, "tests/test_a.py::test_c")
-    assert named(CULPRIT).endswith("-fd-loader-fopen")
-    assert len(named(CULPRIT)) == len("123456-fd-loader-fopen")
+    assert re.fullmatch(r"[0-9a-f]{6}-fd-loader-open", named(CULPRIT))
 
 
 def test_another_cause_has_another_fingerprint() -> None:
     other = replace(CULPRIT, source="container = av.open(other)")
     assert named(other) != named(CULPRIT)
-    assert fingerprint("t", "fd", "unclosed", CULPRIT) != fingerprint("t", "fd", "leak", CULPRIT)
+    assert fingerprint("t", "thread", CULPRIT) != fingerprint("t", "fd", CULPRIT)
 
 
 def test_without_a_site_the_owner_is_the_cause_and_without_either_the_test() -> None:
@@ -180,3 +181,54 @@ def test_without_a_site_the_owner_is_the_cause_and_without_either_the_test() -> 
     assert named(None) == named(Culprit("heap"))
     assert named(None) != named(None, "tests/test_a.py::test_c")
     assert named(None).endswith("-fd")
+
+
+CLICK = "/venv/lib/python3.11/site-packages/click/testing.py"
+WRAP = Site(CLICK, 70, "_NamedTextIOWrapper.__init__", "super().__init__()")
+STREAMS = Owner("click._compat._default_text_stdout closure cell 'cache'", "module click._compat", (), "x", 1.0)
+
+
+def reached_from(test: str, *, owner: Owner | None) -> Culprit:
+    """A leak of a package: the line of the project is the test's own, in each of many tests."""
+    line = Site(f"/project/tests/{test}.py", 9, f"{test}_function", "invoke()")
+    return Culprit("object", Where((line, WRAP, Site("/usr/lib/python3.11/io.py", 5, "open", "")), line), owner=owner)
+
+
+def test_a_leak_of_a_package_is_one_cause_in_all_tests_that_reach_it() -> None:
+    held = fingerprint("t", "object", reached_from("test_a", owner=STREAMS))
+    assert held == fingerprint("u", "object", reached_from("test_b", owner=STREAMS))
+    assert held.endswith("-object-click-_default_text_stdout")
+    # Without an owner, the innermost line of the package is the cause, and not the one of the standard library below.
+    lost = fingerprint("t", "object", reached_from("test_a", owner=None))
+    assert lost == fingerprint("u", "object", reached_from("conftest", owner=None))
+    assert lost.endswith("-object-testing-__init__")
+    assert lost != held
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/usr/lib/python3.11/pathlib.py", False),
+        ("C:\\Python312\\Lib\\pathlib.py", False),
+        ("<frozen os>", False),
+        ("/home/me/lib/loader.py", True),
+        # Many tests may call what the owner keeps.
+        ("/project/tests/test_it.py", False),
+        ("/usr/lib/python3/dist-packages/yaml/reader.py", False),
+    ],
+)
+def test_a_line_of_the_project_is_told_by_its_file(file: str, own: bool) -> None:
+    line = Site(file, 3, "read", "open()")
+    named_after_line = fingerprint("t", "fd", Culprit("fd", Where((line,), line), owner=OWNER)) != fingerprint(
+        "t", "fd", Culprit("fd", owner=OWNER)
+    )
+    assert named_after_line is own
+
+
+def test_a_line_of_a_test_counts_if_the_test_itself_keeps_what_it_creates() -> None:
+    first, second = (Site("/project/tests/test_it.py", 3, f"test_{name}", "open()") for name in "ab")
+    mine = replace(OWNER, name="test_it.KEPT")
+    ids = {fingerprint("t", "fd", Culprit("fd", Where((line,), line), owner=mine)) for line in (first, second)}
+    assert len(ids) == 2
+    # Without an owner, the line is all that is known.
+    assert fingerprint("t", "fd", Culprit("fd", Where((first,), first))) in ids

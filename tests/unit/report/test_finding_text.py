@@ -12,6 +12,7 @@ from pytest_leakcheck.config.budget import Budget, parse_budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Culprit, Held, Site, Where
 from pytest_leakcheck.model.finding import Finding
@@ -48,7 +49,7 @@ def finding(
         verdicts.append(verdict)
         if verdict.outcome in AUTO:
             break
-    return conclude(Result(Plan(recording.test, budgets), recording, tuple(verdicts), held or {}), AUTO)
+    return conclude(Result(Plan(recording.test, budgets), recording, tuple(verdicts), held or {}), Policy(AUTO))
 
 
 LEAK = finding(
@@ -92,12 +93,13 @@ fd +1.0/iter — 16 × video_0001.mp4 + 1 more (17 iterations)
   leak         +1.0/iter sustained over 17 iterations
   fd           11 → 28             ▁▁▂▂▃▃▄▄▅▅▆▆▇▇██  +1.0/iter  exact
   also growing heap +1000 B/iter, +16.6 KiB so far (not judged)
-  held         16 × /data/episodes/2024/front/video_0001.mp4
+  remaining    16 × /data/episodes/2024/front/video_0001.mp4 from 17 iterations
                1 × socket
                2 × Thread-N (decode)
-  means        this process reaches 1,024 descriptors after ≈ 1,016 iterations
+  means        this process reaches its limit of 1,024 descriptors (ulimit -n)
+               after ≈ 1,016 iterations
   budget       0: one file at a time
-  finding      c291f0-fd
+  finding      f7bfd3-fd
   next         pytest --leakcheck "tests/test_loader.py::test_switch[front-camera]"
 """,
     ),
@@ -108,11 +110,11 @@ fd +1 — 1 × null
 
   over budget  one-off +1 at iteration 7, 0 allowed
   fd           11 → 12             ▁▁▁█████████████  +1  exact
-  held         1 × /dev/null
+  remaining    1 × /dev/null
   collector    disabled by the program: cyclic garbage counts as retained
   advice       if it is meant to stay: fd_budget(1), or fd_budget() to bound
                growth only
-  finding      61b0ec-fd
+  finding      66542c-fd
   next         pytest --leakcheck "tests/test_loader.py::test_once"
 """,
     ),
@@ -125,11 +127,11 @@ fd +2.0/iter unclosed — 2 × a.mp4 (17 iterations)
                only
   fd           11 → 11             ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  +2.0/iter  released by GC
   released     2 × /data/a.mp4
-  means        without garbage collection, this process reaches 1,024
-               descriptors after ≈ 510 iterations
+  means        without garbage collection, this process reaches its limit of
+               1,024 descriptors (ulimit -n) after ≈ 510 iterations
   advice       close them when done: the collector runs late, or never if it is
                disabled
-  finding      ba54ed-fd
+  finding      e81113-fd
   next         pytest --leakcheck "tests/test_loader.py::test_cycle"
 """,
     ),
@@ -142,7 +144,7 @@ fd inconclusive: 8 iterations, 13 needed
   fd           11 → 11             ▁▁▁▁▁▁▁▁▁  +0  exact
   advice       more iterations would decide it: --leakcheck-iterations,
                --leakcheck-max-time
-  finding      375a6c-fd
+  finding      bd8b8b-fd
   next         pytest --leakcheck "tests/test_loader.py::test_short"
 """,
     ),
@@ -156,7 +158,7 @@ heap unavailable: the C library has no mallinfo2 (glibc 2.33 or newer has it); �
   heap         unavailable: the C library has no mallinfo2 (glibc 2.33 or newer
                has it); rss_budget needs none
   also ok      fd
-  finding      42a89e-heap
+  finding      afce15-heap
   next         pytest --leakcheck "tests/test_loader.py::test_heap"
 """,
     ),
@@ -167,8 +169,8 @@ fd ok (59 iterations)
 
   ok           one-off +1 at iteration 7
   fd           11 → 12             within budget; would have caught 1 in 5 iter
-  heap         9.5 MiB → 9.5 MiB   within budget; would have caught 25 B/iter
-  finding      b59854-fd
+  heap         9.5 MiB → 9.5 MiB   within budget; would have caught 38 B/iter
+  finding      bdaa30-fd
   next         pytest --leakcheck "tests/test_loader.py::test_ok"
 """,
     ),
@@ -182,21 +184,24 @@ def in_ascii(text: str) -> str:
 
 @pytest.mark.parametrize(("one", "text"), GOLDEN, ids=[one.verdict.outcome for one, _ in GOLDEN])
 def test_the_whole_block(one: Finding, text: str) -> None:
-    assert block(one, UNICODE) == text.strip("\n")
-    assert block(one, ASCII) == in_ascii(text.strip("\n"))
-    assert block(one, ASCII).isascii()
+    command = f'pytest --leakcheck "{one.test}"'
+    assert block(one, UNICODE, command=command) == text.strip("\n")
+    assert block(one, ASCII, command=command) == in_ascii(text.strip("\n"))
+    assert block(one, ASCII, command=command).isascii()
+    assert block(one, UNICODE) == text.strip("\n").rpartition("\n")[0]
 
 
 @pytest.mark.parametrize("one", ALL, ids=[one.verdict.outcome for one in ALL])
 @pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
 def test_lines_are_no_wider_than_a_terminal(one: Finding, glyphs: Glyphs) -> None:
-    first, empty, *lines, following = block(one, glyphs).splitlines()
+    command = f'pytest --leakcheck --leakcheck-isolate --leakcheck-max-time=120 "{one.test}"'
+    first, empty, *lines, following = block(one, glyphs, command=command).splitlines()
     assert first == headline(one, glyphs)
     assert len(first) <= 80
     assert empty == ""
     assert all(0 < len(line) <= 80 and line == line.rstrip() for line in lines)
     # The command is there to be copied, and is whole whatever its width.
-    assert following == f'  next         pytest --leakcheck "{one.test}"'
+    assert following == f"  next         {command}"
 
 
 WORDS = st.text("ab_/ .", min_size=1, max_size=120)

@@ -20,14 +20,17 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.cause import Causes
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.json_file import check_writable, document, read, to_line
+from pytest_leakcheck.report.json_file import document, read, to_line
+from pytest_leakcheck.report.output_file import check_writable
 
 
 def finding(test: str = "tests/test_a.py::test_b", what: str = "/data/a.mp4") -> Finding:
@@ -38,11 +41,12 @@ def finding(test: str = "tests/test_a.py::test_b", what: str = "/data/a.mp4") ->
     )
     plan = Plan(test, (Budget("thread", 0), Budget("fd", 0)))
     held = {"fd": (Held(what, 17),)}
-    return conclude(Result(plan, Recording(test, series), verdicts, held), ("leak",))
+    return conclude(Result(plan, Recording(test, series), verdicts, held), Policy(("leak",)))
 
 
 def write(path: Path, findings: Iterable[Finding]) -> None:
-    json_file.write(path, map(to_line, findings))
+    kept = list(findings)
+    json_file.write(path, map(to_line, kept), Causes(kept).list())
 
 
 @pytest.fixture
@@ -86,6 +90,17 @@ def test_each_test_has_an_object_with_its_verdicts_the_worst_first() -> None:
             },
         ],
         "resources": {},
+        "causes": [
+            {
+                "finding": one.fingerprint,
+                "resource": "fd",
+                "verdict": "leak",
+                "colour": "red",
+                "slowest": 1.0,
+                "fastest": 1.0,
+                "tests": ["tests/test_a.py::test_b"],
+            },
+        ],
     }
 
 
@@ -103,7 +118,9 @@ def test_a_file_has_a_finding_on_each_line(report: Path) -> None:
     write(report, [finding("test_a"), finding("test_b")])
     lines = report.read_text(encoding="utf-8").splitlines()
     assert [line[:18] for line in lines[1:3]] == ['{"test": "test_a",', '{"test": "test_b",']
-    assert len(lines) == 4
+    # Then the causes, likewise: without a known line, each test is one.
+    assert ["test_a" in lines[4], "test_b" in lines[5]] == [True, True]
+    assert len(lines) == 7
     assert read(report.read_text(encoding="utf-8")) == document([finding("test_a"), finding("test_b")])
 
 
@@ -277,7 +294,8 @@ def test_the_own_output_is_written_to(tmp_path: Path, path: str) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from pytest_leakcheck.report.json_file import check_writable, write\n"
+        "from pytest_leakcheck.report.json_file import write\n"
+        "from pytest_leakcheck.report.output_file import check_writable\n"
         "print('before')\n"
         "assert check_writable(Path(sys.argv[1])) == ''\n"
         "write(Path(sys.argv[1]), [])\n"

@@ -11,6 +11,7 @@ import pytest
 from pytest_leakcheck.config.bounds import parse_bound
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
@@ -69,7 +70,9 @@ def finding(found: Scaled, bounds: dict[str, str], culprits: Sequence[Culprit] =
         peaks = found.peaks(resource, "total")
         judged.append(judge_points(resource, found.axis, found.sizes, peaks, bound, exact=found.is_exact(resource)))
     recording = Recording(TEST, (), seconds=9.25)
-    return conclude_sizes(recording, bounds, judged, found, ("leak", "over_budget"), reason=reason, culprits=culprits)
+    return conclude_sizes(
+        recording, bounds, judged, found, Policy(("leak", "over_budget")), reason=reason, culprits=culprits
+    )
 
 
 SIZES = (8, 16, 32, 64, 128, 256)
@@ -109,8 +112,7 @@ def test_a_law_that_is_exceeded() -> None:
                          └ .parts → list of 64   <- keeps it
                            └ [63] → bytes, 1,048,609 B each
           budget       O(1): a pod has 2 GiB
-          finding      c410c4-rss-hub-read_bytes
-          next         pytest --leakcheck "tests/test_hub.py::test_upload"
+          finding      71d905-rss-hub-read_bytes
         """
     )
 
@@ -144,8 +146,7 @@ def test_a_world_shows_what_each_rank_had() -> None:
                        torch's launcher; memory read between calls and from the kernel's
                        high-water mark, child processes of ranks not included; counters
                        are read at each call and return, not within a C call
-          finding      8a5f14-gauge:in_flight
-          next         pytest --leakcheck "tests/test_hub.py::test_upload"
+          finding      d7e31f-gauge:in_flight
         """
     )
 

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import ASCII, UNICODE
-from pytest_leakcheck.report.terminal_summary import Tally, first_line, summary_lines
+from pytest_leakcheck.report.terminal_summary import Tally, first_line, nothing_judged, summary_lines
 
 
 def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
@@ -17,7 +20,7 @@ def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
     kept = {verdicts[0].resource: (Held(held, 17),)} if held else {}
     recording = Recording(f"tests/test_loader.py::{test}", (), seconds=1.25)
     return conclude(
-        Result(Plan(recording.test, budgets), recording, verdicts, kept), ("leak", "over_budget", "unclosed")
+        Result(Plan(recording.test, budgets), recording, verdicts, kept), Policy(("leak", "over_budget", "unclosed"))
     )
 
 
@@ -41,9 +44,38 @@ def shown(*findings: Finding, wanted: str = "failed") -> list[tuple[str, str]]:
 
 def test_the_first_line_counts_verdicts_and_says_what_it_cost() -> None:
     findings = Tally([leak(), WAITING, CLEAN, WEAKER])
-    assert first_line(findings, 12.5, UNICODE) == "4 measured · 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
-    assert first_line(findings, 12.5, ASCII) == "4 measured | 2 ok | 1 leak | 1 inconclusive | repeating took 5.0 s"
-    assert first_line(Tally(), 0.04, UNICODE) == "0 measured · repeating took 0.0 s"
+    assert first_line(findings, 12.5, UNICODE) == "4 tests: 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
+    assert first_line(findings, 12.5, ASCII) == "4 tests: 2 ok | 1 leak | 1 inconclusive | repeating took 5.0 s"
+
+
+def test_the_first_line_accounts_for_each_test_once() -> None:
+    ends = replace(WAITING.recording, test="tests/test_loader.py::test_once", stopped="failed")
+    tally = Tally([leak(), leak("test_twin"), replace(WAITING, test=ends.test, recording=ends), CLEAN])
+    # A test has a report for each of its phases, and a finding with one of them.
+    for finding in (leak(), CLEAN):
+        tally.add_run(finding.test, "")
+    for name, reason in (("test_skips", ""), ("test_fails", ""), ("test_plain", "without a mark")):
+        for _phase in range(3):
+            tally.add_run(name, reason)
+    assert first_line(tally, 12.5, UNICODE) == (
+        "7 tests: 1 ok · 2 leak · 1 does not repeat · 3 not judged (2 fail or skip by themselves, 1 without a mark) · "
+        "repeating took 5.0 s"
+    )
+    same = Tally([leak(), replace(leak(), recording=replace(leak().recording, test="t"))])
+    assert first_line(same, 9, UNICODE).startswith("1 test: 1 leak · ")
+
+
+def test_nothing_judged_has_a_line_of_its_own() -> None:
+    tally = Tally()
+    assert nothing_judged(tally) == ""
+    tally.add_run("test_plain", "without a mark")
+    assert nothing_judged(tally) == (
+        "leakcheck: 0 of 1 tests carry a budget, nothing was judged: mark tests, or use --leakcheck-scope=all"
+    )
+    tally.add_run("test_fails", "")
+    assert nothing_judged(tally) == "leakcheck: nothing was judged"
+    tally.add(CLEAN)
+    assert nothing_judged(tally) == ""
 
 
 def test_by_default_only_what_is_not_green_has_lines() -> None:

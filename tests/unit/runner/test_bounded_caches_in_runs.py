@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.judge.result import RED
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.bounded_caches import RefillingCaches
 from repeats import Work, open_null, repeat
 

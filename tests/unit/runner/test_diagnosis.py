@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -9,6 +10,7 @@ from queue import Queue
 
 import pytest
 
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
 from pytest_leakcheck.attribution.heap.owner_candidates import Sought
 from pytest_leakcheck.attribution.heap.owner_search import Holders
 from pytest_leakcheck.config.budget import Budget
@@ -69,3 +71,12 @@ def test_the_line_that_waits_for_a_thread_is_not_said_to_keep_anything() -> None
     assert culprit.owner
     assert "kept" in culprit.owner.name
     assert culprit.kept is None or "join" not in culprit.kept.call
+
+
+def test_what_the_plugin_remembers_of_files_owns_nothing() -> None:
+    """The search asks about each file that it meets, so that these dicts grow beside what leaks."""
+    ours = set(diagnosis._own_identities())
+    for remembers in (is_own, is_standard, is_harness):
+        remembers(__file__)
+        (results,) = (one for one in gc.get_referents(remembers) if type(one) is dict and __file__ in one)
+        assert id(results) in ours

@@ -271,6 +271,34 @@ def test_tracers_of_coverage_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdict.outcome == "leak", verdict
 
 
+@pytest.mark.parametrize("leaks", [True, False])
+def test_a_cache_of_freed_blocks_that_the_warm_up_has_emptied_fills_without_a_verdict(leaks: bool) -> None:
+    libc = ctypes.PyDLL(None)
+    libc.malloc.restype = libc.calloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes, libc.calloc.argtypes = [ctypes.c_size_t], [ctypes.c_size_t, ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    sizes, warmup = tuple(range(24, 1033, 16)) * 7, 3
+    calls, kept = 0, list[int]()
+
+    def work() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == warmup:
+            kept.extend(libc.malloc(size) for size in sizes)
+        if calls > warmup:
+            # `calloc` takes no block from the cache, and `free` puts one into it.
+            block = libc.calloc(1, sizes[calls % len(sizes)])
+            if not leaks:
+                libc.free(block)
+            else:
+                kept.append(block)
+
+    verdict = verdict_on(work, Budget("heap"), warmup=warmup)
+    assert verdict.outcome == ("leak" if leaks else "ok")
+    for block in kept:
+        libc.free(block)
+
+
 def test_uneven_growth_while_other_threads_work_may_be_their_caches_of_freed_blocks() -> None:
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p

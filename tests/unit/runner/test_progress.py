@@ -18,6 +18,7 @@ TOLD: list[Progress] = []
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Progress]]:
     monkeypatch.setattr(progress, "FOLLOWERS", [])
+    monkeypatch.setattr(progress, "AFTER", 0.0)
     monkeypatch.setattr(progress, "EVERY", 0.0)
     follow(TOLD.append)
     yield TOLD
@@ -40,20 +41,21 @@ def repeat(kept: list[object] | None) -> dict[str, str]:
 def test_a_clean_repetition_stays_clean_while_it_is_followed(told: list[Progress]) -> None:
     """Each word of it is kept by this test: hundreds of objects, none of which may count."""
     assert repeat(None) == {"object": "ok", "heap": "ok"}
-    iterations = [one.iteration for one in told]
+    warmup, measured = told[:3], told[3:]
+    assert [(one.state, one.iteration, one.most) for one in warmup] == [("warming up", n, 3) for n in (1, 2, 3)]
+    iterations = [one.iteration for one in measured]
     assert iterations == sorted(iterations)
     assert iterations[0] == 1
-    assert len(told) >= 50
-    assert all(one.state == "measuring" and one.iteration <= one.most for one in told)
-    assert {"fd", "thread", "object", "heap"} <= set(told[-1].levels)
-    assert len({one.levels["object"] for one in told}) == 1
+    assert len(measured) >= 50
+    assert all(one.state == "measuring" and one.iteration <= one.most for one in measured)
+    assert set(told[-1].growth) == {"object", "heap"}
+    assert {one.growth["object"] for one in measured} == {0.0}
 
 
 @pytest.mark.usefixtures("frozen")
 def test_growth_is_told_and_what_was_decided_and_that_it_is_being_named(told: list[Progress]) -> None:
     assert repeat([])["object"] == "leak"
-    levels = [one.levels["object"] for one in told if one.state == "measuring"]
-    assert levels == list(range(levels[0], levels[0] + len(levels)))
+    assert {one.growth["object"] for one in told if one.state == "measuring"} == {1.0}
     assert (told[-1].state, told[-1].verdicts["object"]) == ("naming", "leak")
 
 
@@ -61,3 +63,14 @@ def test_it_is_told_so_often_and_no_more(told: list[Progress], monkeypatch: pyte
     monkeypatch.setattr(progress, "EVERY", 1e6)
     repeat(None)
     assert len(told) == 1
+    monkeypatch.setattr(progress, "AFTER", 1e6)
+    repeat(None)
+    repeat([])
+    assert len(told) == 1
+
+
+def test_it_ends(told: list[Progress]) -> None:
+    ignored: list[Progress] = []
+    follow(ignored.append)()
+    repeat(None)
+    assert (len(ignored), len(told) > 1) == (0, True)

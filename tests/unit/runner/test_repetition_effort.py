@@ -16,6 +16,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import ADAPTIVE
 from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.garbage_collector import open_targets
@@ -100,7 +101,7 @@ def test_time_that_runs_out_in_the_warm_up_is_inconclusive_too(monkeypatch: pyte
     clock = Clock(monkeypatch)
     result = repeat(lambda: clock.take(0.01), Budget("fd", 0), max_time=0.001)
     assert (result.verdicts, result.recording.stopped) == ((), "time")
-    finding = conclude(result, ("leak",))
+    finding = conclude(result, Policy(("leak",)))
     assert (finding.colour, finding.verdict.outcome) == ("yellow", "inconclusive")
     assert finding.verdict.reason == "stopped after 0.0 s, before the first reading"
 

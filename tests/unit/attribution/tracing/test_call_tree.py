@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,7 +13,7 @@ import pytest
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
-from traced import ROUNDS, Counter, counted_fds, followed, line_found, marked, trace, within
+from traced import ROUNDS, Counter, counted_fds, followed, line_found, marked, trace, trace_to_depth, within
 
 HERE = __file__
 # Large enough that what an allocator keeps for itself does not matter.
@@ -252,6 +253,52 @@ def test_a_coarse_path_is_shorter_and_true() -> None:
     names = [function for _line, function, _call in within(culprit.path, HERE)]
     whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 18]
     assert names == whole[: len(names)]
+
+
+@pytest.mark.parametrize(("beside", "function"), [(-3, "gain"), (1, "gain"), (3, "gain"), (5, "work")])
+def test_the_call_that_retains_most_is_followed_beside_little_else(beside: int, function: str) -> None:
+    counter = Counter()
+
+    def gain() -> None:
+        counter.value += 8
+
+    def work() -> None:
+        gain()
+        counter.value += beside
+
+    culprit = followed(counter.read, work)
+    assert culprit.path[-1].function.endswith(function)
+    assert bool(culprit.flows) == (function == "work")
+
+
+def test_a_path_that_ends_at_a_call_of_the_program_left_out_of_the_trace_says_so() -> None:
+    counter = Counter()
+
+    def leaking() -> None:
+        deep(counter, 0)
+
+    trace_to_depth(tree := CallTree(counter.read), leaking, 1)
+    culprit = tree.traced()
+    assert culprit.path[-1].function.endswith("leaking")
+    assert culprit.path[-1].call == "deep()"
+    assert culprit.ends_early
+    trace_to_depth(whole := CallTree(counter.read), leaking, 2)
+    assert not whole.traced().ends_early
+
+
+def test_a_library_whose_events_are_left_out_does_not_end_a_path_early() -> None:
+    kept: list[str] = []
+
+    def keep(line: str) -> bool:
+        kept.append(line)
+        return True
+
+    def leaking() -> None:
+        textwrap.indent("line", "", predicate=keep)
+
+    trace_to_depth(tree := CallTree(lambda: len(kept)), leaking, 1)
+    assert tree.traced().path[-1].call == "indent()"
+    assert not tree.traced().ends_early
 
 
 def test_a_slow_counter_is_read_less_often() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
-from traced import counted_fds, line_found, marked, trace, within
+from traced import counted_fds, line_found, marked, trace, trace_to_depth, within
 
 ROUNDS = 3
 HERE = __file__
@@ -181,6 +181,18 @@ def arrived(work: Callable[[], object], rounds: int = ROUNDS) -> list[Arrival]:
         assert tracer.interrupted == ""
         assert not tracer.coarse
         return list(arrivals.survivors().values())
+
+
+def test_a_path_that_ends_at_a_call_of_the_program_left_out_of_the_trace_says_so(kept: Keeper) -> None:
+    def leaking() -> None:
+        by_open(kept, leaks=True)
+
+    for depth, ends_early in ((1, True), (2, False)):
+        with counted_fds() as (count, list_now):
+            trace_to_depth(arrivals := Arrivals(count, list_now), leaking, depth)
+            (arrival,) = arrivals.survivors().values()
+        assert arrival.ends_early is ends_early
+        kept.close()
 
 
 @pytest.mark.parametrize(("case", "line", "call"), CASES, ids=[case.__name__ for case, _line, _call in CASES])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_leakcheck.attribution.handle_kinds import Things
-from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule, charge, follow
+from pytest_leakcheck.attribution.tracing import tracing_rounds
+from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule, charge, follow, trace_allocations
+from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes import clock
 
 NO_ITERATION = "no iteration was left to trace its calls"
+NO_TIME = "no time was left to trace its calls"
 
 
 def schedule(deadline: float) -> Schedule:
@@ -29,11 +33,43 @@ def result_of(rounds: Generator[None, None, Made]) -> Made:
 
 def test_without_an_iteration_the_report_says_so() -> None:
     things = Things(lambda: 0, dict)
-    assert result_of(follow(things, 1.0, schedule(0.0), unclosed=False)).why == NO_ITERATION
-    assert result_of(charge(lambda: 0, 1.0, 1.0, schedule(0.0))).why == NO_ITERATION
+    used_up = schedule(float("inf"))
+    for _ in range(5):
+        list(used_up.iterations(1.0))
+    for why, left in ((NO_TIME, schedule(0.0)), (NO_ITERATION, used_up)):
+        assert result_of(follow(things, 1.0, left, unclosed=False)).why == why
+        assert result_of(charge(lambda: 0, 1.0, 1.0, left)).why == why
     # With iterations, in which nothing is created, the reason is another one.
-    assert result_of(follow(things, 1.0, schedule(float("inf")), unclosed=False)).why != NO_ITERATION
-    assert result_of(charge(lambda: 0, 1.0, 1.0, schedule(float("inf")))).why != NO_ITERATION
+    for other in (NO_TIME, NO_ITERATION):
+        assert result_of(follow(things, 1.0, schedule(float("inf")), unclosed=False)).why != other
+        assert result_of(charge(lambda: 0, 1.0, 1.0, schedule(float("inf")))).why != other
+
+
+def test_time_in_which_other_processes_ran_costs_allocations_no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iteration that waited for a processor is not one that tracing makes slow."""
+
+    def path_of(held_up: float) -> tuple[Site, ...]:
+        kept: list[bytearray] = []
+        now = waited = 0.0
+        monkeypatch.setattr(tracing_rounds, "clock", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(tracing_rounds, "seconds_held_up", lambda _thread: waited)
+        rounds = trace_allocations(1000.0, 1.0, Schedule(0.001, float("inf"), lambda: None), by_size=True)
+        while True:
+            try:
+                next(rounds)
+            except StopIteration as ended:
+                made: Made = ended.value
+                return made.path
+            now += 0.05
+            waited += held_up
+            keep(kept)
+
+    def keep(kept: list[bytearray]) -> None:
+        kept.append(bytearray(1000))
+
+    assert len(path_of(0.05)) > 1
+    # Without these figures, only one frame is recorded.
+    assert len(path_of(0.0)) <= 1
 
 
 def test_other_work_of_the_search_takes_no_time_from_its_iterations() -> None:

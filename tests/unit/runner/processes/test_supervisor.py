@@ -167,3 +167,15 @@ def test_an_excerpt_is_the_end_without_the_machinery() -> None:
     text = "\n".join([*map(str, range(100)), 'File "/x/_pytest/main.py", line 1', 'File "/x/test_it.py", line 2'])
     assert excerpt(text).splitlines() == [*map(str, range(71, 100)), 'File "/x/test_it.py", line 2']
     assert excerpt("") == ""
+
+
+def test_the_board_keeps_why_a_rank_cannot_write_what_it_found(tmp_path: Path) -> None:
+    board_of(tmp_path).write_bytes(bytes(2 * Board.SIZE))
+    parent, ranks = Board(board_of(tmp_path)), [Board(board_of(tmp_path), rank) for rank in range(2)]
+    for rank in ranks:
+        rank.iteration = 1
+    assert (parent.unsent, parent.steps, parent.all_begun, parent.finished) == (0, 2, True, False)
+    ranks[1].set_unsent(28)
+    assert (parent.unsent, parent.steps) == (28, 2)
+    ranks[1].set_unsent(0)
+    assert parent.unsent == 0

@@ -1,0 +1,99 @@
+"""List the suites that `ci/suites.py` samples, with their releases and what they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+# Installed into each environment beside the checkout, which is installed without its dependencies.
+COMMON: Final = ("pytest==9.2.0", "psutil==7.2.2")
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A test suite of a released package.
+
+    Attributes:
+        name: The name in the table.
+        package: The distribution that is tested; empty if the suite is generated here.
+        release: Its release.
+        tests: The packages whose tests are collected (`pytest --pyargs`); empty if the tests are in the sdist.
+        requires: What the tests need beside the package, with releases.
+        options: Arguments of pytest without which the suite does not run as its authors run it.
+        left_out: Names of test modules that are not collected, as a pattern, with the reason.
+    """
+
+    name: str
+    package: str
+    release: str
+    tests: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """Everything that is installed, except for the checkout."""
+        own = (f"{self.package}=={self.release}",) if self.package else ()
+        return (*COMMON, *own, *self.requires)
+
+
+# Tests that pass and do nothing: what judging costs by itself.
+EMPTY: Final = Suite("empty", package="", release="")
+
+SUITES: Final = (
+    Suite("numpy.lib", "numpy", "2.4.6", tests=("numpy.lib",), requires=("hypothesis==6.170.17",)),
+    Suite(
+        "pandas io",
+        "pandas",
+        "3.1.1",
+        tests=("pandas.tests.io",),
+        requires=(
+            "numpy==2.4.6",
+            "hypothesis==6.170.17",
+            "pyarrow==26.0.1",
+            "lxml==6.1.3",
+            "html5lib==1.1",
+            "beautifulsoup4==4.15.0",
+            "openpyxl==3.1.5",
+            "xlsxwriter==3.3.1",
+            "sqlalchemy==2.1.9",
+            "tables==3.11.1",
+            "jinja2==3.1.6",
+        ),
+        options=("-m", "not network and not db"),
+    ),
+    Suite(
+        "aiohttp",
+        "aiohttp",
+        "3.14.5",
+        requires=(
+            "pytest-mock==3.17.0",
+            "re-assert==1.1.0",
+            "freezegun==1.5.5",
+            "trustme==1.2.1",
+            "proxy.py==2.4.10",
+            "blockbuster==1.5.29",
+            "isal==1.9.1",
+            "zlib-ng==1.1.0",
+            "pytest-timeout==2.4.0",
+            # The filters of warnings in the configuration of the sdist import it.
+            "coverage==7.17.4",
+        ),
+        # The configuration of the sdist measures coverage and distributes the tests; the rest of its options are these.
+        options=("-o", "addopts=", "-m", "not dev_mode and not autobahn and not internal"),
+        left_out={
+            "test_benchmarks_*.py": "need pytest-codspeed",
+            "test_autobahn.py": "starts containers",
+            "test_worker.py": "needs gunicorn",
+        },
+    ),
+    Suite(
+        "scikit-learn",
+        "scikit-learn",
+        "1.9.1",
+        tests=("sklearn",),
+        requires=("numpy==2.4.6", "scipy==1.17.1", "pandas==3.1.1", "joblib==1.6.0", "threadpoolctl==3.8.0"),
+    ),
+    EMPTY,
+)

@@ -1,0 +1,155 @@
+"""Match a finding with the known leaks of installed packages: those in ``known_libraries.json``, and the user's own.
+
+The file is read, and versions are compared, only when a red finding has to be matched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import ClassVar, Final
+
+from pytest_leakcheck.config.settings import SettingError
+from pytest_leakcheck.model.culprit import Culprit, library_lines, short_file
+from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.model.finding import Finding
+
+PATH: Final = Path(__file__).with_name("known_libraries.json")
+_OPTION: Final = "leakcheck_library"
+_EXAMPLE: Final = "click<9: click._compat._default_text_stdout"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryLeak:
+    """One known leak of an installed package.
+
+    Attributes:
+        package: The name of the distribution.
+        versions: A version specifier (PEP 440): the releases that leak.
+        text: What leaks, in one sentence without a full stop.
+        name: A short name, which is also that of the reproduction in ``ci/library_leaks``; empty for a user's line.
+        resources: The resources that grow; empty for any.
+        owner: A pattern of the object that retains the growth, for findings that name it. It also fits what this object
+            contains. ``*`` stands for any characters. Empty if nothing in Python retains it.
+        site: A pattern of a line of the package on the call path, as ``file:function``, for findings without an owner.
+            Empty if the owner is always found.
+        link: Where it is discussed; may be empty.
+    """
+
+    SPARSE: ClassVar = True
+
+    package: str
+    versions: str
+    text: str
+    name: str = ""
+    resources: tuple[str, ...] = ()
+    owner: str = ""
+    site: str = ""
+    link: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.link})" if self.link else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryLeaks:
+    """The content of ``known_libraries.json``."""
+
+    SCHEMA: ClassVar[int] = 1
+
+    leaks: tuple[LibraryLeak, ...]
+
+
+@lru_cache(maxsize=1)
+def read_shipped() -> tuple[LibraryLeak, ...]:
+    """Return the leaks that this release of pytest-leakcheck knows."""
+    return decode(LibraryLeaks, json.loads(PATH.read_text(encoding="utf-8"))).leaks
+
+
+@lru_cache(maxsize=4)
+def parse_lines(lines: tuple[str, ...], source: str = "configuration") -> tuple[LibraryLeak, ...]:
+    """Parse the lines of ``leakcheck_library``.
+
+    Args:
+        lines: As written: ``REQUIREMENT: OWNER``.
+        source: The name of the configuration file, for messages.
+
+    Raises:
+        SettingError: A line has no requirement or no owner, or the requirement is invalid.
+    """
+    return tuple(_parse_line(line, f"{_OPTION} = {line!r} ({source})") for line in lines)
+
+
+def find_library_leak(finding: Finding, lines: tuple[str, ...]) -> LibraryLeak | None:
+    """Return the known leak of an installed package that is the cause of a finding's worst verdict; None without one.
+
+    Args:
+        finding: The finding.
+        lines: The valid lines of ``leakcheck_library``; they are compared first.
+    """
+    culprit, resource = finding.culprit, finding.verdict.resource
+    if culprit is None:
+        return None
+    leaks = (*parse_lines(lines), *read_shipped())
+    return next((leak for leak in leaks if fits(leak, resource, culprit) and is_installed(leak)), None)
+
+
+def fits(leak: LibraryLeak, resource: str, culprit: Culprit) -> bool:
+    """Return whether a leak may be the cause of a resource's growth, whatever release is installed."""
+    if leak.resources and resource not in leak.resources:
+        return False
+    if culprit.owner is not None:
+        # After a name comes what it contains: ".data", "['key']" or " closure cell 'cache'".
+        return bool(leak.owner and re.match(rf"{_to_regex(leak.owner)}(?!\w)", culprit.owner.name))
+    # If there was no time to find the owner, it may be in the project, which would be a leak of its own.
+    return bool(leak.site) and not culprit.ran_out_of_time and _fits_site(leak, culprit)
+
+
+def is_installed(leak: LibraryLeak) -> bool:
+    """Return whether a release that leaks is installed here."""
+    try:
+        installed = version(leak.package)
+    except PackageNotFoundError:
+        return False
+    # pytest itself requires this package.
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return SpecifierSet(leak.versions).contains(installed, prereleases=True)
+    except InvalidVersion:
+        # Its own build gave it this version, of which no entry is known to speak.
+        return False
+
+
+def _fits_site(leak: LibraryLeak, culprit: Culprit) -> bool:
+    sites = (f"{short_file(line.file)}:{line.function}" for line in library_lines(culprit))
+    return any(re.fullmatch(_to_regex(leak.site), site) for site in sites)
+
+
+def _to_regex(pattern: str) -> str:
+    return ".*".join(map(re.escape, pattern.split("*")))
+
+
+def _parse_line(line: str, shown: str) -> LibraryLeak:
+    # pytest itself requires this package.
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    given, colon, owner = (part.strip() for part in line.partition(":"))
+    if not (given and colon and owner):
+        raise SettingError(f"{shown}: is not REQUIREMENT: OWNER: write {_EXAMPLE}")
+    try:
+        wanted = Requirement(given)
+    except InvalidRequirement:
+        raise SettingError(f"{shown}: {given!r} is not a package with its versions: write {_EXAMPLE}") from None
+    if wanted.extras or wanted.marker or wanted.url:
+        raise SettingError(
+            f"{shown}: {given!r} has more than a package and its versions, which nothing would read: write {_EXAMPLE}"
+        )
+    if not owner.strip("*. "):
+        raise SettingError(f"{shown}: {owner!r} fits every owner: write that of the finding, as in {_EXAMPLE}")
+    return LibraryLeak(wanted.name, str(wanted.specifier), f"{given}: {owner}", owner=owner, link=_OPTION)

@@ -1,0 +1,137 @@
+"""Choose the tests of a session that are judged: a sample, or as many as a time allows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import median
+from typing import Final
+
+from pytest_leakcheck.model import LeakcheckError
+
+_SAMPLE: Final = re.compile(r"([0-9]+)/([0-9]+)(?:@([0-9]+))?")
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)?")
+# A test may take this many times as long as in an earlier session.
+_CAUTION: Final = 2.0
+_SECONDS: Final[Mapping[str, float]] = {"s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+class SamplingError(LeakcheckError, ValueError):
+    """An invalid sample or time; the message states what is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The tests whose hash, modulo `parts`, is one of `taken` successive numbers from `turn * taken` on.
+
+    The hash is that of the node id, so a test is in the same sample whatever else is selected, in any order, and in any
+    worker. Any ``parts / taken`` successive turns cover all tests; if `taken` divides `parts`, each test once.
+    """
+
+    taken: int
+    parts: int
+    turn: int
+
+    def takes(self, test: str) -> bool:
+        """Return whether a test with this node id is in the sample."""
+        return (_hash(test) - self.turn * self.taken) % self.parts < self.taken
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What is known of a test from earlier sessions.
+
+    Attributes:
+        seconds: How long judging it took.
+        measured: When, in seconds since the epoch.
+        red: Whether its finding was red.
+    """
+
+    seconds: float
+    measured: float
+    red: bool
+
+
+def parse_sample(text: str) -> Sample:
+    """Parse ``1/10@7``, the seventh tenth of the tests, or ``1/10``, by the day: another tenth each day.
+
+    Raises:
+        SamplingError: The text is of another form, or not a share of 1 at most.
+    """
+    found = _SAMPLE.fullmatch(text)
+    if found is None:
+        raise SamplingError("expects a share such as 1/10, or 1/10@7 for the seventh turn")
+    taken, parts = int(found[1]), int(found[2])
+    if not 0 < taken <= parts:
+        raise SamplingError(f"{taken}/{parts} is not a share of more than 0 and at most 1")
+    return Sample(taken, parts, int(found[3]) if found[3] else dt.datetime.now(tz=dt.timezone.utc).toordinal())
+
+
+def parse_duration(text: str) -> float:
+    """Parse ``90``, ``90s``, ``10min`` or ``1.5h``, and return the seconds.
+
+    Raises:
+        SamplingError: The text is of another form, or 0.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not float(found[1]):
+        raise SamplingError("expects a time above 0 such as 90s, 10min or 1.5h")
+    return float(found[1]) * _SECONDS[found[2] or "s"]
+
+
+def choose_case(tests: Collection[str]) -> str:
+    """Return the one of several cases of a test that stands for all; the same in each session that collects it."""
+    return min(tests, key=_hash)
+
+
+class TimePlan:
+    """The tests that a time suffices for, by what they took in earlier sessions.
+
+    Urgent tests, which were never measured or were red, come first, then those that were measured longest ago. A test
+    without a known cost counts as the median of the others.
+    """
+
+    def __init__(self, tests: Sequence[str], costs: Mapping[str, Cost], seconds: float, workers: int = 1) -> None:
+        """Choose the tests.
+
+        Args:
+            tests: Node ids, in the order of the session.
+            costs: By node id.
+            seconds: The time for all of them, in each worker.
+            workers: The processes that share the tests.
+        """
+        self._seconds, self._workers = seconds, workers
+        usual = median(one.seconds for one in costs.values()) if costs else 0.0
+        self._expected = {test: costs[test].seconds if test in costs else usual for test in tests}
+        is_urgent = {test: test not in costs or costs[test].red for test in tests}
+        by_turn = sorted(tests, key=lambda one: (not is_urgent[one], costs[one].measured if one in costs else 0.0))
+        before = accumulate((self._expected[test] for test in by_turn), initial=0.0)
+        self.chosen = frozenset(
+            test for test, earlier in zip(by_turn, before, strict=False) if earlier < seconds * workers
+        )
+        self._urgent = {test for test in self.chosen if is_urgent[test]}
+
+    def allows(self, test: str, spent: float) -> bool:
+        """Return whether to begin a chosen test; ask in the order in which they run.
+
+        A test that is not urgent must leave time for the urgent ones that follow, even if both take twice as long as in
+        earlier sessions.
+
+        Args:
+            test: The node id.
+            spent: Seconds that this worker has spent so far.
+        """
+        if test in self._urgent:
+            self._urgent.discard(test)
+            return spent < self._seconds
+        reserved = sum(self._expected[one] for one in self._urgent) / self._workers
+        needed = _CAUTION * (self._expected[test] + reserved) if self._urgent else 0.0
+        return spent + needed < self._seconds
+
+
+def _hash(test: str) -> int:
+    return int.from_bytes(hashlib.sha256(test.encode(errors="backslashreplace")).digest()[:8], "big")

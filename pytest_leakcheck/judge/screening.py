@@ -1,0 +1,108 @@
+"""Decide after a few iterations whether a test without a mark needs to be judged in full.
+
+Most tests of a suite are clean, and a full judgement takes 13 to 58 iterations of each. A screen takes 4 after the
+warm-up. It compares the last reading with the one two iterations before, so a leak in every iteration or in every
+second one shows in it, whatever the test's first iterations have allocated. A counter that has risen there, but not in
+the two iterations before, may have risen once: then 4 more iterations decide. A count that falls once, between rises in
+most of the iterations, has risen nevertheless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Final
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.model.recording import Series
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.verdict import Verdict
+
+# Iterations after the start level: of the first look, and of the second one. Each look compares the last reading with
+# the one in the middle, so all counters must be read after `MIDDLE` iterations too.
+MIDDLE: Final = 2
+ITERATIONS: Final = 4
+SECOND_LOOK: Final = 8
+# Counters in bytes vary by less than this on clean code, in most tests. What retains less in Python also retains objects
+# or blocks, which are counted one by one.
+_MIN_BYTES: Final = 512
+# A count that rises in at least this share of the iterations leaks, whatever it has fallen by in between.
+_MOSTLY_RATIO: Final = 0.75
+_NONE_HELD: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+def screen(series: Sequence[tuple[Series, Budget]], held: Mapping[str, int] = _NONE_HELD) -> tuple[Verdict, ...]:
+    """Judge a test by its first iterations.
+
+    Args:
+        series: The readings of each resource, with its budget: one at the start and one after each iteration.
+        held: How much of a resource bounded caches hold, and nothing else does, in its unit: what they have gained in
+            the second half of these iterations.
+
+    Returns:
+        An ``ok`` for each resource, with the smallest leak that the screen would have shown; nothing if any of them
+        has risen.
+    """
+    if any(find_risen(series, held)):
+        return ()
+    return tuple(
+        Verdict(
+            one.resource,
+            "ok",
+            reason=_describe(held.get(one.resource, 0)),
+            iterations=one.iterations,
+            floor=_min_rise(budget, one.iterations // 2) / (one.iterations // 2),
+            kind=one.kind,
+            explicit=budget.explicit,
+        )
+        for one, budget in series
+    )
+
+
+def find_risen(
+    series: Iterable[tuple[Series, Budget]], held: Mapping[str, int] = _NONE_HELD
+) -> Iterable[tuple[Series, Budget]]:
+    """Yield those of the series that have risen by more than caches hold, as in `screen`."""
+    for one, budget in series:
+        middle, entries = one.iterations // 2, held.get(one.resource, 0)
+        grown = one.readings[-1] - one.readings[middle] - entries
+        often = not entries and _rises_mostly(one, budget)
+        if grown >= _min_rise(budget, middle) or often or any(one.released[-middle:]):
+            yield one, budget
+
+
+def deserve_second_look(risen: Iterable[tuple[Series, Budget]]) -> bool:
+    """Return whether the series that have risen by the first look may have done so once, and not in each iteration."""
+    return all(
+        one.iterations == ITERATIONS
+        and not any(one.released)
+        and not _rises_steadily(one, budget)
+        and not _rises_mostly(one, budget)
+        for one, budget in risen
+    )
+
+
+def _rises_steadily(series: Series, budget: Budget) -> bool:
+    """Return whether a count has risen in both halves; bytes may do that by chance."""
+    rise = series.readings[MIDDLE] - series.readings[0]
+    return find_resource(budget.resource).unit == "count" and rise >= _min_rise(budget, MIDDLE)
+
+
+def _rises_mostly(series: Series, budget: Budget) -> bool:
+    """Return whether a count has risen in most of the iterations, although it may have fallen between."""
+    if find_resource(budget.resource).unit != "count":
+        return False
+    steps = (later - earlier for earlier, later in pairwise(series.readings))
+    rises = sum(step >= _min_rise(budget, 1) for step in steps)
+    return rises >= _MOSTLY_RATIO * series.iterations
+
+
+def _min_rise(budget: Budget, iterations: int) -> float:
+    """Return the growth in so many iterations from which on a resource has risen, in its unit."""
+    least = 1 if find_resource(budget.resource).unit == "count" else _MIN_BYTES
+    return least + iterations * budget.per_iteration
+
+
+def _describe(entries: int) -> str:
+    return f"new entries of bounded caches hold {entries} of them" if entries else ""

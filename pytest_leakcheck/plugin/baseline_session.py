@@ -1,0 +1,164 @@
+"""Read the file of known leaks at the start of a session, and compare it with the findings, or update it, at the end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck.baseline import known_leaks
+from pytest_leakcheck.baseline.compare import baseline_of
+from pytest_leakcheck.baseline.matching import KnownLeaks
+from pytest_leakcheck.baseline.update import Change, Observed, find_fixed, prune, update
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.model.culprit import short_id
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.selection import selected_by
+from pytest_leakcheck.plugin.stash import KNOWN, PROCESS
+from pytest_leakcheck.report import json_file
+from pytest_leakcheck.report.output_file import check_writable, write_whole
+
+# A JSON report begins with its schema and this key.
+_REPORT_KEY: Final = '"findings"'
+_HEAD_CHARACTERS: Final = 200
+_NAME: Final = "leakcheck-baseline.json"
+
+
+class BaselineSession:
+    """The hooks of a session that has, or writes, a file of known leaks; registered in each process that measures."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Read the file, and store the known leaks on the config.
+
+        Raises:
+            pytest.UsageError: The file is not usable, does not exist at the given path, or may not be written now.
+        """
+        self._config, self._settings = config, settings
+        self._path = Path(config.rootpath, settings.baseline or _NAME)
+        self._writes = settings.update_baseline or settings.prune_baseline
+        self._observed = Observed()
+        self._existing: set[str] = set()
+        self._lines: list[tuple[str, str]] = []
+        self._is_report = False
+        self._is_controller = not xdist.is_worker(config) and PROCESS not in config.stash
+        self._known = None if settings.no_baseline else self._read()
+        config.stash[KNOWN] = self._known
+        if self._writes and self._is_controller:
+            self._check_writing()
+
+    def _read(self) -> KnownLeaks | None:
+        if not self._path.exists():
+            if self._settings.baseline and not self._writes:
+                raise pytest.UsageError(
+                    f"{self._source}: the file does not exist: write it with --leakcheck-update-baseline"
+                )
+            if not self._writes:
+                return None
+            baseline = known_leaks.Baseline()
+        else:
+            baseline = self._read_file()
+        return KnownLeaks(baseline, _today(), updating=self._writes)
+
+    def _read_file(self) -> known_leaks.Baseline:
+        """Read a file of known leaks, or the JSON report of an earlier session, whose leaks are known then."""
+        try:
+            text = self._path.read_text(encoding="utf-8", errors="replace")
+            if _REPORT_KEY not in text[:_HEAD_CHARACTERS]:
+                return known_leaks.read(self._path)
+            self._is_report = True
+            return baseline_of(json_file.read(text).findings)
+        except (OSError, known_leaks.BaselineError, json_file.ReportError, ValueError) as error:
+            where = "" if isinstance(error, known_leaks.BaselineError) else f"{self._path}: "
+            raise pytest.UsageError(f"{where}{error}") from None
+
+    @property
+    def _source(self) -> str:
+        return f"--leakcheck-baseline={self._settings.baseline} ({self._settings.sources.get('baseline', '')})"
+
+    def _check_writing(self) -> None:
+        flag = "--leakcheck-prune-baseline" if self._settings.prune_baseline else "--leakcheck-update-baseline"
+        if self._settings.no_baseline:
+            raise pytest.UsageError(f"{flag} and --leakcheck-no-baseline exclude each other: leave one out")
+        if os.environ.get("CI") and not self._settings.force_update:
+            raise pytest.UsageError(
+                f"{flag}: CI is set, and a file that is written in CI hides new leaks: run it locally and commit the "
+                "file, or add --leakcheck-force-update"
+            )
+        if self._is_report:
+            raise pytest.UsageError(f"{flag}: {self._path} is a JSON report: name a file of known leaks, or none")
+        if self._settings.prune_baseline and (why := selected_by(self._config)):
+            raise pytest.UsageError(f"{flag} needs the whole suite, but {why} selects a part of it: leave it out")
+        if wrong := check_writable(self._path):
+            raise pytest.UsageError(f"{flag}: {self._path}: {wrong}; name a file in a writable folder")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self._existing.update(item.nodeid for item in items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        self._existing.update(ids)
+
+    def add(self, finding: Finding) -> None:
+        """Take a finding of this session."""
+        if self._known is None:
+            return
+        if finding.known:
+            self._observed.leaks.append(finding)
+        if any(leak.lists(finding.test) for leak in self._known.baseline.known):
+            self._observed.add_floors(finding)
+
+    def finish(self, session: pytest.Session) -> None:
+        """Compare the file with the findings, and write it if that is wanted.
+
+        Raises:
+            OSError: The file cannot be written; the earlier one is still there.
+        """
+        if self._known is None or not self._is_controller:
+            return
+        ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        ended &= not (session.shouldstop or session.shouldfail)
+        self._observed.whole = bool(ended) and not selected_by(self._config)
+        if not ended:
+            # Tests that did not run cannot show that a leak is gone.
+            self._observed.floors.clear()
+        baseline = self._known.baseline
+        if self._writes:
+            change = update(baseline, self._observed, _today())
+            written = change.baseline
+            if self._settings.prune_baseline and self._observed.whole:
+                written = prune(written, self._existing)
+            write_whole(self._path, known_leaks.to_text(written))
+            pruned = len(change.baseline.known) - len(written.known)
+            self._lines.append(("green", f"leakcheck: wrote {self._path}: {_count(change, pruned)}"))
+            return
+        for leak in find_fixed(baseline, self._observed):
+            advice = f": remove {short_id(leak.finding)} from {self._path.name}, or --leakcheck-update-baseline"
+            name = leak.owner or leak.site or leak.tests[0]
+            self._lines.append(("dim", f"fixed: {name}{'' if self._is_report else advice}"))
+        if self._lines and self._settings.baseline_strict and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines of the summary as (color, text)."""
+        yield from self._lines
+
+
+def _count(change: Change, pruned: int) -> str:
+    parts: dict[str, Any] = {
+        "added": change.added,
+        "changed": change.changed,
+        "fixed": change.fixed,
+        "pruned": pruned,
+        "unchanged": change.unchanged - pruned,
+    }
+    return ", ".join(f"{count} {word}" for word, count in parts.items() if count) or "no leaks"
+
+
+def _today() -> str:
+    return dt.datetime.now(tz=dt.timezone.utc).date().isoformat()

@@ -1,0 +1,154 @@
+"""Leave out the tests that a session does not judge: other cases, other samples, and what its time does not suffice for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator
+from math import inf
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck.config.sampling import Cost, TimePlan, choose_case, parse_duration, parse_sample
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.config.time_left import Forecast
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.selection import asks_for_verdict
+from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, SWEEP
+from pytest_leakcheck.probes import clock
+
+# Why a test is not judged, as the summary states it.
+_OTHER_CASES: Final = "other cases"
+_NOT_SAMPLED: Final = "not in this sample"
+NO_TIME: Final = "session time"
+# Where pytest's cache keeps what is known of earlier sessions.
+_CACHE: Final = "leakcheck/costs"
+
+
+class Sampling:
+    """The hooks that choose tests; registered with ``--leakcheck``, except in a process that was started for one test."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config, self._settings = config, settings
+        self._seconds = parse_duration(settings.session_time) if settings.session_time else 0.0
+        self._spent = 0.0
+        # Made once the items are known; None if the session has no limit.
+        self._plan: TimePlan | None = None
+        self._costs: dict[str, Cost] = {}
+
+    def choose(self, items: Collection[pytest.Item], unmarked: Collection[str]) -> None:
+        """Leave out the items that this session does not judge.
+
+        Args:
+            items: All items; those to be judged have a plan, a sweep, or use the fixture.
+            unmarked: The node ids of those that are judged without a mark.
+        """
+        asked = [item for item in items if is_asked(item)]
+        if self._settings.cases == "one":
+            cases: dict[str, list[str]] = {}
+            for item in asked:
+                if item.nodeid in unmarked and hasattr(item, "callspec"):
+                    cases.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
+            others = {case for some in cases.values() for case in some} - {choose_case(some) for some in cases.values()}
+            asked = _leave_out(asked, others, _OTHER_CASES)
+        if self._settings.sample:
+            sample = parse_sample(self._settings.sample)
+            asked = _leave_out(asked, {one.nodeid for one in asked if not sample.takes(one.nodeid)}, _NOT_SAMPLED)
+        if self._seconds:
+            names = [item.nodeid for item in asked]
+            workers = int(getattr(self._config, "workerinput", {}).get("workercount", 1))
+            self._plan = TimePlan(names, self._known_costs(), self._seconds, workers)
+            _leave_out(asked, set(names) - self._plan.chosen, NO_TIME)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Let an item run once if the time is spent."""
+        if self._plan is None or not is_asked(item):
+            return (yield)
+        if not self._plan.allows(item.nodeid, self._spent):
+            _leave_out([item], {item.nodeid}, NO_TIME)
+            return (yield)
+        began = clock.monotonic()
+        try:
+            return (yield)
+        finally:
+            self._spent += clock.monotonic() - began
+
+    def add(self, finding: Finding) -> None:
+        """Take what a test has cost, for the choice and the estimate of the next session."""
+        if finding.recording.stopped == "interrupted":
+            return
+        earlier = self._costs.get(finding.test)
+        seconds = finding.recording.seconds + (earlier.seconds if earlier is not None else 0.0)
+        red = finding.colour == "red" or (earlier is not None and earlier.red)
+        self._costs[finding.test] = Cost(round(seconds, 2), round(clock.wall_time()), red)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Keep the costs in pytest's cache, if there is one."""
+        if not self._costs or xdist.is_worker(self._config) or self._cache is None:
+            return
+        known = {**self._known_costs(), **self._costs}
+        self._cache.set(_CACHE, {test: [one.seconds, one.measured, one.red] for test, one in known.items()})
+
+    def lines(self, left_out: int) -> Iterator[str]:
+        """Yield a line on the tests for which there was no time.
+
+        Args:
+            left_out: How many there were.
+        """
+        if left_out:
+            turn = "those that have waited longest come first next time"
+            if self._cache is None:
+                turn = "the next session begins with the same ones, because pytest's cache is off"
+            judged = len(self._costs)
+            yield f"{judged:,} of {judged + left_out:,} tests judged in {self._settings.session_time}: {turn}"
+
+    def forecast(self, items: Collection[pytest.Item]) -> Forecast:
+        """Return how long those of these items are expected to take that are to be judged."""
+        return Forecast([item.nodeid for item in items if is_asked(item)], self._known_seconds())
+
+    def forecast_known(self, tests: Collection[str]) -> Forecast:
+        """Return how long those of these tests are expected to take that earlier sessions have measured.
+
+        A controller of xdist knows only their node ids. With a sample, it does not know which are measured this time.
+        """
+        seconds = self._known_seconds()
+        return Forecast([] if self._settings.sample else [test for test in tests if test in seconds], seconds)
+
+    def _known_seconds(self) -> dict[str, float]:
+        return {test: one.seconds for test, one in self._known_costs().items()}
+
+    @property
+    def limit(self) -> float:
+        """The seconds that the session may take; infinity without a limit."""
+        return self._seconds or inf
+
+    @property
+    def _cache(self) -> Any:
+        return getattr(self._config, "cache", None)
+
+    def _known_costs(self) -> dict[str, Cost]:
+        """Return what earlier sessions have kept; nothing if it is damaged."""
+        found = self._cache.get(_CACHE, {}) if self._cache is not None else {}
+        try:
+            return {str(test): Cost(float(row[0]), float(row[1]), bool(row[2])) for test, row in found.items()}
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return {}
+
+
+def is_asked(item: pytest.Item) -> bool:
+    """Return whether a test is to be judged in this session."""
+    return not item.stash.get(NOT_ASKED, "") and asks_for_verdict(item)
+
+
+def _leave_out(items: Collection[pytest.Item], names: Collection[str], reason: str) -> list[pytest.Item]:
+    """Let the items with these node ids run once; return the others."""
+    for item in items:
+        if item.nodeid in names:
+            item.stash[NOT_ASKED] = reason
+            keys: tuple[pytest.StashKey[Any], ...] = (PLAN, SWEEP)
+            for key in keys:
+                if key in item.stash:
+                    del item.stash[key]
+    return [item for item in items if item.nodeid not in names]

@@ -1,0 +1,215 @@
+"""On a terminal, show how far a slow test and the session are. Elsewhere, add to ``-v`` how often each test was repeated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Generator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pytest
+
+from pytest_leakcheck.config.time_left import Forecast, format_duration
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.units import format_count
+from pytest_leakcheck.model.verdict import RED
+from pytest_leakcheck.plugin.chosen_tests import Sampling, is_asked
+from pytest_leakcheck.plugin.debugger import find_debugger
+from pytest_leakcheck.plugin.terminal_encoding import encoding_of, glyphs_of
+from pytest_leakcheck.probes import clock
+from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress, format_growth, progress_line
+from pytest_leakcheck.report.transient_line import TransientLine
+from pytest_leakcheck.runner import progress
+from pytest_leakcheck.runner.progress import Progress, follow
+
+if TYPE_CHECKING:
+    # Not imported at run time, because only sessions that run tests in subprocesses need this module.
+    from pytest_leakcheck.runner.processes.supervisor import Board, Watch
+
+# A test that took longer than this in the last session has a line from its beginning.
+_SLOW_SECONDS: Final = 1.0
+# A shorter session needs no estimate.
+_MIN_ESTIMATE: Final = 1.0
+# Environment variables by which pytest recognizes a job whose output becomes a log.
+_CI_VARIABLES: Final = ("CI", "BUILD_NUMBER")
+_Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
+
+
+class ProgressLine:
+    """The hooks that show the line; registered in the process that prints.
+
+    The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
+    (`runner.progress`). It goes to the descriptor of the terminal that pytest keeps while it captures output.
+    """
+
+    def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
+        self._config, self._sampling = config, sampling
+        self._line: TransientLine | None = None
+        self._forecast = Forecast((), {})
+        self._red: set[str] = set()
+        # The test that is running, when it began, and when its line is to be drawn again.
+        self._item: pytest.Item | None = None
+        self._began = self._due = 0.0
+
+    def pytest_report_collectionfinish(self, items: Collection[pytest.Item]) -> list[str]:
+        """State how many tests are measured, and how long that takes, if it is known."""
+        if self._config.getoption("collectonly") or find_debugger(self._config):
+            return []
+        self._forecast = self._sampling.forecast(items)
+        self._line = open_line(self._config)
+        if self._line is not None:
+            self._config.add_cleanup(follow(self._follow))
+        return list(filter(None, [estimate(self._config, self._sampling, self._forecast, len(items))]))
+
+    def add(self, finding: Finding) -> None:
+        """Take a finding of the session."""
+        if finding.colour == "red":
+            self._red.add(finding.test)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        if not is_asked(item):
+            return (yield)
+        self._item = item
+        self._began = clock.monotonic()
+        self._due = self._began + progress.AFTER
+        try:
+            return (yield)
+        finally:
+            self._item = None
+            self._forecast.end(item.nodeid, clock.monotonic() - self._began)
+            self._erase()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
+        """Show the line at once if the test was slow in the last session: its first iteration may take long."""
+        self._erase()
+        result = yield
+        if self._forecast.expected(nodeid) >= _SLOW_SECONDS:
+            self._draw("", "")
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self) -> None:
+        self._erase()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_enter_pdb(self) -> None:
+        self._erase()
+
+    def watch(self, watch: Watch | None, *, repeats: bool) -> Watch:
+        """Return what is called while an item runs in a subprocess: the given function, and the drawing of the line.
+
+        Args:
+            watch: Observes the process; may be None.
+            repeats: Whether the subprocess repeats the item, so that the board shows the iteration.
+        """
+
+        def look(pid: int, board: Board) -> None:
+            if watch is not None:
+                watch(pid, board)
+            now = clock.monotonic()
+            if now >= self._due:
+                self._due = now + progress.EVERY
+                details = f"separate process, {format_duration(now - self._began)}"
+                self._draw(str(board.iteration or "") if repeats else "", details)
+
+        return look
+
+    def _follow(self, told: Progress) -> None:
+        if told.state == "naming":
+            red = [name for name, outcome in told.verdicts.items() if outcome in RED]
+            self._draw(str(told.iteration), f"{', '.join(red)}: finding the cause")
+            return
+        details = "warm-up" if told.state == "warming up" else format_growth(told.growth, glyphs_of(self._config))
+        self._draw(f"{told.iteration}/{told.most}", details)
+
+    def _draw(self, step: str, details: str) -> None:
+        if self._line is None or self._item is None:
+            return
+        forecast = self._forecast
+        left = forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
+        session = SessionProgress(forecast.done, forecast.tests, len(self._red), left)
+        glyphs = glyphs_of(self._config)
+        test = ItemProgress(self._item.name, step, details)
+        self._line.draw(progress_line(test, session, glyphs, self._line.width))
+
+    def _erase(self) -> None:
+        if self._line is not None:
+            self._line.erase()
+
+
+class IterationCounts:
+    """The hooks that add to the word of each test, under ``-v``, how often it was repeated and how long that took."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._iterations, self._seconds = 0, 0.0
+
+    def add(self, finding: Finding) -> None:
+        """Take a finding of the report that is logged next."""
+        self._iterations += max((one.iterations for one in finding.recording.series), default=0)
+        self._seconds += finding.recording.seconds
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_logreport(self) -> Generator[None, object, object]:
+        try:
+            return (yield)
+        finally:
+            self._iterations, self._seconds = 0, 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(self) -> Generator[None, _Status, _Status]:
+        category, letter, word = yield
+        if not self._iterations or self._config.get_verbosity() <= 0 or not word:
+            return category, letter, word
+        counted = f" ({format_count(self._iterations, 'iteration')}, {self._seconds:.1f} s)"
+        if isinstance(word, str):
+            return category, letter, word + counted
+        return category, letter, (word[0] + counted, word[1])
+
+
+def estimate(config: pytest.Config, sampling: Sampling, forecast: Forecast, tests: int, workers: int = 1) -> str:
+    """Return a line that states how many tests are measured, and how long that takes.
+
+    It is empty if that is not known, if the session is short, or with ``-q``.
+    """
+    expected = forecast.seconds_left()
+    expected = None if expected is None else min(expected / workers, sampling.limit)
+    if expected is None or expected < _MIN_ESTIMATE or config.get_verbosity() < 0:
+        return ""
+    within = f" in {format_count(workers, 'worker')}" if workers > 1 else ""
+    measured = f"{forecast.tests:,} of {format_count(tests, 'test')}"
+    return f"leakcheck: {measured}, about {format_duration(expected)}{within} (from the last run)"
+
+
+def open_line(config: pytest.Config) -> TransientLine | None:
+    """Return the line; None if the output is no terminal, or something else may print while a test runs."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    # Plugins that replace the reporter draw lines of their own.
+    if type(reporter) is not pytest.TerminalReporter or not _wants_progress(config):
+        return None
+    capture = config.pluginmanager.getplugin("capturemanager")
+    terminal = getattr(getattr(getattr(capture, "_global_capturing", None), "out", None), "targetfd_save", None)
+    if not isinstance(terminal, int) or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    try:
+        is_terminal = config.get_terminal_writer()._file.isatty() and os.isatty(terminal)
+        return TransientLine(terminal, encoding_of(config)) if is_terminal else None
+    except OSError:
+        return None
+
+
+def _wants_progress(config: pytest.Config) -> bool:
+    """Return whether to show a line: not if users want less output or logs as they arise, and not in a job of CI."""
+    quiet = config.get_verbosity() < -1 or config.getini("console_output_style") == "classic"
+    blocked = config.pluginmanager.is_blocked("terminalprogress")
+    # Without the capturing of descriptors, or with --setup-show, a test prints to the terminal.
+    prints = config.getoption("capture", "") != "fd" or config.getoption("setupshow", False)
+    logs = config.getoption("log_cli_level", None) is not None or bool(config.getini("log_cli"))
+    return not (quiet or blocked or prints or logs or any(os.environ.get(name) for name in _CI_VARIABLES))
+
+
+def watch_with_progress(item: pytest.Item, watch: Watch | None, *, repeats: bool) -> Watch | None:
+    """Return what to call while an item runs in a subprocess (`ProgressLine.watch`)."""
+    line: Any = item.config.pluginmanager.getplugin("leakcheck-progress")
+    return line.watch(watch, repeats=repeats) if line is not None else watch

@@ -1,0 +1,80 @@
+"""Find the shell command that measures one test again, for the last row of its report."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, SETTINGS
+
+# If the search for the cause ran out of time, the command allows this multiple of the time.
+_MORE_TIME: Final = 4
+_PYARGS: Final = "--pyargs"
+# Characters that a shell replaces or ends the text at, also between double quotes.
+_SPECIAL_CHARACTERS: Final = frozenset('"$`\\!')
+
+
+def rerun_command(finding: Finding, item: pytest.Item) -> str:
+    """Return the command; empty if it would only repeat the one that the session was started with.
+
+    It runs in the folder in which pytest was started. If the search for the cause ran out of time, it allows more.
+    """
+    given = _words_of_session(item.config)
+    options, target = _target_of(item, given)
+    more = _option_for_more_time(finding, item)
+    if not more and _is_among(target, given, item.config.invocation_params.dir):
+        return ""
+    if "isolated" in finding.recording.environment:
+        options = ("--leakcheck-isolate", *options)
+    quoted = shlex.quote(target) if _SPECIAL_CHARACTERS.intersection(target) else f'"{target}"'
+    # Without its scope, a test without a mark would not be judged.
+    command = "pytest --leakcheck-scope=all" if item.config.stash[SETTINGS].scope == "all" else "pytest --leakcheck"
+    return " ".join((command, *more, *options, quoted))
+
+
+def plain_node_id(item: pytest.Item) -> str:
+    """Return the node id without the group names that ``--dist=loadgroup`` appends."""
+    marks = item.iter_markers("xdist_group")
+    groups = {str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks}
+    return item.nodeid.removesuffix(f"@{'_'.join(sorted(groups))}")
+
+
+def _words_of_session(config: pytest.Config) -> tuple[str, ...]:
+    """Return what selects the tests on the command line of the session; options may be among it."""
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    return tuple(worker.get("mainargv", ())) or config.stash.get(ARGUMENTS, ()) or tuple(map(str, config.args))
+
+
+def _target_of(item: pytest.Item, given: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Return options and the argument with which pytest finds this test again."""
+    config = item.config
+    inside = plain_node_id(item).partition("::")[2]
+    folder, path = config.invocation_params.dir, item.path
+    if path.is_relative_to(config.rootpath) or path.is_relative_to(folder):
+        return (), f"{os.path.relpath(path, folder)}::{inside}"
+    # The file belongs to an installed package.
+    module = getattr(getattr(item, "module", None), "__name__", "")
+    if module and (config.getoption("pyargs") or _PYARGS in given):
+        return (_PYARGS,), f"{module}::{inside}"
+    return (), f"{path}::{inside}"
+
+
+def _option_for_more_time(finding: Finding, item: pytest.Item) -> tuple[str, ...]:
+    culprit, plan = finding.culprit, item.stash.get(PLAN, None)
+    if culprit is None or plan is None or not culprit.ran_out_of_time or plan.effort.time_without_timeout:
+        return ()
+    return (plan.effort.advise_time(_MORE_TIME * plan.effort.max_time),)
+
+
+def _is_among(target: str, given: Iterable[str], folder: Path) -> bool:
+    def normalized(word: str) -> str:
+        file, separator, inside = word.partition("::")
+        return os.path.normpath(Path(folder, file)) + separator + inside
+
+    return target in given or normalized(target) in map(normalized, given)

@@ -1,0 +1,96 @@
+"""Render causes for GitHub Actions: as annotations of lines, and as a table for the summary of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Final
+
+from pytest_leakcheck.model.cause import Cause, format_tests
+from pytest_leakcheck.model.culprit import short_file, short_id
+
+# GitHub shows this many annotations of a step.
+_MOST_ANNOTATIONS: Final = 10
+# GitHub rejects a summary of more than 1 MiB.
+_MOST_BYTES: Final = 900 * 1024
+# What a workflow command escapes in a message, and in a property as well.
+_IN_MESSAGE: Final = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))
+_IN_PROPERTY: Final = (*_IN_MESSAGE, (":", "%3A"), (",", "%2C"))
+
+
+def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
+    """Yield a workflow command for each red cause: at its line, or at the first test if the line is not in the repository.
+
+    Args:
+        causes: Red ones first.
+        root: The folder of the repository.
+    """
+    red = [cause for cause in causes if cause.colour == "red"]
+    for cause in red[:_MOST_ANNOTATIONS]:
+        place = _place(cause, root)
+        title = f"{cause.outcome.replace('_', ' ')} {short_id(cause.finding)}"
+        yield f"::error {place},title={_escape(title, _IN_PROPERTY)}::{_escape(_message(cause), _IN_MESSAGE)}"
+    if len(red) > _MOST_ANNOTATIONS:
+        yield f"::notice title=leakcheck::{len(red) - _MOST_ANNOTATIONS} more in the summary of the job"
+
+
+def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
+    """Return the summary of a session in Markdown.
+
+    Args:
+        headline: The line that accounts for all tests.
+        causes: Red ones first.
+        root: The folder of the repository.
+    """
+    lines = ["### leakcheck", "", headline, ""]
+    if causes:
+        lines += ["| | cause | growth | line | held by | tests |", "|---|---|---|---|---|---|"]
+    size = sum(map(len, lines))
+    for number, cause in enumerate(causes):
+        row = _row(cause, root)
+        size += len(row.encode()) + 1
+        if size > _MOST_BYTES:
+            lines += ["", f"{len(causes) - number:,} more causes are left out."]
+            break
+        lines.append(row)
+    return "\n".join(lines) + "\n"
+
+
+def _row(cause: Cause, root: Path) -> str:
+    word = f"known {cause.outcome}" if cause.known else cause.outcome.replace("_", " ")
+    line = f"{_relative(cause.site.file, root) or short_file(cause.site.file)}:{cause.site.line}" if cause.site else ""
+    owner = cause.owner.name if cause.owner else ""
+    cells = (word, short_id(cause.finding), _growth(cause), line, owner, format_tests(cause.tests))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _growth(cause: Cause) -> str:
+    """Return the rates of a leak; of another outcome, only the resource."""
+    return f"{cause.resource} {cause.rates}".rstrip()
+
+
+def _message(cause: Cause) -> str:
+    made = f"in {cause.site.function}, {short_file(cause.site.file)}:{cause.site.line}" if cause.site else ""
+    held = f"held by {cause.owner.name}" if cause.owner else ""
+    return "; ".join(filter(None, (_growth(cause), made, held, format_tests(cause.tests))))
+
+
+def _place(cause: Cause, root: Path) -> str:
+    if cause.site is not None and (file := _relative(cause.site.file, root)):
+        return f"file={_escape(file, _IN_PROPERTY)},line={cause.site.line}"
+    return f"file={_escape(cause.tests[0].partition('::')[0], _IN_PROPERTY)}"
+
+
+def _relative(file: str, root: Path) -> str:
+    """Return a path within the repository; empty if the file is elsewhere, or in an environment inside of it."""
+    try:
+        inside = PurePath(file).relative_to(root)
+    except ValueError:
+        return ""
+    return "" if {"site-packages", "dist-packages"}.intersection(inside.parts) else inside.as_posix()
+
+
+def _escape(text: str, rules: Sequence[tuple[str, str]]) -> str:
+    for character, escaped in rules:
+        text = text.replace(character, escaped)
+    return text

@@ -1,0 +1,212 @@
+"""Build the card of a finding: what grows, where it is made, what holds it, what to do."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Final
+
+from pytest_leakcheck.model.cause import Cause
+from pytest_leakcheck.model.culprit import Culprit, Site
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.session import Session
+from pytest_leakcheck.model.units import format_rate
+from pytest_leakcheck.report import culprit_text
+from pytest_leakcheck.report.finding_text import (
+    advice_rows,
+    budget_rows,
+    collector_rows,
+    consequence,
+    headline,
+    held_rows,
+    snapshot_rows,
+    verdict_rows,
+)
+from pytest_leakcheck.report.glyphs import UNICODE, with_kind
+from pytest_leakcheck.report.html.finding_charts import TONES, chart_of_verdict
+from pytest_leakcheck.report.html.source_excerpt import ReadSource, no_source, source_reader
+from pytest_leakcheck.report.html.view_model import Card, Chart, Entry, Part, Reference, Row, SourceLine
+
+# Columns of the heading, and of a line of a report, which a narrow page wraps.
+_HEADING_WIDTH: Final = 120
+_TEXT_WIDTH: Final = 160
+# Charts of one card: of the verdicts that are not green, the worst first.
+_MAX_CHARTS: Final = 3
+_MISSING_VERDICTS: Final = ("inconclusive", "unavailable")
+_PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched for the cause."
+# Characters that a shell replaces or ends the text at, also between double quotes.
+_SPECIAL_CHARACTERS: Final = frozenset('"$`\\!')
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What is the same for all cards of a page.
+
+    Attributes:
+        session: The session that the findings are from.
+        read_source: Reads the lines around a site.
+    """
+
+    session: Session
+    read_source: ReadSource
+
+    @classmethod
+    def of(cls, session: Session | None) -> Rendering:
+        """Return how to render the cards of a session; a report may have none."""
+        session = session or Session()
+        return cls(session, source_reader() if session.source else no_source)
+
+
+def card_of_cause(
+    cause: Cause, findings: Sequence[Finding], rendering: Rendering, anchor: str, *, charts: bool
+) -> Card:
+    """Build the card of a cause.
+
+    Args:
+        cause: The cause.
+        findings: Its findings; the first one is described, as in the terminal.
+        rendering: How to render it.
+        anchor: The id of the card.
+        charts: Whether the card has charts; the readings are in its text in any case.
+    """
+    first = findings[0]
+    card = card_of_finding(first, rendering, charts=charts_of(first) if charts else ())
+    # Equal rates are in the title.
+    rates = (cause.rates,) if cause.slowest != cause.fastest and cause.rates else ()
+    about = (*card.about[:1], _count_tests(cause), *rates)
+    tests = tuple(Entry(one.test, headline(one, UNICODE, _HEADING_WIDTH), TONES[one.colour]) for one in findings)
+    badge = f"known {cause.outcome.replace('_', ' ')}" if cause.known else card.badge
+    return replace(card, badge=badge, about=about, tests=tests, anchor=anchor)
+
+
+def card_of_finding(finding: Finding, rendering: Rendering, charts: tuple[Chart, ...] = (), command: str = "") -> Card:
+    """Build the card of one test.
+
+    Args:
+        finding: What was found in it.
+        rendering: How to render it.
+        charts: The charts of the card.
+        command: The shell command that measures it again; if empty, that of the session.
+    """
+    if not rendering.session.source and finding.culprit is not None:
+        finding = replace(finding, culprit=_without_source(finding.culprit))
+    verdict, line = finding.verdict, headline(finding, UNICODE, _HEADING_WIDTH)
+    green = verdict.outcome == "ok"
+    return Card(
+        title=finding.test.partition("::")[2] or finding.test if green else line,
+        tone=TONES[finding.colour],
+        badge=verdict.outcome.replace("_", " "),
+        about=(line,) if green else (f"finding {finding.fingerprint}", finding.test),
+        lead="; ".join(filter(None, (since(finding), _means(finding)))),
+        parts=tuple(part for part in _parts(finding, rendering) if part.rows or part.source or part.path),
+        charts=charts,
+        command=command or rerun_command(finding, rendering.session),
+        resource=verdict.resource,
+        attached=PurePath(finding.snapshot).name,
+    )
+
+
+def charts_of(finding: Finding) -> tuple[Chart, ...]:
+    """Return the charts of the verdicts that are not green."""
+    shown = [one for one in finding.verdicts if one.colour != "green"][:_MAX_CHARTS]
+    return tuple(chart for chart in (chart_of_verdict(finding, one) for one in shown) if chart is not None)
+
+
+def since(finding: Finding) -> str:
+    """State from which iteration on the resource of the worst verdict was above its first reading, and how fast it grew.
+
+    Empty if that is not known, or if the resource did not grow.
+    """
+    verdict, recording = finding.verdict, finding.recording
+    series = recording.find(verdict.resource)
+    if series is None or finding.scaled is not None or verdict.outcome in (*_MISSING_VERDICTS, "ok"):
+        return ""
+    if verdict.outcome == "unclosed":
+        rising = [at for at, released in enumerate(series.released, start=1) if released][:1]
+    else:
+        # After the last reading that was not above the first one.
+        level = [at for at, value in enumerate(series.readings) if value <= series.readings[0]]
+        rising = [level[-1] + 1] if level[-1] < series.iterations else []
+    if not rising:
+        return ""
+    grows = f"{format_rate(verdict.slope, find_resource(verdict.resource).unit)} " if verdict.slope else "higher "
+    warmup = f" (after {recording.warmup} of warm-up)" if recording.warmup else ""
+    return f"{grows}since iteration {rising[0]:,} of {series.iterations:,}{warmup}"
+
+
+def rerun_command(finding: Finding, session: Session) -> str:
+    """Return the shell command that measures the test again; empty for a measurement in a script."""
+    if "::" not in finding.test:
+        return ""
+    culprit = finding.culprit
+    words = [session.rerun]
+    words += [session.more_time] if culprit is not None and culprit.ran_out_of_time and session.more_time else []
+    words += ["--leakcheck-isolate"] if "isolated" in finding.recording.environment else []
+    special = _SPECIAL_CHARACTERS.intersection(finding.test)
+    return " ".join((*words, shlex.quote(finding.test) if special else f'"{finding.test}"'))
+
+
+def _count_tests(cause: Cause) -> str:
+    return cause.tests[0] if len(cause.tests) == 1 else f"{len(cause.tests):,} tests"
+
+
+def _means(finding: Finding) -> str:
+    text = consequence(finding, finding.verdict, UNICODE)
+    return with_kind(text, finding.verdict.kind) if text else ""
+
+
+def _parts(finding: Finding, rendering: Rendering) -> Iterator[Part]:
+    culprit = finding.culprit
+    grows = finding.verdict.outcome not in ("ok", *_MISSING_VERDICTS)
+    measured = (*verdict_rows(finding, UNICODE), *collector_rows(finding), *budget_rows(finding))
+    yield Part("What grows" if grows else "What was measured", _gather(measured))
+    if finding.verdict.outcome == "ok":
+        return
+    holder: list[tuple[str, str]] = []
+    if culprit is not None:
+        excerpt = _excerpt(culprit, rendering.read_source)
+        # The excerpt contains the line itself.
+        origin = culprit_text.origin_rows(_without_source(culprit) if excerpt else culprit, _TEXT_WIDTH, UNICODE)
+        yield Part("Where it is made", _gather(origin), source=excerpt)
+        holder = list(culprit_text.holder_rows(culprit))
+    owner = culprit.owner if culprit is not None else None
+    edges = culprit_text.edges(owner, _TEXT_WIDTH, UNICODE) if owner is not None else ()
+    path = tuple(Reference(edge.text, edge.note.strip(" <-")) for edge in edges)
+    # At a peak, the sizes are those of the run that reached it.
+    note = _PATH_NOTE if path and finding.verdict.outcome == "leak" and not finding.verdict.peak else ""
+    yield Part("What holds it", _gather([*holder, *held_rows(finding, UNICODE)]), path=path, note=note)
+    yield Part("What to do", _gather(_next_rows(finding)))
+
+
+def _next_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    if finding.culprit is not None and finding.culprit.hint:
+        yield "hint", finding.culprit.hint
+    yield from advice_rows(finding)
+    yield from snapshot_rows(finding)
+
+
+def _excerpt(culprit: Culprit, read: ReadSource) -> tuple[SourceLine, ...]:
+    site: Site | None = culprit.site
+    text = culprit.source
+    if culprit.where is None and culprit.share is not None:
+        site, text = culprit.share.where.site, culprit.share.source
+    return read(site, text) if site is not None else ()
+
+
+def _without_source(culprit: Culprit) -> Culprit:
+    share = replace(culprit.share, source="") if culprit.share is not None else None
+    return replace(culprit, source="", share=share)
+
+
+def _gather(rows: Iterable[tuple[str, str]]) -> tuple[Row, ...]:
+    """Join rows without a label to the row before them."""
+    found: list[tuple[str, list[str]]] = []
+    for label, text in rows:
+        if found and not label:
+            found[-1][1].append(text)
+        elif text:
+            found.append((label, [text]))
+    return tuple(Row(label, "\n".join(texts)) for label, texts in found)

@@ -1,0 +1,90 @@
+"""Render the progress of a session as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pytest_leakcheck.config.time_left import format_duration
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.units import format_rate
+from pytest_leakcheck.report.glyphs import Glyphs, printable, shorten
+
+# The maximum number of growing resources that the line lists.
+_MAX_GROWING: Final = 2
+# The name of a test is not shortened below this many columns; other parts are left out instead.
+_MIN_NAME: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class SessionProgress:
+    """How far the session is.
+
+    Attributes:
+        done: How many of its tests have ended.
+        tests: How many tests it measures.
+        red: How many of them leak.
+        seconds_left: How long the others are expected to take; None if that is unknown.
+    """
+
+    done: int
+    tests: int
+    red: int
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemProgress:
+    """How far a test is.
+
+    Attributes:
+        name: The name of the test.
+        step: The number of the iteration; may be empty.
+        details: What is known of the test so far; may be empty.
+    """
+
+    name: str
+    step: str = ""
+    details: str = ""
+
+
+def progress_line(test: ItemProgress, session: SessionProgress, glyphs: Glyphs, width: int) -> str:
+    """Return the line that is shown while a test is repeated.
+
+    Args:
+        test: How far the test is.
+        session: How far the session is.
+        glyphs: The characters that the terminal can show.
+        width: The maximum number of columns. A long name is shortened first; then the details are left out, then how far
+            the session is.
+    """
+    begin = f"leakcheck {test.step}".rstrip()
+    end = _format_session(session, glyphs)
+    name = printable(test.name)
+    line = ""
+    for parts in ((test.details, end), ("", end), ("", "")):
+        rest = "".join(f"  {part}" for part in parts if part)
+        room = width - len(begin) - 2 - len(rest)
+        line = f"{begin}  {shorten(name, max(1, room), glyphs)}{rest}"
+        if room >= min(len(name), _MIN_NAME):
+            return line
+    return line[:width]
+
+
+def format_growth(growth: Mapping[str, float], glyphs: Glyphs) -> str:
+    """Return the resources that have grown by more than their tolerance, with their rates; exact counters first."""
+    grown = {name: rate for name, rate in growth.items() if rate > find_resource(name).tolerance}
+    in_order = sorted(grown, key=lambda name: (not find_resource(name).scarce, -grown[name]))
+    rates = [f"{name} {format_rate(grown[name], find_resource(name).unit)}" for name in in_order[:_MAX_GROWING]]
+    more = [f"{len(in_order) - _MAX_GROWING} more"] if len(in_order) > _MAX_GROWING else []
+    return f" {glyphs.dot} ".join(rates + more)
+
+
+def _format_session(session: SessionProgress, glyphs: Glyphs) -> str:
+    parts = [f"{session.done}/{session.tests}"]
+    if session.red:
+        parts.append(f"{session.red} red")
+    if session.seconds_left is not None:
+        parts.append(f"{glyphs.about} {format_duration(session.seconds_left)} left")
+    return f"[{', '.join(parts)}]"

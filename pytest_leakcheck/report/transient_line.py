@@ -1,0 +1,71 @@
+"""Show a line on a terminal below what is printed there, and erase it without a trace."""
+
+from __future__ import annotations
+
+# The functions themselves: a test may replace those of the module.
+from os import get_terminal_size, write
+from typing import Final
+
+from pytest_leakcheck.probes.own_descriptors import OwnFile
+
+_MAX_WIDTH: Final = 80
+# Make sure that there is a line below: move down, which scrolls at the bottom, and up again; the column stays. Save the
+# position, and turn off the wrapping of long lines.
+_BEGIN: Final = b"\x1bD\x1b[A\x1b7\x1b[?7l\r\n\x1b[2K"
+# Wrap long lines again, and return to the saved position.
+_END: Final = b"\x1b[?7h\x1b8"
+# Erase all that follows the cursor. Nothing else is printed there.
+_ERASE: Final = b"\x1b[J"
+
+
+class TransientLine:
+    """A line on a terminal. The cursor stays where it is, so others can print as if there were no line.
+
+    They must erase it before they print. Nothing is written any more once the terminal is gone, or the program has
+    closed the descriptor.
+    """
+
+    def __init__(self, terminal: int, encoding: str) -> None:
+        """Take the terminal.
+
+        Args:
+            terminal: A descriptor of it. It is not closed here.
+            encoding: The encoding of the terminal.
+
+        Raises:
+            OSError: The descriptor is closed.
+        """
+        self._file = OwnFile(lambda: terminal)
+        self._encoding = encoding
+        self._usable = True
+        self._shown = False
+
+    @property
+    def width(self) -> int:
+        """The columns of the line: those of the terminal, but at most 80."""
+        try:
+            columns = get_terminal_size(self._file.number).columns
+        except OSError:
+            columns = 0
+        return min(columns or _MAX_WIDTH, _MAX_WIDTH)
+
+    def draw(self, text: str) -> None:
+        """Show a text in place of the last one."""
+        self._shown = True
+        self._write(_BEGIN + text.encode(self._encoding, errors="replace") + _END)
+
+    def erase(self) -> None:
+        """Remove the line; does nothing if none is shown."""
+        if self._shown:
+            self._shown = False
+            self._write(_ERASE)
+
+    def _write(self, sequence: bytes) -> None:
+        # The program may have closed the descriptor, or put another file over it.
+        if not self._usable or self._file.check() is None:
+            self._usable = False
+            return
+        try:
+            write(self._file.number, sequence)
+        except OSError:
+            self._usable = False

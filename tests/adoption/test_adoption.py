@@ -1,0 +1,172 @@
+"""A team adopts the plugin: a suite without marks and with leaks is judged whole, its leaks recorded, and then guarded."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from planted import CAUSES, CLEAN, SHOP, VENDOR, leaky_tests
+from projects import Outcome, Project
+
+ALL: Final = ("--leakcheck-scope=all", "--leakcheck-min-time=0", "--tb=no", "-p", "hypothesispytest")
+UPDATE: Final = (*ALL, "--leakcheck-update-baseline")
+
+
+class Suite:
+    """The suite in a folder of its own, with a package that is installed beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.project = Project(folder)
+        self.project.write("pytest.ini", "[pytest]\naddopts = -p no:anyio -p no:asyncio\n")
+        self.project.write("shop.py", SHOP)
+        self.project.write("venv/lib/python3/site-packages/vendor.py", VENDOR)
+        self.project.write("tests/test_clean.py", CLEAN)
+        self.project.write("tests/test_leaky.py", leaky_tests())
+        self.paths = f"{folder}{os.pathsep}{folder / 'venv/lib/python3/site-packages'}"
+        self.file = folder / "leakcheck-baseline.json"
+
+    def run(self, *arguments: str) -> Outcome:
+        return self.project.run(*arguments, PYTHONPATH=self.paths, limit=1200)
+
+    @property
+    def known(self) -> list[dict[str, Any]]:
+        known: list[dict[str, Any]] = json.loads(self.file.read_text(encoding="utf-8"))["known"]
+        return known
+
+    @property
+    def owners(self) -> list[str]:
+        return sorted(entry["owner"] for entry in self.known)
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
+    return Suite(tmp_path_factory.mktemp("suite"))
+
+
+@pytest.fixture(scope="module")
+def updated(suite: Suite) -> Outcome:
+    return suite.run(*UPDATE, "-n", "2")
+
+
+@pytest.fixture
+def recorded(suite: Suite, updated: Outcome) -> Iterator[Suite]:
+    """The suite with its leaks recorded; what a test changes is put back."""
+    assert updated.status == 1
+    files = {path: path.read_bytes() for path in (suite.file, *suite.project.folder.glob("**/*.py"))}
+    yield suite
+    for path, content in files.items():
+        path.write_bytes(content)
+
+
+def red(ran: Outcome) -> list[str]:
+    return sorted(one["test"].rpartition("::")[2] for one in ran.findings if one["colour"] == "red")
+
+
+def counted(ran: Outcome) -> dict[str, int]:
+    """pytest's own count, by outcome."""
+    parts = (part.split() for part in ran.last_line.split(", "))
+    return {outcome: int(count) for count, outcome in parts if not outcome.startswith("warning")}
+
+
+def test_exactly_the_causes_are_written(recorded: Suite, updated: Outcome) -> None:
+    assert recorded.owners == sorted(CAUSES)
+    assert {entry["owner"]: len(entry["tests"]) for entry in recorded.known} == {
+        owner: times for owner, (_call, times) in CAUSES.items()
+    }
+    assert {entry["owner"]: entry["package"] for entry in recorded.known if "package" in entry} == {
+        name: "vendor" for name in CAUSES if name.startswith("vendor.")
+    }
+    assert red(updated) == []
+    assert updated.last_line.startswith("3 failed, "), updated.text
+    assert "leakcheck-baseline.json: 12 added\n" in updated.text
+    assert "306 tests: " in updated.text
+
+
+def test_the_same_again_is_the_same_file_and_plain_outcomes_stay(recorded: Suite) -> None:
+    before = recorded.file.read_bytes()
+    again = recorded.run(*UPDATE, "-n", "2")
+    assert recorded.file.read_bytes() == before
+    assert "60 known (12 causes)" in again.text
+    plain = recorded.project.run("-q", "--tb=no", "-p", "hypothesispytest", leakcheck=False, PYTHONPATH=recorded.paths)
+    counts, judged = counted(plain), counted(again)
+    assert judged.pop("passed") + judged.pop("known") == counts.pop("passed")
+    assert judged == counts
+
+
+def test_a_cause_that_is_added_is_one_finding(recorded: Suite) -> None:
+    shop = recorded.project.folder / "shop.py"
+    shop.write_text(shop.read_text(encoding="utf-8") + "\nADDED = []\ndef add(): ADDED.append(open(__file__))\n")
+    recorded.project.write("tests/test_new.py", "import shop\ndef test_a(): shop.add()\ndef test_b(): shop.add()\n")
+    ran = recorded.run(*ALL, "-k", "test_new or shop_opened")
+    (recorded.project.folder / "tests" / "test_new.py").unlink()
+    assert red(ran) == ["test_a", "test_b"]
+    assert "2 leak (1 cause)" in ran.text
+    assert "4 known (1 cause)" in ran.text
+
+
+def test_a_cause_that_is_fixed_is_said_and_dropped(recorded: Suite) -> None:
+    shop = recorded.project.folder / "shop.py"
+    shop.write_text(
+        shop.read_text(encoding="utf-8").replace("SOCKETS.append(socket.socket())", "socket.socket().close()")
+    )
+    ran = recorded.run(*ALL, "-k", "socket or opened")
+    assert (red(ran), "fixed: shop.SOCKETS: " in ran.text) == ([], True)
+    recorded.run(*UPDATE, "-k", "socket or opened")
+    assert recorded.owners == sorted(name for name in CAUSES if name != "shop.SOCKETS")
+
+
+def test_a_cause_that_doubles_is_red(recorded: Suite) -> None:
+    leaky = recorded.project.folder / "tests" / "test_leaky.py"
+    leaky.write_text(leaky.read_text(encoding="utf-8").replace(": shop.connect()", ": shop.connect(); shop.connect()"))
+    ran = recorded.project.run(*(word for word in ALL if word != "--tb=no"), "-k", "socket", PYTHONPATH=recorded.paths)
+    assert red(ran) == [f"test_shop_sockets_{number}" for number in range(4)]
+    assert "known leak: was +1.0/iter, is +2.0/iter" in " ".join(ran.text.split())
+
+
+def test_beside_busy_processes_and_stopped_early_no_entry_is_lost(recorded: Suite) -> None:
+    before = recorded.file.read_bytes()
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"]) for _ in range(2)]
+    try:
+        ran = recorded.run(*ALL, "-n", "2", "-k", "leaky and _0")
+        assert (red(ran), "fixed: " in ran.text) == ([], False), ran.text
+        recorded.run(*UPDATE, "-x", "-k", "fails or vendor")
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert recorded.file.read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_harms_nothing(recorded: Suite, number: signal.Signals) -> None:
+    before = recorded.file.read_bytes()
+    started = recorded.project.folder / "started"
+    recorded.project.write(
+        "tests/test_waits.py",
+        f"import pathlib, time\ndef test_waits():\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(60)\n",
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
+    command = [sys.executable, "-m", "pytest", *UPDATE, "-k", "vendor_handles or waits"]
+    with subprocess.Popen(
+        command,
+        cwd=recorded.project.folder,
+        env=environment | {"PYTHONPATH": recorded.paths},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as session:
+        while not started.exists() and session.poll() is None:
+            time.sleep(0.02)
+        session.send_signal(number)
+        session.wait(120)
+    started.unlink()
+    (recorded.project.folder / "tests" / "test_waits.py").unlink()
+    assert recorded.file.read_bytes() == before

@@ -1,0 +1,202 @@
+"""The file of known leaks: written once, it lets a suite pass until a leak is added, grows, or is fixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from projects import Outcome, Project
+
+LIBRARY = """
+    import os
+
+    FILES, ROWS, CACHE = [], [], []
+
+    def open_file(times):
+        FILES.extend(os.open(__file__, os.O_RDONLY) for _ in range(times))
+
+    def add_row(): ROWS.append([])
+"""
+SUITE = """
+    import pytest
+    from library import add_row, open_file
+
+    TIMES = {times}
+
+    def test_opens(): open_file(TIMES)
+
+    @pytest.mark.parametrize("case", range(3))
+    def test_opens_too(case): open_file(TIMES)
+
+    def test_adds(): add_row()
+
+    def test_clean(): pass
+"""
+ALL = ("--leakcheck-scope=all", "--leakcheck-min-time=0")
+UPDATE = (*ALL, "--leakcheck-update-baseline")
+
+
+@pytest.fixture
+def suite(project: Project) -> Project:
+    project.write("library.py", LIBRARY)
+    project.write("test_it.py", SUITE.format(times=1))
+    return project
+
+
+def baseline_of(project: Project) -> Path:
+    return project.folder / "leakcheck-baseline.json"
+
+
+def entries(project: Project) -> list[dict[str, Any]]:
+    data = json.loads(baseline_of(project).read_text(encoding="utf-8"))
+    assert data["schema"] == 1
+    known: list[dict[str, Any]] = data["known"]
+    return known
+
+
+def red(ran: Outcome) -> set[str]:
+    return {one["test"].rpartition("::")[2] for one in ran.findings if one["colour"] == "red"}
+
+
+def on_one_line(ran: Outcome) -> str:
+    return " ".join(ran.text.split())
+
+
+def test_the_leaks_of_a_suite_are_written_once_and_known_from_then_on(suite: Project) -> None:
+    written = suite.run(*UPDATE)
+    assert written.status == 0, written.text
+    assert "leakcheck-baseline.json: 2 added\n" in written.text
+    files, rows = sorted(entries(suite), key=lambda one: str(one["resource"]))
+    assert (files["resource"], files["rate"], files["owner"], files["verdict"]) == ("fd", 1.0, "library.FILES", "leak")
+    assert files["tests"] == ["test_it.py::test_opens", *(f"test_it.py::test_opens_too[{n}]" for n in range(3))]
+    assert (rows["resource"], rows["owner"], rows["tests"]) == ("object", "library.ROWS", ["test_it.py::test_adds"])
+    assert (files["reason"], files["link"], files["expires"]) == ("", "", "")
+    # What people write stays, and nothing else changes.
+    text = baseline_of(suite).read_text(encoding="utf-8").replace('"reason": ""', '"reason": "issue 7"', 1)
+    baseline_of(suite).write_text(text, encoding="utf-8")
+    assert "leakcheck-baseline.json: 2 unchanged\n" in suite.run(*UPDATE, "-n", "2").text
+    assert baseline_of(suite).read_text(encoding="utf-8") == text
+    known = suite.run(*ALL)
+    assert known.status == 0
+    assert known.last_line == "1 passed, 5 known"
+    assert "\n6 tests: 1 ok · 5 known (2 causes) · " in known.text
+    assert "known: fd +1.0/iter — library.py:6 " in known.text
+    assert "test_it.py KKKKK." in known.text
+    assert "KNOWN" in suite.run(*ALL, "-v", "-k", "test_adds").text
+    # Without the file they are leaks.
+    assert suite.run(*ALL, "--leakcheck-no-baseline").last_line == "5 failed, 1 passed"
+
+
+def test_a_leak_that_is_new_or_has_grown_is_red(suite: Project) -> None:
+    suite.run(*UPDATE)
+    suite.write(
+        "test_it.py", SUITE.format(times=2) + "\n    def test_new(): library.CACHE.append([])\n    import library\n"
+    )
+    ran = suite.run(*ALL)
+    assert red(ran) == {"test_opens", "test_opens_too[0]", "test_opens_too[1]", "test_opens_too[2]", "test_new"}
+    assert "known leak: was +1.0/iter, is +2.0/iter" in on_one_line(ran)
+    assert ran.last_line == "5 failed, 1 passed, 1 known"
+    assert "leakcheck-baseline.json: 1 added, 1 changed, 1 unchanged\n" in suite.run(*UPDATE).text
+    assert {one["rate"] for one in entries(suite)} == {1.0, 2.0}
+    assert suite.run(*ALL).status == 0
+
+
+def test_a_leak_that_is_fixed_is_said_and_dropped_by_the_next_update(suite: Project) -> None:
+    suite.run(*UPDATE)
+    suite.write("library.py", LIBRARY.replace("ROWS.append([])", "pass"))
+    # Only a run that judges all tests of an entry can tell.
+    assert "fixed: " not in suite.run(*ALL, "-k", "test_opens or test_clean").text
+    ran = suite.run(*ALL)
+    assert ran.status == 0
+    assert "fixed: library.ROWS: remove " in ran.text
+    assert suite.run(*ALL, "--leakcheck-baseline-strict").status == 1
+    assert "leakcheck-baseline.json: 1 fixed, 1 unchanged\n" in suite.run(*UPDATE).text
+    assert [one["resource"] for one in entries(suite)] == ["fd"]
+
+
+def test_part_of_a_suite_never_takes_an_entry_away(suite: Project) -> None:
+    suite.run(*UPDATE)
+    before = baseline_of(suite).read_text(encoding="utf-8")
+    suite.write("library.py", LIBRARY.replace("ROWS.append([])", "pass"))
+    suite.write("test_it.py", SUITE.format(times=1).replace("test_opens(): open_file(TIMES)", "test_opens(): assert 0"))
+    stopped = suite.run(*UPDATE, "-x")
+    assert stopped.status != 0
+    assert baseline_of(suite).read_text(encoding="utf-8") == before
+    assert "unchanged" in suite.run(*UPDATE, "-k", "test_clean").text
+    assert baseline_of(suite).read_text(encoding="utf-8") == before
+
+
+def test_tests_that_are_gone_are_pruned(suite: Project) -> None:
+    suite.run(*UPDATE)
+    suite.write("test_it.py", SUITE.format(times=1).replace("def test_adds", "def test_renamed"))
+    assert "unchanged" in suite.run(*UPDATE).text
+    assert len(entries(suite)) == 2
+    prune = (*ALL, "--leakcheck-prune-baseline")
+    refused = suite.run(*prune, "-k", "opens")
+    assert refused.status == 4
+    assert "--leakcheck-prune-baseline needs the whole suite, but -k selects a part of it" in refused.text
+    assert suite.run(*prune).status == 0
+    assert {test for one in entries(suite) for test in one["tests"]} >= {"test_it.py::test_renamed"}
+    assert "test_it.py::test_adds" not in {test for one in entries(suite) for test in one["tests"]}
+
+
+def test_an_explicit_budget_is_not_taken_back(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest
+        KEPT = []
+        @pytest.mark.fd_budget(0)
+        def test_it(): KEPT.append(os.open(__file__, os.O_RDONLY))
+        """,
+    )
+    assert project.run(*UPDATE).status == 1
+    assert entries(project) == []
+
+
+def test_wrong_use_is_an_error_and_harms_no_file(suite: Project) -> None:
+    refused = suite.run(*UPDATE, CI="1")
+    assert refused.status == 4
+    assert "--leakcheck-update-baseline: CI is set, and a file that is written in CI hides new leaks" in refused.text
+    assert not baseline_of(suite).exists()
+    assert suite.run(*UPDATE, "--leakcheck-force-update", CI="1").status == 0
+    missing = suite.run(*ALL, "--leakcheck-baseline=nowhere.json")
+    assert (missing.status, "nowhere.json (command line): the file does not exist" in missing.text) == (4, True)
+    good = baseline_of(suite).read_text(encoding="utf-8")
+    for text, told in (
+        ("{", "not JSON"),
+        (good.replace('"schema": 1', '"schema": 9'), "schema 9 is not 1"),
+        (good.replace('"expires": ""', '"expires": "soon"', 1), "'soon' is not a date: write 2027-01-31"),
+        (good.replace('"rate": 1.0', '"rate": "1"', 1), ".rate: expected float, got '1'"),
+    ):
+        baseline_of(suite).write_text(text, encoding="utf-8")
+        ran = suite.run(*UPDATE)
+        assert (ran.status, told in ran.text) == (4, True), ran.text
+        assert baseline_of(suite).read_text(encoding="utf-8") == text
+
+
+def test_an_entry_that_has_expired_or_is_for_another_platform_counts_no_more(suite: Project) -> None:
+    suite.run(*UPDATE)
+    good = baseline_of(suite).read_text(encoding="utf-8")
+    baseline_of(suite).write_text(good.replace('"expires": ""', '"expires": "2020-01-31"'), encoding="utf-8")
+    ran = suite.run(*ALL, "-k", "test_adds")
+    assert ran.last_line == "1 failed, 5 deselected"
+    assert "known leak: expired on 2020-01-31" in on_one_line(ran)
+    for only in ('{"platform": "win32"}', '{"python": "<3.10"}'):
+        baseline_of(suite).write_text(good.replace('"link": ""', f'"link": "", "only": {only}'), encoding="utf-8")
+        assert suite.run(*ALL, "-k", "test_adds").last_line == "1 failed, 5 deselected"
+
+
+def test_a_session_that_is_killed_leaves_the_file_as_it_was(suite: Project) -> None:
+    suite.run(*UPDATE)
+    before = baseline_of(suite).read_bytes()
+    suite.write("test_dies.py", "import os, signal\ndef test_dies(): os.kill(os.getpid(), signal.SIGKILL)\n")
+    assert suite.run(*UPDATE).status < 0
+    suite.write("test_dies.py", "def test_dies(): raise KeyboardInterrupt\n")
+    suite.write("library.py", LIBRARY.replace("ROWS.append([])", "pass"))
+    assert suite.run(*UPDATE).status == 2
+    assert baseline_of(suite).read_bytes() == before
+    assert not list(suite.folder.glob("*leakcheck-baseline*tmp*"))

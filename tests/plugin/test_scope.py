@@ -1,0 +1,162 @@
+"""A suite without marks: ``--leakcheck-scope=all`` judges each test, and changes the outcome of red ones alone."""
+
+from __future__ import annotations
+
+import re
+
+from projects import Project
+
+SUITE = """
+    import os
+    import time
+    import pytest
+
+    KEPT, BOUNDED, RUNS = [], {}, []
+
+    def test_clean(): assert sorted([2, 1]) == [1, 2]
+
+    def test_leak(tmp_path): KEPT.append(open(tmp_path / "log", "w"))
+
+    def test_every_second(runs=[]):
+        runs.append(1)
+        if len(runs) % 2: KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    def test_memory(): KEPT.append([])
+
+    def test_memo(): BOUNDED[len(BOUNDED) % 3] = []
+
+    @pytest.mark.leakcheck(False, reason="keeps them on purpose")
+    def test_opted_out(): KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    @pytest.mark.xfail(run=False, reason="crashes")
+    def test_not_run(): os.abort()
+
+    @pytest.mark.xfail
+    def test_xfails(): assert 0
+
+    def test_skips(): pytest.skip("not here")
+
+    def test_fails(): assert 0
+
+    @pytest.mark.parametrize("numbers", [iter(range(3))])
+    def test_used_up(numbers): next(numbers)
+
+    @pytest.fixture
+    def benchmark(): return lambda call: call()
+
+    def test_benchmark(benchmark): benchmark(lambda: KEPT.append(os.open(__file__, os.O_RDONLY)))
+
+    @pytest.mark.fd_budget(1)
+    def test_marked(): pass
+"""
+LINE = (
+    "13 tests: 3 ok · 3 leak · 1 does not repeat · 6 not judged "
+    "(3 fail or skip by themselves, 1 benchmarks, 1 opted out, 1 xfail(run=False)) · repeating took"
+)
+
+
+def outcomes(text: str) -> dict[str, str]:
+    """The outcome of each test by ``-rA``; a line on it may follow."""
+    found = re.findall(r"(?m)^([A-Z]+) (?:\[\d+\] )?test_it\.py(?:::(\w+)|:\d+: )", text)
+    return {name: word for word, name in found if name}
+
+
+def test_all_tests_are_judged_and_accounted_for(project: Project) -> None:
+    project.write("test_it.py", SUITE)
+    # Other programs change what the folders shared with them hold, and a test that sees that is looked at for longer.
+    for arguments in ((), ("-n", "2", "--leakcheck-resources=fd,object")):
+        ran = project.run("--leakcheck-scope=all", *arguments)
+        assert LINE in re.sub(r"\n +", " ", ran.text), ran.text
+        red = {one["test"].rpartition("::")[2]: one["resource"] for one in ran.findings if one["colour"] == "red"}
+        assert '  next         pytest --leakcheck-scope=all "test_it.py::test_leak"\n' in ran.text
+        assert red == {"test_leak": "fd", "test_every_second": "fd", "test_memory": "object"}
+    taken = {one["test"].rpartition("::")[2]: one["series"][0]["readings"] for one in ran.recordings}
+    # Two rounds of warm-up and four readings after the start suffice where nothing rises, and a mark asks for all.
+    assert [len(taken[name]) for name in ("test_clean", "test_memo", "test_marked")] == [5, 5, 14]
+
+
+def test_it_needs_no_other_option_and_nothing_typed_is_without_effect(project: Project) -> None:
+    project.write("test_it.py", "KEPT = []\ndef test_it(): KEPT.append(open(__file__))")
+    assert project.run("--leakcheck-scope=all", leakcheck=False).last_line == "1 failed"
+    project.write(
+        "pytest.ini", "[pytest]\nleakcheck_scope = all\naddopts = -p no:hypothesispytest -p no:anyio -p no:asyncio"
+    )
+    assert project.run(leakcheck=False).last_line == "1 passed"
+    assert project.run().last_line == "1 failed"
+
+
+def test_if_nothing_may_fail_each_test_has_the_outcome_of_a_plain_run(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        SUITE
+        + """
+    @pytest.mark.arrow_budget(0)
+    def test_no_such_counter(): pass
+""",
+    )
+    plain = outcomes(project.run("-rA", "--tb=no", leakcheck=False).text)
+    judged = project.run(
+        "-rA", "--tb=no", "--leakcheck-scope=all", "--leakcheck-fail-on=none", "--leakcheck-missing=fail"
+    )
+    assert outcomes(judged.text) == plain
+    assert set(plain.values()) == {"PASSED", "FAILED", "SKIPPED", "XFAIL"} - ({"SKIPPED"} - set(plain.values()))
+    assert {one["colour"] for one in judged.findings} == {"green", "yellow"}
+    assert "3 leak" in judged.text
+
+
+def test_memory_of_a_slow_test_is_not_judged_and_said_so(project: Project) -> None:
+    project.write("test_it.py", "import time\nKEPT = []\ndef test_slow():\n    time.sleep(0.05)\n    KEPT.append([])\n")
+    ran = project.run("--leakcheck-scope=all", "--leakcheck-max-time=2")
+    assert ran.last_line == "1 passed"
+    assert "\n1 test: 1 ok · " in ran.text
+    assert "memory not judged in 1 of 1 tests, for lack of time: --leakcheck-max-time" in ran.text
+    # A leak of what is counted is still one.
+    project.write(
+        "test_it.py",
+        "import time\nKEPT = []\ndef test_slow():\n    time.sleep(0.05)\n    KEPT.append(open(__file__))\n",
+    )
+    assert project.run("--leakcheck-scope=all", "--leakcheck-max-time=5").last_line == "1 failed"
+    # A mark asks for the verdict, so the report says that it is missing.
+    project.write(
+        "test_it.py",
+        "import time, pytest\nKEPT = []\n@pytest.mark.leakcheck\ndef test_slow():\n    time.sleep(0.05)\n    KEPT.append([])\n",
+    )
+    assert "1 inconclusive" in project.run("--leakcheck-max-time=2").text
+
+
+def test_a_full_cache_is_known_from_earlier_tests_and_hides_no_leak(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import functools
+        import itertools
+
+        KEPT, NUMBERS = [], itertools.count(1000)
+
+        @functools.lru_cache(64)
+        def page(number):
+            return {"number": [number]}
+
+        def test_first(): page(next(NUMBERS))
+
+        def test_second(): page(next(NUMBERS))
+
+        def test_leaks():
+            page(next(NUMBERS))
+            KEPT.append([])
+
+        def test_keeps_an_entry(): KEPT.append(page(next(NUMBERS)))
+
+        def test_keeps_each_second(runs=[]):
+            runs.append(page(next(NUMBERS)) if len(runs) % 2 else 0)
+        """,
+    )
+    outcome = project.run("--leakcheck-scope=all")
+    first, second = (outcome.finding(name, "object") for name in ("test_first", "test_second"))
+    assert (first["verdict"], second["verdict"]) == ("ok", "ok")
+    assert first["iterations"] > 50, "the cache was not known yet"
+    assert second["iterations"] == 4
+    assert (second["reason"], second["floor"]) == ("new entries of bounded caches hold 4 of them", 0.5)
+    slopes = {name: outcome.finding(name, "object")["slope"] for name in ("test_leaks", "test_keeps_an_entry")}
+    assert slopes == {"test_leaks": 1, "test_keeps_an_entry": 2}
+    assert outcome.finding("test_keeps_each_second", "object")["verdict"] == "leak"

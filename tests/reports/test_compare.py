@@ -1,0 +1,106 @@
+"""Two reports of real sessions compared: by the command, and by a session that takes the earlier one as its baseline."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from projects import Project
+from pytest_leakcheck.cli import main
+
+LIBRARY = """
+    import os
+
+    FILES, ROWS, NAMES, PAGES, CACHE = [], [], [], [], []
+
+    def open_file(times=1): FILES.extend(os.open(__file__, os.O_RDONLY) for _ in range(times))
+    def add_row(): ROWS.append([])
+    def name(): NAMES.append([1])
+    def page(): PAGES.append(set())
+    def cache(): pass
+"""
+SUITE = """
+    import library
+
+    def test_opens(): library.open_file()
+    def test_adds(): library.add_row()
+    def test_names(): library.name()
+    def test_pages(): library.page()
+    def test_caches(): library.cache()
+"""
+ALL = ("--leakcheck-scope=all", "--leakcheck-no-baseline")
+
+
+def session(project: Project, name: str, *arguments: str) -> Path:
+    project.run(*ALL, *arguments)
+    return Path(shutil.copy(project.folder / "findings.json", project.folder / name))
+
+
+@pytest.fixture
+def old(project: Project) -> Path:
+    project.write("library.py", LIBRARY)
+    project.write("test_it.py", SUITE)
+    return session(project, "old.json")
+
+
+def change(project: Project) -> None:
+    library = LIBRARY.replace("cache(): pass", "cache(): CACHE.append([])").replace("ROWS.append([])", "pass")
+    project.write("library.py", library)
+    project.write("test_it.py", SUITE.replace("open_file()", "open_file(2)"))
+
+
+def test_each_cause_is_new_grown_the_same_fixed_or_not_measured(
+    project: Project, old: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(project)
+    new = session(project, "new.json", "-k", "not pages")
+    assert main(["compare", str(old), str(new)]) == 1
+    # The six digits of the cause are left out.
+    lines = [re.sub(r"\b[0-9a-f]{6}\b", "", line).split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["new", "object", "+1.0/iter", "library.CACHE", "test_it.py::test_caches"],
+        ["grown", "fd", "was", "+1.0/iter,", "is", "+2.0/iter", "library.FILES", "test_it.py::test_opens"],
+        ["same", "object", "+1.0/iter", "library.NAMES", "test_it.py::test_names"],
+        ["fixed", "object", "+1.0/iter", "library.ROWS", "test_it.py::test_adds"],
+        ["not", "measured", "object", "+1.0/iter", "library.PAGES", "test_it.py::test_pages"],
+    ]
+    assert main(["compare", str(new), str(new)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["same"] * 3
+
+
+def test_an_earlier_report_is_a_baseline(project: Project, old: Path) -> None:
+    ran = project.run(*ALL[:1], f"--leakcheck-baseline={old}")
+    assert ran.last_line == "1 passed, 4 known"
+    change(project)
+    ran = project.run(*ALL[:1], f"--leakcheck-baseline={old}")
+    assert ran.last_line == "2 failed, 1 passed, 2 known"
+    assert "known leak: was +1.0/iter, is +2.0/iter" in " ".join(ran.text.split())
+    assert "\nfixed: library.ROWS\n" in ran.text
+    before = old.read_bytes()
+    refused = project.run(*ALL[:1], f"--leakcheck-baseline={old}", "--leakcheck-update-baseline")
+    assert (refused.status, "old.json is a JSON report: name a file of known leaks, or none" in refused.text) == (
+        4,
+        True,
+    )
+    assert old.read_bytes() == before
+
+
+def test_what_cannot_be_compared_is_said(project: Project, old: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = json.loads(old.read_text(encoding="utf-8"))
+    data["findings"][0]["recording"]["environment"]["python"] = "3.9.2"
+    other = project.write("other.json", json.dumps(data))
+    assert main(["compare", str(other), str(old)]) == 0
+    assert capsys.readouterr().out.startswith("not the same conditions: Python: 3.9 and 3.")
+    for text, told in (("{", "not JSON"), ("[]", "not a report of findings"), ('{"findings": [1]}', "damaged report")):
+        wrong = project.write("wrong.json", text)
+        assert main(["compare", str(wrong), str(old)]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"pytest-leakcheck compare: {wrong}: ")
+        assert said.count("\n") == 1
+        assert told in said or text == "{"
+    assert main(["compare", str(old), "nowhere.json"]) == 2
+    assert capsys.readouterr().err == "pytest-leakcheck compare: nowhere.json: No such file or directory\n"

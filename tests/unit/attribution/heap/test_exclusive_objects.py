@@ -1,0 +1,65 @@
+"""Objects that only a cache holds are counted; those to which anything else refers are not."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_leakcheck.attribution.heap.exclusive_objects import count_exclusive
+
+
+class Page:
+    __slots__ = ("__weakref__", "links", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.links = {"all": [text, object()]}
+
+
+@pytest.fixture
+def cache() -> Iterator[dict[str, object]]:
+    """A cache that existed when all objects were frozen, with an old entry."""
+    pages: dict[str, object] = {"old": Page("old")}
+    gc.collect()
+    gc.freeze()
+    yield pages
+    gc.unfreeze()
+
+
+def test_each_new_object_of_the_entries_counts_once(cache: dict[str, object]) -> None:
+    assert count_exclusive([cache]) == 0
+    cache["new"] = Page("new")
+    assert count_exclusive([cache]) == 3, "the page, its dict and its list"
+    cache["again"] = cache["new"]
+    assert count_exclusive([cache]) == 3
+    cache["two"] = Page("two")
+    assert count_exclusive([cache]) == 6
+    del cache["new"], cache["again"]
+    assert count_exclusive([cache]) == 3
+
+
+def test_what_is_kept_elsewhere_as_well_does_not_count(cache: dict[str, object]) -> None:
+    page = Page("new")
+    cache["new"] = page
+    assert count_exclusive([cache]) == 0
+    links = page.links
+    del page
+    assert count_exclusive([cache]) == 1, "only the page: its dict is kept, and so is the list in it"
+    del links
+    assert count_exclusive([cache]) == 3
+    cache["cycle"] = cycle = [cache["new"]]
+    cycle.append(cycle)
+    del cycle
+    assert count_exclusive([cache]) == 0, "freeing the cycle takes the collector"
+
+
+def test_a_weak_reference_keeps_nothing(cache: dict[str, object]) -> None:
+    page = Page("new")
+    seen = weakref.ref(page)
+    cache["new"] = page
+    del page
+    assert count_exclusive([cache]) == 3
+    assert seen() is not None

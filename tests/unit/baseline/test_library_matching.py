@@ -1,0 +1,140 @@
+"""Known leaks of installed packages: which finding fits which entry, and what a line may be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from pytest_leakcheck.baseline import library_leaks
+from pytest_leakcheck.baseline.library_leaks import LibraryLeak, find_library_leak, fits, parse_lines
+from pytest_leakcheck.config.settings import SettingError
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, library_lines
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.verdict import Verdict
+
+TEST = Site("/project/tests/test_it.py", 9, "test_reads", "read()")
+OPEN = Site("/venv/lib/python3.12/site-packages/lib/files.py", 70, "File.open", "_open()")
+STANDARD = Site("/usr/lib/python3.12/os.py", 225, "makedirs", "mkdir()")
+OWNED = LibraryLeak("lib", "<2", "a cache keeps files", owner="lib.CACHE")
+SITED = LibraryLeak("lib", "<2", "an opened file stays", resources=("fd",), site="lib/files.py:File.open")
+EXAMPLE = "write click<9: click._compat._default_text_stdout"
+
+
+def culprit(owner: str = "", *path: Site, why: str = "no container or value grew at this rate") -> Culprit:
+    return Culprit(
+        "fd",
+        Where(path, path[0]) if path else None,
+        owner=Owner(owner, "module lib", (), "x", 1.0) if owner else None,
+        unresolved={} if owner else {"owner": why},
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "same"),
+    [
+        ("lib.CACHE", "lib.CACHE", True),
+        ("lib.CACHE", "lib.CACHE.data", True),
+        ("lib.CACHE", "lib.CACHE['key']", True),
+        ("lib.stdout", "lib.stdout closure cell 'cache'.data", True),
+        ("lib.CACHE", "lib.CACHES", False),
+        ("lib.CACHE", "other.lib.CACHE", False),
+        ("lib.CACHE", "libxCACHE", False),
+        ("lib.std*", "lib.stderr closure cell 'cache'.data", True),
+        ("lib.*.data", "lib.CACHE.data", True),
+    ],
+)
+def test_the_pattern_of_an_owner_fits_it_and_what_it_contains(pattern: str, name: str, *, same: bool) -> None:
+    assert fits(replace(OWNED, owner=pattern), "fd", culprit(name)) is same
+
+
+def test_a_line_of_a_package_says_enough_only_if_nothing_in_the_project_holds_the_growth() -> None:
+    assert fits(SITED, "fd", culprit("", TEST, OPEN))
+    assert fits(SITED, "fd", culprit("", TEST, OPEN, STANDARD))
+    assert not fits(SITED, "heap", culprit("", TEST, OPEN))
+    assert not fits(SITED, "fd", culprit("", TEST, replace(OPEN, function="File.close")))
+    assert not fits(SITED, "fd", culprit("project.FILES", TEST, OPEN))
+    assert not fits(SITED, "fd", culprit("", TEST, OPEN, why="the search ran out of time"))
+    # A package that calls back into the project, whose own line leaks.
+    assert not fits(SITED, "fd", culprit("", TEST, OPEN, replace(TEST, function="on_open")))
+    assert not fits(SITED, "fd", culprit(""))
+
+
+def test_an_entry_with_both_fits_by_its_owner_or_without_one_by_its_line() -> None:
+    both = replace(SITED, owner="lib.CACHE")
+    assert fits(both, "fd", culprit("lib.CACHE", TEST))
+    assert fits(both, "fd", culprit("", TEST, OPEN))
+    assert not fits(both, "fd", culprit("project.FILES", TEST, OPEN))
+    assert not fits(both, "fd", culprit("", TEST))
+
+
+def test_the_lines_of_packages_are_those_that_the_project_called_last() -> None:
+    again = replace(OPEN, function="again")
+    assert library_lines(culprit("", TEST, OPEN, STANDARD)) == (OPEN,)
+    assert library_lines(culprit("", TEST, OPEN, TEST, STANDARD, again)) == (again,)
+    assert library_lines(culprit("", TEST)) == library_lines(culprit()) == ()
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Which distributions there are, by name; nothing is shipped."""
+    versions: dict[str, str] = {}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(library_leaks, "version", version)
+    monkeypatch.setattr(library_leaks, "read_shipped", tuple)
+    return versions
+
+
+def finding(cause: Culprit | None) -> Finding:
+    return Finding("t.py::test_it", (Verdict("fd", "leak"),), {}, (), {}, Recording("t.py::test_it", ()), {}, cause)
+
+
+@pytest.mark.parametrize(
+    ("version", "matches"),
+    [("1.9", True), ("2.0rc1", False), ("2.0", False), ("1.9.dev3+g12", True), ("unknown", False), ("", False)],
+)
+def test_only_releases_that_leak_match(installed: dict[str, str], version: str, *, matches: bool) -> None:
+    if version:
+        installed["lib"] = version
+    found = find_library_leak(finding(culprit("lib.CACHE")), ("lib<2: lib.CACHE",))
+    assert (found is not None) is matches
+
+
+def test_what_is_said_of_a_line_of_the_user_is_the_line(installed: dict[str, str]) -> None:
+    installed["lib"] = "1.0"
+    lines = ("other: lib.CACHE", "lib <2 :  lib.C*")
+    found = find_library_leak(finding(culprit("lib.CACHE")), lines)
+    assert str(found) == "lib <2: lib.C* (leakcheck_library)"
+    assert find_library_leak(finding(None), lines) is None
+    assert find_library_leak(finding(culprit("", TEST, OPEN)), lines) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("click", f"is not REQUIREMENT: OWNER: {EXAMPLE}"),
+        ("click<9:", f"is not REQUIREMENT: OWNER: {EXAMPLE}"),
+        (": click.CACHE", f"is not REQUIREMENT: OWNER: {EXAMPLE}"),
+        ("click 9: click.CACHE", f"'click 9' is not a package with its versions: {EXAMPLE}"),
+        ("click<<9: click.CACHE", f"'click<<9' is not a package with its versions: {EXAMPLE}"),
+        (
+            "click[x]<9: click.CACHE",
+            f"'click[x]<9' has more than a package and its versions, which nothing would read: {EXAMPLE}",
+        ),
+        (
+            "click<9: *",
+            "'*' fits every owner: write that of the finding, as in click<9: click._compat._default_text_stdout",
+        ),
+    ],
+)
+def test_a_wrong_line_is_quoted_with_its_file_and_what_is_valid(line: str, wrong: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        parse_lines(("fine: fine.CACHE", line), "pytest.ini")
+    assert str(raised.value) == f"leakcheck_library = {line!r} (pytest.ini): {wrong}"

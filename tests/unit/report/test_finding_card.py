@@ -1,0 +1,183 @@
+"""What a card tells of a finding, and in which order cards stand on the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.recording import Recording, Series
+from pytest_leakcheck.model.session import Session
+from pytest_leakcheck.model.verdict import Colour, Outcome, Verdict
+from pytest_leakcheck.report.html.finding_card import Rendering, card_of_finding, rerun_command, since
+from pytest_leakcheck.report.html.findings_page import page_of_document
+from pytest_leakcheck.report.html.source_excerpt import source_reader
+from pytest_leakcheck.report.html.view_model import Cell, Reference, Row
+from pytest_leakcheck.report.json_file import document
+
+SHOP = "import os\n\n\ndef leak(kept):\n    kept.append(os.open('.', 0))\n    return kept\n"
+
+
+def finding(
+    test: str = "tests/test_shop.py::test_it",
+    readings: tuple[int, ...] = tuple(range(18)),
+    outcome: Outcome = "leak",
+    *,
+    colour: Colour = "red",
+    released: tuple[int, ...] = (),
+    culprit: Culprit | None = None,
+) -> Finding:
+    verdict = Verdict("fd", outcome, 1.0, 17, len(readings) - 1, reason="it is so", colour=colour)
+    recording = Recording(test, (Series("fd", readings, released),), warmup=3, limits={"fd": 1024})
+    return Finding(test, (verdict,), {}, (), {}, recording, {}, culprit)
+
+
+def culprit_in(file: Path) -> Culprit:
+    site = Site(str(file), 5, "leak", "os.open()")
+    owner = Owner("shop.KEPT", "module shop", (Step("module shop", "KEPT", suspect=True),), "20 × int", 1.0)
+    return Culprit("fd", Where((site,), site), owner=owner, source="kept.append(os.open('.', 0))")
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (finding(), "+1.0/iter since iteration 1 of 17 (after 3 of warm-up)"),
+        # It rose once, fell back, and rises from the fourth on.
+        (finding(readings=(5, 6, 5, 5, 6, 7, 8)), "+1.0/iter since iteration 4 of 6 (after 3 of warm-up)"),
+        (
+            finding(readings=(5,) * 7, outcome="unclosed", released=(0, 0, 2, 2, 2, 2)),
+            "+1.0/iter since iteration 3 of 6",
+        ),
+        (finding(readings=(5, 6, 5)), ""),
+        (finding(outcome="inconclusive"), ""),
+        (finding(outcome="ok"), ""),
+    ],
+)
+def test_since_when_it_grows(one: Finding, text: str) -> None:
+    assert since(one).startswith(text)
+    assert bool(since(one)) == bool(text)
+
+
+def test_the_command_that_measures_it_again() -> None:
+    session = Session(rerun="pytest --leakcheck-scope=all", more_time="--leakcheck-max-time=120")
+    assert rerun_command(finding(), session) == 'pytest --leakcheck-scope=all "tests/test_shop.py::test_it"'
+    assert rerun_command(finding("test_a.py::test[$x]"), Session()) == "pytest --leakcheck 'test_a.py::test[$x]'"
+    assert rerun_command(finding("a loop in a script"), session) == ""
+    late = Culprit("fd", unresolved={"owner": "the search ran out of time"})
+    one = finding(culprit=late)
+    one = replace(one, recording=replace(one.recording, environment={"isolated": "yes"}))
+    assert rerun_command(one, session) == (
+        'pytest --leakcheck-scope=all --leakcheck-max-time=120 --leakcheck-isolate "tests/test_shop.py::test_it"'
+    )
+
+
+def test_a_card_tells_what_grows_where_and_what_holds_it(tmp_path: Path) -> None:
+    shop = tmp_path / "shop.py"
+    shop.write_text(SHOP, encoding="utf-8")
+    card = card_of_finding(finding(culprit=culprit_in(shop)), Rendering.of(None))
+    assert card.title == "fd +1.0/iter — shop.py:5 os.open() (17 iterations)"
+    assert card.lead.endswith(
+        "; this process reaches its limit of 1,024 descriptors (ulimit -n) after ≈ 1,027 iterations"
+    )
+    assert [part.title for part in card.parts] == ["What grows", "Where it is made", "What holds it"]
+    _grows, made, holds = card.parts
+    assert card.about == ("finding cddfa6-fd-shop-open", "tests/test_shop.py::test_it")
+    # The line is in the excerpt, and so not in the row as well.
+    assert [row.label for row in made.rows] == ["opened"]
+    assert "os.open('.'" not in made.rows[0].text
+    assert [(line.number, line.marked) for line in made.source] == [(4, False), (5, True), (6, False)]
+    assert holds.rows == (Row("held by", "shop.KEPT"),)
+    assert holds.path == (Reference("module shop"), Reference("└ KEPT → int", "grows by 1.0/iter"))
+
+
+def test_source_is_left_out_where_it_is_not_wanted_or_not_there(tmp_path: Path) -> None:
+    shop = tmp_path / "shop.py"
+    shop.write_text(SHOP, encoding="utf-8")
+    hidden = card_of_finding(finding(culprit=culprit_in(shop)), Rendering.of(Session(source=False)))
+    assert "kept.append" not in str(hidden)
+    assert "shop.py:5 in leak()" in hidden.parts[1].rows[0].text
+    shop.unlink()
+    gone = card_of_finding(finding(culprit=culprit_in(shop)), Rendering.of(None))
+    assert gone.parts[1].source == ()
+    # The report itself has the line.
+    assert "kept.append(os.open('.', 0))" in gone.parts[1].rows[0].text
+
+
+def test_an_excerpt_shows_python_that_has_not_changed(tmp_path: Path) -> None:
+    read = source_reader()
+    other, shop = tmp_path / "secret.txt", tmp_path / "shop.py"
+    for path in (other, shop):
+        path.write_text(SHOP, encoding="utf-8")
+    assert [line.text for line in read(Site(str(shop), 1, "leak"), "import os")] == [
+        "import os",
+        "",
+        "",
+        "def leak(kept):",
+    ]
+    assert read(Site(str(shop), 2, "leak"), "import os") == ()
+    assert read(Site(str(shop), 99, "leak"), "") == ()
+    assert read(Site(str(other), 1, "leak"), "") == ()
+    assert read(Site("<string>", 1, "leak"), "") == ()
+    broken = tmp_path / "broken.py"
+    broken.write_bytes(b"# coding: nope\n\xff\xff\n")
+    assert read(Site(str(broken), 1, "leak"), "") == ()
+
+
+def test_causes_stand_red_first_with_all_their_tests() -> None:
+    shared = culprit_in(Path("/srv/shop.py"))
+    known = replace(finding("t.py::test_known", colour="yellow"), known="abc123-fd")
+    found = [
+        finding("t.py::test_unsure", outcome="inconclusive", colour="yellow"),
+        known,
+        finding("t.py::test_once", outcome="over_budget"),
+        finding("t.py::test_one", culprit=shared),
+        finding("t.py::test_two", culprit=shared),
+        finding("t.py::test_fine", outcome="ok", colour="green"),
+    ]
+    page = page_of_document(document(found), "shop")
+    assert [card.badge for card in page.cards] == ["leak", "over budget", "known leak", "inconclusive"]
+    assert [entry.name for entry in page.cards[0].tests] == ["t.py::test_one", "t.py::test_two"]
+    assert page.cards[0].about[1] == "2 tests"
+    counts = [("2 red causes", "bad"), ("2 yellow causes", "unsure"), ("1 green test", "good")]
+    assert page.counts == tuple(Cell(text, tone) for text, tone in counts)  # type: ignore[arg-type]
+    _causes, table, green = page.sections
+    assert table.matrix is not None
+    anchors = {row.test.rpartition("::")[2]: row.anchor for row in table.matrix.rows}
+    assert anchors == {"test_one": "cause-1", "test_two": "cause-1", "test_once": "cause-2"} | {
+        "test_known": "cause-3",
+        "test_unsure": "cause-4",
+    }
+    assert [row.cells[0].text for row in table.matrix.rows] == [
+        "over budget",
+        "+1.0/iter",
+        "+1.0/iter",
+        "inconclusive",
+        "+1.0/iter",
+    ]
+    assert [entry.name for entry in green.entries] == ["t.py::test_fine"]
+
+
+def test_what_the_session_says_is_on_the_page() -> None:
+    session = Session(
+        "2 tests: 2 ok",
+        ("leakcheck: a note",),
+        "pytest --token '***'",
+        "host-1",
+        "0123456789abcdef",
+        3.2,
+        {"pytest": "9"},
+    )
+    page = page_of_document(replace(document([finding()]), session=session), "shop")
+    assert page.summary == ("2 tests: 2 ok", "leakcheck: a note")
+    assert {row.label: row.text for row in page.facts} == {
+        "duration": "3.2 s",
+        "host": "host-1",
+        "commit": "0123456789ab",
+        "versions": "pytest 9",
+        "command": "pytest --token '***'",
+    }
+    # A file of an earlier version has no session.
+    assert page_of_document(document([finding()]), "shop").summary == ("1 test: 1 leak · repeating took 0.0 s",)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.runner.environment import find_commit
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def _no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def repository(folder: Path, head: str) -> Path:
+    (folder / ".git").mkdir()
+    (folder / ".git" / "HEAD").write_text(head + "\n")
+    below = folder / "sub" / "project"
+    below.mkdir(parents=True)
+    return below
+
+
+def test_a_branch(tmp_path: Path) -> None:
+    below = repository(tmp_path, "ref: refs/heads/main")
+    assert find_commit(below) == ""
+    (tmp_path / ".git" / "packed-refs").write_text(f"# pack-refs with: peeled\n{COMMIT} refs/heads/main\n")
+    assert find_commit(below) == COMMIT
+    newer = COMMIT[::-1]
+    (tmp_path / ".git" / "refs" / "heads").mkdir(parents=True)
+    (tmp_path / ".git" / "refs" / "heads" / "main").write_text(f"{newer}\n")
+    assert find_commit(below) == newer
+
+
+def test_no_branch_a_worktree_and_ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_commit(repository(tmp_path, COMMIT)) == COMMIT
+    tree, git = tmp_path / "tree", tmp_path / ".git" / "worktrees" / "tree"
+    for folder in (tree, git, tmp_path / ".git" / "refs" / "heads"):
+        folder.mkdir(parents=True)
+    (tree / ".git").write_text(f"gitdir: {git}\n")
+    (git / "HEAD").write_text("ref: refs/heads/topic\n")
+    (git / "commondir").write_text("../..\n")
+    (tmp_path / ".git" / "refs" / "heads" / "topic").write_text(f"{COMMIT[::-1]}\n")
+    assert find_commit(tree) == COMMIT[::-1]
+    monkeypatch.setenv("GITHUB_SHA", "fedcba")
+    assert find_commit(tree) == "fedcba"

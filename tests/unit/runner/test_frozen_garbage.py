@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from itertools import pairwise
+
+import pytest
+
+from pytest_leakcheck.runner.measuring import collect_earlier_garbage
+from pytest_leakcheck.runner.sampler import Sampler
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
+
+
+def test_garbage_from_before_the_start_is_found_for_each_resource_that_grew() -> None:
+    before: list[list[object]] = [[bytearray(10_000)] for _ in range(50)]
+    for one in before:
+        one.append(one)
+    del one
+    sampler = Sampler(["object", "heap"], {}, 100)
+    try:
+        sampler.start()
+        before.clear()
+        sampler.read()
+        garbage = {}
+        for name in ("heap", "object"):
+            garbage[name] = sampler.thaw(name)
+            sampler.refreeze()
+        # The first call collects all of it; the second one would find nothing to count.
+        assert garbage["heap"] >= 50 * 10_000
+        assert garbage["object"] >= 50
+        sampler.read()
+        assert sampler.thaw("heap") < 10_000
+    finally:
+        sampler.close()
+
+
+class Cycle:
+    """Garbage that only the collector releases."""
+
+    def __init__(self) -> None:
+        self.itself = self
+        self.payload = bytearray(10_000)
+
+
+def test_garbage_of_earlier_tests_is_collected_once_a_counter_rises() -> None:
+    kept: list[object] = []
+    earlier = Cycle()
+    released = weakref.ref(earlier)
+    # Among the oldest objects, in which only a walk over all finds it. After a walk, the next one is not due for a while.
+    Sampler(["object", "heap"], {}, 10).close()
+    gc.collect()
+    del earlier
+    sampler = Sampler(["object", "heap"], {}, 100, walk="if due")
+    try:
+        sampler.start()
+        for _ in range(5):
+            sampler.read()
+            collect_earlier_garbage(sampler)
+        assert released() is not None
+        for _ in range(5):
+            kept.append([])
+            sampler.read()
+            collect_earlier_garbage(sampler)
+        assert released() is None
+        readings = sampler.samples.series("object").readings[5:]
+        assert [after - before for before, after in pairwise(readings)] == [1] * 5
+        assert sampler.samples.above_start("heap") >= 0
+        assert sampler.thaw("heap") < 10_000, "what earlier tests left explains nothing that this one gains"
+    finally:
+        sampler.close()
+
+
+def test_a_measurement_that_has_ended_leaves_no_garbage() -> None:
+    """Its rows are large: where they wait for a collection of all objects, a long session grows."""
+    for _ in range(3):
+        Sampler(["object", "heap", "block", "mmap", "rss", "fd", "shm"], {}, 100).close()
+    gc.collect()
+    sampler = Sampler(["object", "heap", "block", "mmap", "rss", "fd", "shm"], {}, 100)
+    sampler.start()
+    sampler.read()
+    sampler.close()
+    del sampler
+    assert gc.collect() == 0
+
+
+def test_objects_made_for_each_iteration_count_once_though_some_were_frozen() -> None:
+    """As what pytest makes for each iteration, if objects are frozen again in the midst of a series."""
+    sampler = Sampler(["object", "heap"], {}, 100)
+    try:
+        made = [[number] for number in range(8)]
+        sampler.start()
+        for row in range(12):
+            made = [[number + row] for number in range(8)]
+            sampler.read()
+            if row == 5:
+                sampler.thaw("object")
+                sampler.refreeze()
+        objects = sampler.samples.columns["object"][2:13]
+    finally:
+        sampler.close()
+    assert made
+    assert len(set(objects)) == 1, list(objects)

@@ -1,0 +1,94 @@
+"""The samples of whole suites: what is drawn, how two runs are compared, and what the figures count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from suite_figures import Run, compare, compute, draw, format_table, parse_outcomes
+
+TESTS = [
+    *(f"a.py::test_many[{number}]" for number in range(50)),
+    *(f"a.py::test_{number}" for number in range(10)),
+    "b.py::TestClass::test_x",
+    "b.py::TestClass::test_y",
+]
+SUMMARY = """
+PASSED printed.py::by a test
+=== short test summary info ===
+PASSED ../lib/t.py::test_a[b - c: d]
+SKIPPED [2] ../lib/t.py:40: not here: no - never
+XFAIL ../lib/t.py::test_x - reason
+FAILED ../lib/t.py::test_f - assert 1 == 2
+LEAK ../lib/t.py::test_l - LeakError: fd
+OVER BUDGET ../lib/t.py::test_o - LeakError: fd
+1 failed, 1 passed in 0.1s
+"""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_case_of_each_function_comes_first(seed: int) -> None:
+    drawn = draw(TESTS, 13, seed)
+    assert len({test.partition("[")[0] for test in drawn}) == 13
+    # The smaller file is not left behind.
+    assert len([test for test in drawn[:4] if test.startswith("b.py")]) == 2
+
+
+def test_a_sample_is_that_of_its_seed() -> None:
+    assert draw(TESTS, 20, 1) == draw(TESTS, 20, 1) != draw(TESTS, 20, 2)
+
+
+def test_more_than_there_is() -> None:
+    assert sorted(draw(TESTS, 1000, 1)) == sorted(TESTS)
+
+
+def test_outcomes_are_read_without_messages() -> None:
+    assert parse_outcomes(SUMMARY, "../lib/") == Counter(
+        {
+            "PASSED t.py::test_a[b - c: d]": 1,
+            "SKIPPED [2] t.py:40": 1,
+            "XFAIL t.py::test_x": 1,
+            "FAILED t.py::test_f": 1,
+            "LEAK t.py::test_l": 1,
+            "OVER BUDGET t.py::test_o": 1,
+        }
+    )
+
+
+def test_only_a_red_test_may_differ() -> None:
+    plain = Counter(["PASSED t.py::a", "PASSED t.py::b"])
+    judged = Counter(["LEAK t.py::a", "FAILED t.py::b"])
+    assert compare(plain, judged, ["t.py::a"]) == ["- PASSED t.py::b", "+ FAILED t.py::b"]
+    assert compare(plain, plain) == []
+
+
+def finding(test: str, verdict: str, colour: str, **recording: Any) -> dict[str, Any]:
+    first = {"resource": "fd", "verdict": verdict, "reason": "why"}
+    return {"test": test, "verdicts": [first], "colour": colour, "fingerprint": "abc", "recording": recording}
+
+
+def run(*outcomes: str, cpu: float = 1.0, **measured: Any) -> Run:
+    durations = measured.get("durations", {"a": 0.01, "b": 0.03})
+    return Run(Counter(outcomes), cpu + 1, cpu, 1.0, 6, durations, measured.get("not_judged", {}))
+
+
+def test_figures() -> None:
+    plain = run(*(f"PASSED {name}" for name in "abcdef"), "ERROR f")
+    judged = run("LEAK a", *(f"PASSED {name}" for name in "bcdef"), "ERROR f", cpu=5.0, not_judged={"e": "doctest"})
+    findings = [
+        finding("a", "leak", "red"),
+        finding("b", "ok", "green"),
+        finding("c", "inconclusive", "yellow"),
+        finding("d", "inconclusive", "yellow", stopped="failed"),
+        finding("f", "ok", "green"),
+    ]
+    figures = compute("it", "1", 10, [plain, judged, plain], findings)
+    assert (figures.passed, figures.judged, figures.decided) == (5, 4, 2)
+    assert figures.outcomes == {"leak": 1, "ok": 1, "inconclusive": 1, "does not repeat": 1}
+    assert (figures.red, figures.inconclusive, figures.not_repeated) == ({"abc": ["a"]}, {"c": "fd: why"}, {"d": "why"})
+    assert figures.not_judged == {"e": "doctest"}
+    assert (figures.differing, figures.differing_without_failing) == ([], [])
+    assert (figures.cpu_ratio, figures.session_cpu_ratio, figures.median_seconds) == (5.0, 3.0, 0.02)
+    assert "red abc: a" in format_table([figures])
