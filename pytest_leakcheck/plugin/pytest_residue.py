@@ -21,7 +21,7 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,9 +58,20 @@ class Residue:
         """Record the fixtures that outlive this iteration, and the folders of its ``tmp_path`` and its ``pytester``."""
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
-        self._outliving = [one for one in definitions.values() if one.scope != "function"]
+        self._outliving = [
+            one
+            for name, used in definitions.items()
+            for one in self._with_overridden(name, used)
+            if one.scope != "function"
+        ]
         made = (_value_of(definitions, "tmp_path"), *_folders_of_pytester(_value_of(definitions, "pytester")))
         self._folders = [folder for folder in made if isinstance(folder, Path)]
+
+    def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:
+        """Return all fixtures of one name, because a fixture that overrides another may use it."""
+        listed: dict[str, Sequence[pytest.FixtureDef[Any]]] = self._item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+        # A fixture that only `getfixturevalue` asks for is not listed.
+        return listed.get(name) or self._item.session._fixturemanager.getfixturedefs(name, self._item) or (used,)
 
     def put_back(self) -> None:
         """Restore the recorded state; call after the tear-down of each iteration."""

@@ -24,6 +24,26 @@ ROWS = {
             yield outer
         def test_it(inner): pass
     """,
+    "function_fixture_over_one_of_its_name": """
+        @pytest.fixture(scope="module")
+        def outer():
+            yield []
+        class TestIt:
+            @pytest.fixture
+            def outer(self, outer):
+                yield outer
+            def test_it(self, outer): pass
+    """,
+    "getfixturevalue_of_one_that_overrides": """
+        @pytest.fixture(scope="module")
+        def outer():
+            yield []
+        class TestIt:
+            @pytest.fixture
+            def outer(self, outer):
+                yield outer
+            def test_it(self, request): request.getfixturevalue("outer")
+    """,
     "tmp_path": "def test_it(tmp_path): assert list(tmp_path.iterdir()) == []; (tmp_path / 'file').write_text('x')",
     "leakcheck": "def test_it(leakcheck): leakcheck.gauge('rows', lambda: 3); leakcheck.checkpoint('read')",
     "warnings": "def test_it(): warnings.warn('careful')",
