@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Generator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -109,9 +110,12 @@ class Repeater:
         if result is not None and first_run is None and self._may_decide_alone(item, result, clock.monotonic() - began):
             from pytest_leakcheck.plugin.isolation.isolated_item import run_again
 
-            if run_again(item, nextitem, plan, self._settings):
+            why_not = run_again(item, nextitem, plan, self._settings)
+            if not why_not:
                 item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
                 return
+            verdicts = tuple(one.adding(f"alone: {why_not}" if one.isolate else "") for one in result.verdicts)
+            result = replace(result, verdicts=verdicts)
         if result is not None:
             finding = self._snapshot.take(self._conclude(item, result))
             item.stash[FINDINGS] = [finding]

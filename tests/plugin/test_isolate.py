@@ -329,3 +329,57 @@ def test_a_test_that_caches_of_other_threads_leave_undecided_is_decided_in_a_fre
     alone = {one["test"].rpartition("::")[2]: "isolated" in one["environment"] for one in ran.recordings}
     assert alone == {"test_clean": True, "test_leaky": True}
     assert ran.last_line.startswith("1 failed, 1 passed")
+
+
+UNDECIDED_HERE = """
+    import os
+    from dataclasses import replace
+    from pytest_leakcheck.runner.repetition import Repetition
+
+    end = Repetition.end
+
+    def end_undecided(repetition, *how):
+        result = end(repetition, *how)
+        undecided = (replace(one, outcome="inconclusive", isolate=True, reason="undecided") for one in result.verdicts)
+        return replace(result, verdicts=tuple(undecided))
+
+    if "GLIBC_TUNABLES" not in os.environ:
+        Repetition.end = end_undecided
+"""
+
+
+def test_a_second_run_that_nobody_asked_for_decides_only_with_a_verdict(project: Project) -> None:
+    project.write("conftest.py", UNDECIDED_HERE)
+    project.write(
+        "test_it.py",
+        """
+        import os
+        import pytest
+
+        STATE = []
+
+        def test_before(): STATE.append(1)
+
+        @pytest.mark.leakcheck
+        def test_needs_the_one_before(): assert STATE
+
+        @pytest.mark.leakcheck
+        @pytest.mark.parametrize("number", [1], ids=[f"run-{os.getpid()}"])
+        def test_has_another_id_there(number): pass
+
+        @pytest.mark.leakcheck
+        def test_clean(): pass
+
+        @pytest.mark.leakcheck
+        def test_leaky(): STATE.append(os.open(os.devnull, os.O_RDONLY))
+        """,
+    )
+    outcome = project.run("--leakcheck-resources=fd", "--leakcheck-iterations=20")
+    assert outcome.last_line == "1 failed, 4 passed", outcome.text
+    found = {one["test"].rpartition("::")[2].partition("[")[0]: one for one in outcome.findings}
+    assert {name: (one["verdict"], one["reason"].partition("alone: ")[2]) for name, one in found.items()} == {
+        "test_needs_the_one_before": ("inconclusive", "the test failed"),
+        "test_has_another_id_there": ("inconclusive", "not found again"),
+        "test_clean": ("ok", ""),
+        "test_leaky": ("leak", ""),
+    }, outcome.text

@@ -41,7 +41,7 @@ from pytest_leakcheck.plugin.isolation.messages import (
     Warned,
     select,
 )
-from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
+from pytest_leakcheck.plugin.item_reports import attach, findings_of, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.probes import clock
@@ -72,21 +72,40 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> bool:
-    """Run an item in a subprocess after iterations in this process led to no decision, and log its reports.
+def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> str:
+    """Run an item in a subprocess after iterations in this process led to no decision.
+
+    The reports of the subprocess are logged only if it reached a verdict. Nobody asked for that run, so a test that
+    passed in this process must not fail because it depends on an earlier test, or is not found again.
 
     Returns:
-        False if this system does not support that, or the subprocess cannot be started.
+        Why the subprocess decided nothing; empty if its reports are logged.
     """
-    if supervisor.unsupported():
-        return False
+    if why_not := supervisor.unsupported():
+        return why_not
     try:
         answer = _send(item, plan)
     except Exception as error:  # noqa: BLE001 - errors of others are raised again
-        why_failed(error)
-        return False
-    _log_answer(item, nextitem, plan, settings, answer)
-    return True
+        return why_failed(error)
+    why_not = _why_undecided(answer)
+    if not why_not:
+        _log_answer(item, nextitem, plan, settings, answer)
+    return why_not
+
+
+def _why_undecided(answer: Answer) -> str:
+    (messages,) = answer.messages
+    if any(select(messages, NotFound)):
+        return "not found again"
+    if any(select(messages, NotCollected)):
+        return "its file could not be collected"
+    reports = [one.report for one in select(messages, Reported)]
+    if any(one["outcome"] == "failed" and "leakcheck_red" not in one for one in reports):
+        return "the test failed"
+    if all(one["when"] != "teardown" for one in reports):
+        return answer.ended.reason
+    worst = [finding.verdict for one in reports for finding in findings_of(one.get("leakcheck", ""))]
+    return "no verdict" if not worst else next((one.reason for one in worst if one.outcome == "inconclusive"), "")
 
 
 def _run_once(
