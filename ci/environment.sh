@@ -22,3 +22,13 @@ install() {
     cp pyproject.toml "$mark"
   fi
 }
+
+# What every test needs: the extra `test`, and the oldest supported pytest in an environment of its own.
+install_for_tests() {
+  install test --editable '.[test]'
+  if [ ! -x .venv/oldest/bin/python ]; then
+    say "making .venv/oldest with the oldest supported pytest"
+    .venv/bin/python -m venv .venv/oldest
+    .venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check pytest==9.0.0 psutil
+  fi
+}

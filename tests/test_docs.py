@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,23 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
-BLOCKS = [
-    pytest.param(language, text, id=f"{page.name}-{number}")
-    for page in PAGES
-    for number, (language, text) in enumerate(FENCE.findall(page.read_text(encoding="utf-8")))
-]
+# What makes a block long, three seconds of a processor and more; the laboratory runs those.
+LONG = ("./ci/demo", "import torch", "from leakcheck_incidents", "scaling_budget")
+
+
+def blocks_of(page: Path) -> Iterator[Any]:
+    for number, (language, text) in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
+        marks = [pytest.mark.laboratory] if any(line in text for line in LONG) else []
+        yield pytest.param(language, text, id=f"{page.name}-{number}", marks=marks)
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 # How a command of the docs is run here: in a copy of the tree, and where it would take long, a part of it.
 SHORTENED = {
     "./ci/demo": "./ci/demo",
     # Not of the copy: it installs hundreds of megabytes, as it did here before these tests began.
     "./ci/test": f"{ROOT}/ci/test -q tests/unit/model/test_units.py",
+    "./ci/measure --only tests": f"{ROOT}/.venv/bin/python ci/laboratory.py --only tests --list",
     # Its parts are run on their own: what is here is the part of seconds.
     "./ci/check": f"{ROOT}/.venv/bin/ruff format --check --quiet . && {ROOT}/.venv/bin/ruff check --quiet ."
     f" && {ROOT}/.venv/bin/codespell pytest_leakcheck fixtures ci tests docs .github ./*.md pyproject.toml"
@@ -39,21 +47,21 @@ SHORTENED = {
     "python ci/golden.py --section forms": f"{ROOT}/.venv/bin/python ci/golden.py --help",
     "pip install .": f"{ROOT}/.venv/bin/python -m pip install --quiet --no-deps --target ../installed .",
     # Benchmarks are never run by tests, since their figures depend on what else the machine does: only that they start.
-    "python ci/bench/loop.py": ".venv/bin/python ci/bench/loop.py --help",
-    "python ci/bench/inert.py": ".venv/bin/python ci/bench/inert.py --help",
-    "python ci/bench/peers.py": ".venv/bin/python ci/bench/peers.py --help",
-    "python ci/bench/tracing.py": ".venv/bin/python ci/bench/tracing.py --help",
-    "python ci/bench/attribution.py": ".venv/bin/python ci/bench/attribution.py --help",
-    "python ci/bench/attribution.py --busy 2 --least 0.9 -- --leakcheck-max-time=5": ".venv/bin/python ci/bench/attribution.py -h",
-    "python ci/bench/holders.py": ".venv/bin/python ci/bench/holders.py --help",
-    "python ci/bench/laws.py": ".venv/bin/python ci/bench/laws.py --help",
-    "python ci/bench/vram.py": ".venv/bin/python ci/bench/vram.py --help",
-    "python ci/bench/census.py": ".venv/bin/python ci/bench/census.py --help",
+    "python ci/bench/loop.py": f"{ROOT}/.venv/bin/python ci/bench/loop.py --help",
+    "python ci/bench/inert.py": f"{ROOT}/.venv/bin/python ci/bench/inert.py --help",
+    "python ci/bench/peers.py": f"{ROOT}/.venv/bin/python ci/bench/peers.py --help",
+    "python ci/bench/tracing.py": f"{ROOT}/.venv/bin/python ci/bench/tracing.py --help",
+    "python ci/bench/attribution.py": f"{ROOT}/.venv/bin/python ci/bench/attribution.py --help",
+    "python ci/bench/attribution.py --busy 2 --least 0.9 -- --leakcheck-max-time=5": f"{ROOT}/.venv/bin/python ci/bench/attribution.py -h",
+    "python ci/bench/holders.py": f"{ROOT}/.venv/bin/python ci/bench/holders.py --help",
+    "python ci/bench/laws.py": f"{ROOT}/.venv/bin/python ci/bench/laws.py --help",
+    "python ci/bench/vram.py": f"{ROOT}/.venv/bin/python ci/bench/vram.py --help",
+    "python ci/bench/census.py": f"{ROOT}/.venv/bin/python ci/bench/census.py --help",
     "python ci/suites.py": f"{ROOT}/.venv/bin/python ci/suites.py --help",
     "python ci/suites.py --reproduce": f"{ROOT}/.venv/bin/python ci/suites.py --help",
-    "python ci/faults/campaign.py": ".venv/bin/python ci/faults/campaign.py --list",
-    "python ci/faults/campaign.py --only 'TMPDIR *' --scratch kept": ".venv/bin/python ci/faults/campaign.py --only 'TMPDIR *' --list",
-    "python ci/faults/many_tests.py": ".venv/bin/python ci/faults/many_tests.py --help",
+    "python ci/faults/campaign.py": f"{ROOT}/.venv/bin/python ci/faults/campaign.py --list",
+    "python ci/faults/campaign.py --only 'TMPDIR *' --scratch kept": f"{ROOT}/.venv/bin/python ci/faults/campaign.py --only 'TMPDIR *' --list",
+    "python ci/faults/many_tests.py": f"{ROOT}/.venv/bin/python ci/faults/many_tests.py --help",
     # On a suite of one test; tests/adoption has a larger one.
     **{
         f"pytest {arguments}": "mkdir -p ../suite && cd ../suite && echo 'def test_it(): pass' > test_it.py"
@@ -64,17 +72,17 @@ SHORTENED = {
     "pytest-leakcheck compare main.json branch.json": "mkdir -p ../suite && cd ../suite && echo 'def test_it(): pass' > test_it.py"
     f" && {ROOT}/.venv/bin/python -m pytest --leakcheck-scope=all --leakcheck-json=main.json"
     f" && {ROOT}/.venv/bin/python -m pytest_leakcheck.cli compare main.json main.json",
-    "python ci/bench/watch.py": ".venv/bin/python ci/bench/watch.py --help",
-    "python ci/bench/watch_workers.py": ".venv/bin/python ci/bench/watch_workers.py --help",
+    "python ci/bench/watch.py": f"{ROOT}/.venv/bin/python ci/bench/watch.py --help",
+    "python ci/bench/watch_workers.py": f"{ROOT}/.venv/bin/python ci/bench/watch_workers.py --help",
     # The incidents' own tests run these whole.
     **{
-        f"pytest-leakcheck repro {name}": f".venv/bin/python -m pytest_leakcheck.cli repro {name} --help"
+        f"pytest-leakcheck repro {name}": f"{ROOT}/.venv/bin/python -m pytest_leakcheck.cli repro {name} --help"
         for name in INCIDENTS
     },
-    "pytest-leakcheck watch 4242": "sleep 2 & .venv/bin/python -m pytest_leakcheck.cli watch $! --ledger watch-4242.jsonl",
-    "pytest-leakcheck watch -- python train.py": ".venv/bin/python -m pytest_leakcheck.cli watch -- .venv/bin/python -c pass",
-    "pytest-leakcheck report watch-4242.jsonl": ".venv/bin/python -m pytest_leakcheck.cli watch --ledger watch-4242.jsonl"
-    " -- true && .venv/bin/python -m pytest_leakcheck.cli report watch-4242.jsonl --no-open",
+    "pytest-leakcheck watch 4242": f"sleep 2 & {ROOT}/.venv/bin/python -m pytest_leakcheck.cli watch $! --ledger watch-4242.jsonl",
+    "pytest-leakcheck watch -- python train.py": f"{ROOT}/.venv/bin/python -m pytest_leakcheck.cli watch -- {ROOT}/.venv/bin/python -c pass",
+    "pytest-leakcheck report watch-4242.jsonl": f"{ROOT}/.venv/bin/python -m pytest_leakcheck.cli watch --ledger watch-4242.jsonl"
+    f" -- true && {ROOT}/.venv/bin/python -m pytest_leakcheck.cli report watch-4242.jsonl --no-open",
 }
 
 

@@ -75,8 +75,8 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
 def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> str:
     """Run an item in a subprocess after iterations in this process led to no decision.
 
-    The reports of the subprocess are logged only if it reached a verdict. Nobody asked for that run, so a test that
-    passed in this process must not fail because it depends on an earlier test, or is not found again.
+    The reports of the subprocess are logged only if it reached a verdict. The user did not ask for that run, so a test
+    that passed in this process must not fail because it depends on an earlier test, or is not found again.
 
     Returns:
         Why the subprocess decided nothing; empty if its reports are logged.
