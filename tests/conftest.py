@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def project(tmp_path: Path) -> Project:
     """A user's project, still empty."""
     return Project(tmp_path)
+
+
+@pytest.fixture
+def project_here(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A user's project whose sessions may run in this process: `Project.run_here`."""
+    for name in [*(one for one in os.environ if one.startswith(("PYTEST", "COV_"))), "CI", "BUILD_NUMBER"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    return Project(pytester.path, pytester)
 
 
 @pytest.fixture(autouse=True)

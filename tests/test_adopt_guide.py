@@ -9,7 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from projects import ROOT
+
+pytestmark = pytest.mark.laboratory
 
 GUIDE = (ROOT / "docs" / "adopt.md").read_text(encoding="utf-8")
 # A file with its name in the line above, or commands with what they print.

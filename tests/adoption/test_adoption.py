@@ -17,6 +17,8 @@ import pytest
 from planted import CAUSES, CLEAN, SHOP, VENDOR, leaky_tests
 from projects import Outcome, Project
 
+pytestmark = pytest.mark.laboratory
+
 ALL: Final = ("--leakcheck-scope=all", "--leakcheck-min-time=0", "--tb=no", "-p", "hypothesispytest")
 UPDATE: Final = (*ALL, "--leakcheck-update-baseline")
 

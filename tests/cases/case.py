@@ -35,6 +35,7 @@ class Case:
         teardown: Once, after the last call of an arm: gives back whatever a leaky arm has retained.
         verdict: What the plugin is to call the leaky arm.
         doubt: Why ``inconclusive`` is an honest answer to the fixed or clean arm; empty where it is none.
+        timed: The verdict depends on how fast the machine is: threads end while the counters are read.
         process_wide: The set-up changes the process for everyone, so that these run after all others.
         folder: Each call takes a folder, as a `Path`, that is new and is removed after the call.
         settles_after: Calls after which the clean arm retains nothing more.
@@ -52,6 +53,7 @@ class Case:
     teardown: Arm = nothing
     verdict: Literal["leak", "unclosed"] = "leak"
     doubt: str = ""
+    timed: bool = False
     process_wide: bool = False
     folder: bool = False
     settles_after: int = 0

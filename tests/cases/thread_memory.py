@@ -109,12 +109,12 @@ def end_all() -> None:
 
 
 CASES = (
-    Case("more_and_more_threads", clean=more_and_more_threads, settles_after=64),
-    Case("blocks_in_thread_local", clean=partial(run_at_once, 4, keep_in_thread_local)),
-    Case("team_of_another_size", clean=team_of_another_size),
-    Case("large_stacks", clean=partial(stack_of, 8)),
-    Case("stack_of_another_size", clean=stack_of_another_size),
-    Case("numpy_in_threads", clean=partial(run_at_once, 4, multiply)),
+    Case("more_and_more_threads", clean=more_and_more_threads, settles_after=64, timed=True),
+    Case("blocks_in_thread_local", clean=partial(run_at_once, 4, keep_in_thread_local), timed=True),
+    Case("team_of_another_size", clean=team_of_another_size, timed=True),
+    Case("large_stacks", clean=partial(stack_of, 8), timed=True),
+    Case("stack_of_another_size", clean=stack_of_another_size, timed=True),
+    Case("numpy_in_threads", clean=partial(run_at_once, 4, multiply), timed=True),
     Case(
         "pages_kept_beside_threads",
         ("mmap",),
@@ -122,6 +122,7 @@ CASES = (
         pages_unmapped_beside_threads,
         teardown=end_all,
         doubt="threads end while the counters are read",
+        timed=True,
         line=("_mmap(None", "clib.map_pages(SIZE)"),
     ),
 )

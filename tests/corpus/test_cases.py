@@ -14,7 +14,10 @@ import pytest
 from cases.catalog import ARMS
 from projects import ROOT
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll")
+pytestmark = [
+    pytest.mark.laboratory,
+    pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll"),
+]
 
 # Less than this per call is no leak: bytes of a table that grows by doubling, a counter that a neighbour moves.
 LEAST: Final = {"heap": 60, "mmap": 4000, "object": 0.5, "block": 0.9, "fd": 0.2, "rss": 1 << 20} | dict.fromkeys(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pytest
 
@@ -42,7 +43,9 @@ FOREIGN: Final = """
         path.unlink(missing_ok=True)
 """
 # The name of a run: what is added to conftest.py, and to the command line. Culprits are looked for in one of them.
+GATE: Final = "steady"
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    GATE: (HURRIED + UNNAMED, ()),
     "alone": (HURRIED + UNNAMED, ()),
     "reversed": (HURRIED + REVERSED, ()),
     "workers": (HURRIED + UNNAMED, ("-n", "2")),
@@ -53,7 +56,9 @@ RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 def arms_of(name: str) -> list[str]:
     """All of them alone; then some of the cases by turns, and what foreign programs make too with these."""
-    turn = list(RUNS).index(name)
+    if name == GATE:
+        return [arm for arm, (case, _call) in ARMS.items() if not case.timed]
+    turn = list(RUNS).index(name) - 1
     shared = {"shm", "disk"} if name == "foreign" else set()
     cases = [case for at, case in enumerate(CATALOG.values()) if at % 6 == turn or not shared.isdisjoint(case.kind)]
     return list(ARMS) if name == "alone" else [arm for case in cases for arm in case.arms]
@@ -77,21 +82,23 @@ def run(project: Project, name: str) -> Outcome:
             foreign.communicate()
 
 
+Runs: TypeAlias = Callable[[str], Outcome]
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Outcome]]]:
-    """Two at a time, since much of their time is spent waiting; the one that fills /dev/shm for all is the last."""
-    with ThreadPoolExecutor(2) as pool:
-        yield {name: pool.submit(run, Project(tmp_path_factory.mktemp(name)), name) for name in RUNS}
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Each run by its name; it takes place when it is first asked for."""
+    return functools.cache(lambda name: run(Project(tmp_path_factory.mktemp(name)), name))
 
 
-@pytest.fixture(params=RUNS)
+@pytest.fixture(params=[pytest.param(one, marks=() if one == GATE else pytest.mark.laboratory) for one in RUNS])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def outcome(name: str, runs: dict[str, Future[Outcome]]) -> Outcome:
-    return runs[name].result()
+def outcome(name: str, runs: Runs) -> Outcome:
+    return runs(name)
 
 
 def by_arm(outcome: Outcome, name: str) -> dict[str, list[dict[str, Any]]]:
@@ -136,30 +143,46 @@ def test_every_leak_is_red(outcome: Outcome, name: str) -> None:
         # What only the collector gave back is red where a budget names the resource, and yellow where it is judged
         # by default.
         colour = "yellow" if case.verdict == "unclosed" else "red"
-        if not any(one["colour"] == colour and one["iterations"] <= 300 for one in hits):
+        # How many iterations it takes, while threads come and go, is a matter of the machine as well.
+        most = math.inf if name == GATE else 300
+        if not any(one["colour"] == colour and one["iterations"] <= most for one in hits):
             missed[arm] = seen(outcome, arm, found)
     assert missed == {}
 
 
-def test_nothing_else_is_red(outcome: Outcome, name: str) -> None:
-    """And nearly all of it is found in order: on a machine that is busy with other things a doubt or two may be left."""
-    alarms: dict[str, str] = {}
-    doubts: dict[str, str] = {}
+def doubtful(outcome: Outcome, name: str) -> dict[str, dict[str, Any]]:
+    """Of each arm that leaks nothing, the verdicts that are not as they should be."""
+    found = {}
     # Who made a file that another program leaves beside the test cannot be told where the kernel may not be asked.
     excused = "coverage.py keeps a tracer", *(() if names_makers() else ("names like ",))
-    for arm, found in by_arm(outcome, name).items():
+    for arm, of_arm in by_arm(outcome, name).items():
         case, call = ARMS[arm]
         fine = {"ok", "inconclusive"} if case.doubt else {"ok"}
         # Coverage keeps a tracer for each thread. That is growth, and said to be coverage's.
-        said = {one["verdict"] for one in found if not one["reason"].startswith(excused)}
-        if call is not case.leaky and not (found and said <= fine):
-            (doubts if found and said <= {"ok", "inconclusive"} else alarms)[arm] = seen(outcome, arm, found)
-    assert alarms == {}
-    assert len(doubts) <= 2, doubts
+        said = {one["verdict"] for one in of_arm if not one["reason"].startswith(excused)}
+        if call is not case.leaky and not (of_arm and said <= fine):
+            found[arm] = {"said": said, "seen": seen(outcome, arm, of_arm)}
+    return found
 
 
-@pytest.mark.parametrize("beside", [name for name in RUNS if name != "alone"])
-def test_the_same_is_said_as_alone(runs: dict[str, Future[Outcome]], beside: str) -> None:
+def test_nothing_else_is_red(outcome: Outcome, name: str) -> None:
+    """What is in order may be in doubt where the machine is busy, and is never red."""
+    found = doubtful(outcome, name)
+    assert {
+        arm: one for arm, one in found.items() if not one["said"] or not one["said"] <= {"ok", "inconclusive"}
+    } == {}
+
+
+@pytest.mark.laboratory
+@pytest.mark.parametrize("name", [one for one in RUNS if one != GATE], indirect=True)
+def test_hardly_anything_is_in_doubt(outcome: Outcome, name: str) -> None:
+    found = doubtful(outcome, name)
+    assert len(found) <= 2, found
+
+
+@pytest.mark.laboratory
+@pytest.mark.parametrize("beside", [name for name in RUNS if name not in ("alone", GATE)])
+def test_the_same_is_said_as_alone(runs: Runs, beside: str) -> None:
     """Of leaks, by the kind that was judged red; an `ok` and a doubt of the innocent may change places.
 
     An object that is kept is one of the collector's and bytes of the heap as well: which of the two counters is sure of it
@@ -167,13 +190,14 @@ def test_the_same_is_said_as_alone(runs: dict[str, Future[Outcome]], beside: str
     """
 
     def reds(name: str) -> dict[str, set[tuple[str, str]]]:
-        found = by_arm(runs[name].result(), name)
+        found = by_arm(runs(name), name)
         said = {arm: {(kind_of(one["resource"]), one["verdict"]) for one in found[arm]} for arm in arms_of(beside)}
         return {arm: {one for one in all_said if one[1] in RED} for arm, all_said in said.items()}
 
     assert reds(beside) == reds("alone")
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("name", ["alone", "reversed"], indirect=True)
 def test_it_is_as_recorded(outcome: Outcome, name: str) -> None:
     """All arms but for their culprits; and with these, those of which they were looked for."""
@@ -209,12 +233,12 @@ def changed_at(path: Path) -> float:
         return 0.0
 
 
-def test_nothing_is_left_behind(runs: dict[str, Future[Outcome]]) -> None:
+@pytest.mark.usefixtures("outcome")
+def test_nothing_is_left_behind() -> None:
     """The cases' own tear-downs: each name says whose it is, and those processes are gone.
 
     What was there before this session is of another, which may have been killed.
     """
-    assert all(future.result() for future in runs.values())
     entries = [path for path in Path("/dev/shm").glob("*leakcheck-*") if changed_at(path) >= BEGAN]
     pids = {path: path.name.partition("leakcheck-")[2].split("-")[0] for path in entries}
     assert [path for path, pid in pids.items() if pid.isdigit() and not Path("/proc", pid).exists()] == []

@@ -88,6 +88,7 @@ def test_the_catalogue_is_large_enough() -> None:
         compile(fault.source(isolated=True), fault.name, "exec")
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize(
     ("name", "mode", "result"),
     [
@@ -105,6 +106,7 @@ def test_some_of_the_faults(tmp_path: Path, name: str, mode: str, result: str) -
     assert row.name in format_table([replace(row, result=around.HANG)])
 
 
+@pytest.mark.laboratory
 def test_a_run_that_takes_too_long_is_killed_with_all_its_processes(tmp_path: Path) -> None:
     sandbox = Sandbox(tmp_path / "run")
     sandbox.write(

@@ -6,6 +6,7 @@ import pytest
 
 from projects import Outcome, Project
 from pytest_leakcheck.model.resources import RESOURCES
+from variants import variants
 
 BEFORE = """
     import os
@@ -70,7 +71,7 @@ REPLACES = """
 """
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", variants([False], [True]))
 def test_a_function_that_the_measurement_uses_is_replaced(project: Project, isolate: bool) -> None:
     ran = faulty(project, REPLACES.format(isolate=isolate))
     (found,) = (one for one in ran.findings if one["test"].endswith("test_fault"))
@@ -79,6 +80,7 @@ def test_a_function_that_the_measurement_uses_is_replaced(project: Project, isol
     assert ran.last_line == "2 failed, 4 passed"
 
 
+@pytest.mark.laboratory
 def test_in_a_loop_the_remaining_steps_run_and_the_loop_is_inconclusive(project: Project) -> None:
     ran = faulty(
         project,
@@ -162,6 +164,7 @@ def test_other_files_over_descriptors_of_the_plugin_are_no_leak_of_the_test(
     assert ("over descriptors of the plugin" in found["reason"]) is (verdict == "inconclusive")
 
 
+@pytest.mark.laboratory
 def test_the_folder_for_temporary_files_is_gone(project: Project) -> None:
     folder = project.folder / "temporary"
     folder.mkdir()
@@ -198,6 +201,7 @@ def test_the_folder_for_temporary_files_is_gone(project: Project) -> None:
     assert ran.last_line == "2 failed, 4 passed, 2 skipped"
 
 
+@pytest.mark.laboratory
 def test_a_property_that_looks_like_a_message_between_the_processes(project: Project) -> None:
     ran = faulty(
         project,
@@ -211,6 +215,7 @@ def test_a_property_that_looks_like_a_message_between_the_processes(project: Pro
     assert ran.verdicts["test_fault", "fd"] == "ok"
 
 
+@pytest.mark.laboratory
 def test_an_internal_error_of_an_isolated_process_is_shown(project: Project) -> None:
     project.write(
         "conftest.py",
@@ -253,13 +258,23 @@ FULL = """
 @pytest.mark.parametrize(
     ("body", "verdict", "reason"),
     [
-        ("resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))", "ok", ""),
+        pytest.param(
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))",
+            "ok",
+            "",
+            marks=pytest.mark.laboratory,
+        ),
         (
             "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
             "inconclusive",
             "cannot write what it found: File too large",
         ),
-        ("[sys.modules.pop(one) for one in list(sys.modules) if one.startswith('pytest_leakcheck')]", "ok", ""),
+        pytest.param(
+            "[sys.modules.pop(one) for one in list(sys.modules) if one.startswith('pytest_leakcheck')]",
+            "ok",
+            "",
+            marks=pytest.mark.laboratory,
+        ),
     ],
 )
 def test_an_isolated_process_that_cannot_write_what_it_found_is_not_red(

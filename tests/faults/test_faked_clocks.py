@@ -6,6 +6,8 @@ import pytest
 
 from projects import HEAD, Project
 
+pytestmark = pytest.mark.laboratory
+
 # The child process of an isolated test gets ample time to start, and then 1 s for each iteration.
 IMPATIENT = """
     from pytest_leakcheck.plugin.isolation import isolated_item

@@ -10,6 +10,7 @@ import pytest
 
 from projects import Project
 from pytest_leakcheck.report.json_file import read
+from variants import variants
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
@@ -40,12 +41,10 @@ TESTS = """
 
 @pytest.mark.parametrize(
     "dies",
-    [
-        "os.kill(os.getpid(), signal.SIGKILL)",
-        "os.kill(os.getpid(), signal.SIGTERM)",
-        "os.kill(os.getpid(), signal.SIGSEGV)",
-        "os._exit(3)",
-    ],
+    variants(
+        ["os.kill(os.getpid(), signal.SIGKILL)"],
+        ["os.kill(os.getpid(), signal.SIGTERM)", "os.kill(os.getpid(), signal.SIGSEGV)", "os._exit(3)"],
+    ),
 )
 def test_what_was_found_before_is_in_the_partial_report(project: Project, dies: str) -> None:
     project.write("test_it.py", TESTS.format(dies=dies))

@@ -17,6 +17,7 @@ def test_figures_of_a_log() -> None:
     assert many_tests.rss_growth(rows) == pytest.approx(100)
 
 
+@pytest.mark.laboratory
 def test_a_small_session_is_judged(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["many_tests.py", "--tests=25"])
     many_tests.main()

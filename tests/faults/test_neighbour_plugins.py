@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from projects import Project
+from variants import variants
+
+pytestmark = pytest.mark.laboratory
 
 IN_A_LOOP = """
     import asyncio
@@ -58,7 +61,7 @@ IN_A_LOOP = """
 """
 
 
-@pytest.mark.parametrize("isolate", [(), ("--leakcheck-isolate",)], ids=["in place", "isolated"])
+@pytest.mark.parametrize("isolate", variants([()], [("--leakcheck-isolate",)]), ids=["in place", "isolated"])
 def test_own_readings_are_no_blocking_calls_of_the_test(project: Project, isolate: tuple[str, ...]) -> None:
     pytest.importorskip("blockbuster")
     project.write("test_it.py", IN_A_LOOP)

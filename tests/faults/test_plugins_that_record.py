@@ -6,6 +6,8 @@ import pytest
 
 from projects import Outcome, Project
 
+pytestmark = pytest.mark.laboratory
+
 RECORDER = """
     import pytest
 

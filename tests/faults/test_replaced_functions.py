@@ -7,6 +7,7 @@ import json
 import pytest
 
 from projects import Project
+from variants import variants
 
 TESTS = """
     import gc, json, os, resource, signal, threading
@@ -36,16 +37,16 @@ TESTS = """
 
 @pytest.mark.parametrize(
     "body",
-    [
-        'monkeypatch.setattr(os, "getpid", lambda: 42)',
-        'monkeypatch.setattr(os, "getpid", refuse)',
-        "os.getpid = lambda: 42",
-        "threading.current_thread = refuse",
-        "json.loads = json.dumps = refuse",
-        "json.dumps = lambda *_, **__: None",
-        "os.listdir = refuse",
-        "gc.collect = refuse",
-    ],
+    variants(
+        ['monkeypatch.setattr(os, "getpid", lambda: 42)', "json.loads = json.dumps = refuse", "gc.collect = refuse"],
+        [
+            'monkeypatch.setattr(os, "getpid", refuse)',
+            "os.getpid = lambda: 42",
+            "threading.current_thread = refuse",
+            "json.dumps = lambda *_, **__: None",
+            "os.listdir = refuse",
+        ],
+    ),
 )
 def test_what_follows_is_judged(project: Project, body: str) -> None:
     project.write("test_it.py", TESTS.format(body=body, after="pass"))
@@ -79,6 +80,7 @@ def test_a_message_of_megabytes_is_cut(project: Project) -> None:
     assert len(finding["reason"]) < 1000
 
 
+@pytest.mark.laboratory
 def test_a_queue_of_changes_that_was_overwritten_is_opened_again(project: Project) -> None:
     """A regular file under its number is at its end at once, and stays there."""
     body = """own = os.open(__file__, os.O_RDONLY)
@@ -118,7 +120,8 @@ def test_control_characters_of_names_do_not_reach_the_terminal(project: Project)
     assert not {"\x1b", "\x07"} & set(ran.text)
 
 
-@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.laboratory
+@pytest.mark.parametrize("isolated", variants([False], [True]))
 @pytest.mark.parametrize("owner", ["os.open", "os.getpid", "os.unlink", "builtins.hasattr", "dataclasses.replace"])
 def test_functions_replaced_for_good_cost_neither_report_nor_session(
     project: Project, owner: str, isolated: bool
@@ -198,6 +201,7 @@ def test_a_finding_that_cannot_be_concluded_is_inconclusive(project: Project) ->
     assert "the measurement failed: RuntimeError: refused" in ran.finding("test_replaces")["reason"]
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("function", ["os.stat", "resource.getrlimit"])
 def test_functions_replaced_until_the_next_test_end_no_session(project: Project, function: str) -> None:
     """The limit of descriptors is looked at before each logged run, outside of the measurement."""

@@ -35,6 +35,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     )
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("expected", [one for all_of in INCIDENT.arms.values() for one in all_of], ids=str)
 def test_each_arm_comes_out_as_it_must(ran: Outcome, expected: Expectation) -> None:
     found = ran.finding(expected.test, expected.resource)
@@ -42,12 +43,14 @@ def test_each_arm_comes_out_as_it_must(ran: Outcome, expected: Expectation) -> N
     assert expected.slope in (None, found["slope"])
 
 
+@pytest.mark.laboratory
 def test_the_fixed_share_runs_out_of_memory_on_the_heavy_configuration(ran: Outcome) -> None:
     found = ran.finding("test_heavy[leaky]", "vram")
     assert "failed under the ceiling of 4.0 MiB" in found["reason"]
     assert "DeviceOutOfMemory: CUDA out of memory (simulated)" in found["reason"]
 
 
+@pytest.mark.laboratory
 def test_and_leaves_two_fifths_of_the_device_idle_on_the_light_one(ran: Outcome) -> None:
     idle = re.search(r"AssertionError: (\d+)% of the device is idle, even at the peak", ran.text)
     assert idle
@@ -55,6 +58,7 @@ def test_and_leaves_two_fifths_of_the_device_idle_on_the_light_one(ran: Outcome)
     assert ran.last_line == "3 failed, 4 passed"
 
 
+@pytest.mark.laboratory
 def test_what_is_learnt_is_bounded_by_the_peak_and_said_to_be_simulated(ran: Outcome) -> None:
     peaks = [one for one in ran.findings if one["test"].endswith("test_heavy[fixed]") and one["peak"]]
     assert [(one["verdict"], one["kind"]) for one in peaks] == [("ok", "simulated")]
@@ -74,6 +78,7 @@ def test_without_a_simulated_device_it_is_skipped_and_says_so(project: Project) 
     assert "no simulated accelerator: load it with -p leakcheck_incidents.simulated" in outcome.text
 
 
+@pytest.mark.laboratory
 def test_the_report_in_its_readme_is_up_to_date(ran: Outcome) -> None:
     shown = readme.steady(readme.report(Path(leaky.__file__).parent))
     assert shown

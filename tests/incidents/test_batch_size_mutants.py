@@ -8,6 +8,8 @@ import pytest
 
 from mutant_tables import exit_statuses
 
+pytestmark = pytest.mark.laboratory
+
 PACKAGE: Final = "leakcheck_incidents.batch_size"
 PEAK: Final = "peak, capacity = device.peak(), self.limit or device.capacity()"
 HIGHEST: Final = "max(self._share(device) for device in self.devices)"

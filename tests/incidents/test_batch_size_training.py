@@ -35,6 +35,7 @@ from pytest_leakcheck import Device
 from pytest_leakcheck.probes.accelerators import TorchDevice
 
 pytestmark = [
+    pytest.mark.laboratory,
     # Of Lightning 2.6 with a newer torch, and of its advice to use more workers.
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),

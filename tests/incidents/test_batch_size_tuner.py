@@ -19,6 +19,7 @@ from leakcheck_incidents.batch_size.training import CAPACITY, HEAVY, LIGHT, SAMP
 from leakcheck_incidents.synthetic.simulated_device import SimulatedDevice
 
 pytestmark = [
+    pytest.mark.laboratory,
     # Of Lightning 2.6 with a newer torch, and of its advice to use more workers.
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers.*"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = "leakcheck_incidents.material"
 # huggingface_hub 2.4 itself hands a body to httpx2 in a way that is going out of use there.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+pytestmark = [pytest.mark.laboratory, pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")]
 
 SHAPES: dict[str, Callable[[Dataset], Dataset]] = {
     "as it is": lambda dataset: dataset,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = "leakcheck_incidents.material"
 # huggingface_hub 2.4 itself hands a body to httpx2 in a way that is going out of use there.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+pytestmark = [pytest.mark.laboratory, pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")]
 
 MIB = 1 << 20
 

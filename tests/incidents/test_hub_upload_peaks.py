@@ -28,6 +28,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.Completed
     return shell("repro", INCIDENT.name, "--arm", "all", folder=tmp_path_factory.mktemp("repro"), limit=900)
 
 
+@pytest.mark.laboratory
 def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
     assert reproduced.returncode == 0, reproduced.stdout + reproduced.stderr
     assert "leaky arm: 1 of 1 as expected" in reproduced.stdout
@@ -40,12 +41,14 @@ def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[
     assert len(re.findall(r"::test_peak\[fixed\] PASSED ", reproduced.stdout)) == 1
 
 
+@pytest.mark.laboratory
 def test_a_leaky_arm_keeps_a_shard_per_shard(reproduced: subprocess.CompletedProcess[str]) -> None:
     slopes = re.findall(r"^rss \+([\d.]+) MiB per shard", reproduced.stdout, re.MULTILINE)
     assert len(slopes) == 2, reproduced.stdout
     assert all(18 <= float(slope) <= 21 for slope in slopes), slopes
 
 
+@pytest.mark.laboratory
 def test_the_line_that_reads_the_shards_is_named(reproduced: subprocess.CompletedProcess[str]) -> None:
     """As the cause; at a size at which the Hub has more memory than the shards, with its share of the peak."""
     for arm in (leaky, leaky_commit):
@@ -67,6 +70,7 @@ def test_the_arms_differ_by_three_lines() -> None:
     assert "free_memory=False" in different[2][1]
 
 
+@pytest.mark.laboratory
 def test_the_plan_states_no_less_than_the_peak(project: Project) -> None:
     """And the peak goes by the groups of rows: shards of twelve times the size take no more, but for single rows."""
     project.write(
@@ -137,6 +141,7 @@ def test_a_release_is_red_by_any_verdict_and_not_checked_without_one() -> None:
     assert "no such release" in str(missing)
 
 
+@pytest.mark.laboratory
 def test_a_release_that_does_not_exist(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # No index is asked: the variable makes pip search none.
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 pytest_plugins = "leakcheck_incidents.material"
 # huggingface_hub 2.4 itself hands a body to httpx2 in a way that is going out of use there.
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
+pytestmark = [
+    pytest.mark.laboratory,
+    pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning"),
+]
 
 ROWS, SHARDS = 23, 4
 KILLED = Path(__file__).with_name("killed_upload.py")
@@ -151,6 +154,7 @@ def test_another_fingerprint_is_no_hindrance(api: HfApi, hub: LoopbackHub, folde
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.laboratory
 @pytest.mark.usefixtures("hub")
 def test_the_warning_of_a_killed_upload(folder: Path, tmp_path: Path) -> None:
     """`push_to_hub` with several processes: their semaphores outlive a kill, and Python says so. A symptom, no cause."""

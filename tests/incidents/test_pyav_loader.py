@@ -89,6 +89,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.Completed
     return shell("repro", INCIDENT.name, folder=tmp_path_factory.mktemp("repro"), limit=180)
 
 
+@pytest.mark.laboratory
 def test_both_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
     assert reproduced.returncode == 0, reproduced.stdout + reproduced.stderr
     assert "leaky arm: 3 of 3 as expected" in reproduced.stdout
@@ -96,6 +97,7 @@ def test_both_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess
     assert "NOT" not in reproduced.stdout
 
 
+@pytest.mark.laboratory
 def test_the_figures_of_the_leaky_arm(reproduced: subprocess.CompletedProcess[str]) -> None:
     text = reproduced.stdout
     assert text.count("fd +9.0/iter unclosed") >= 1
@@ -111,11 +113,13 @@ def test_the_figures_of_the_leaky_arm(reproduced: subprocess.CompletedProcess[st
     assert "not judged" in text
 
 
+@pytest.mark.laboratory
 def test_the_report_in_the_readme(reproduced: subprocess.CompletedProcess[str]) -> None:
     found = readme.steady(readme.first_block(reproduced.stdout))
     assert readme.steady(readme.report(FOLDER)) == found, "run: python -m leakcheck_incidents.readme pyav_loader"
 
 
+@pytest.mark.laboratory
 def test_a_long_run_of_the_fixed_loaders(project: Project) -> None:
     """As long as that of the write-up: 360 switches, and not one descriptor."""
     outcome = project.run(
@@ -125,6 +129,7 @@ def test_a_long_run_of_the_fixed_loaders(project: Project) -> None:
     assert (found["verdict"], found["slope"], found["iterations"]) == ("ok", 0.0, 360), outcome.text
 
 
+@pytest.mark.laboratory
 def test_every_mutant_is_red(project: Project) -> None:
     fixed = (FOLDER / "fixed.py").read_text(encoding="utf-8")
     for mutant in MUTANTS:
@@ -157,6 +162,7 @@ def test_every_mutant_is_red(project: Project) -> None:
     assert outcome.finding("TestStrayRead::test_switch[unchanged]")["verdict"] == "ok"
 
 
+@pytest.mark.laboratory
 def test_one_arm_exits_as_pytest_does(tmp_path: Path) -> None:
     """The fixed one alone with 0: see tests/repro/test_repro_command.py."""
     assert shell("repro", INCIDENT.name, "--arm", "leaky", folder=tmp_path).returncode == 1

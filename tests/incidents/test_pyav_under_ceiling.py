@@ -8,6 +8,8 @@ import pytest
 
 from projects import Outcome, Project
 
+pytestmark = pytest.mark.laboratory
+
 WORKER = """
     import gc
     from importlib import import_module

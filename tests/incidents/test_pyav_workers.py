@@ -15,6 +15,8 @@ from leakcheck_incidents.pyav_loader import leaky
 from projects import Project
 from shell import shell
 
+pytestmark = pytest.mark.laboratory
+
 INCIDENT = INCIDENTS["pyav_workers"]
 TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
 

@@ -6,6 +6,8 @@ import pytest
 
 from projects import Project
 
+pytestmark = pytest.mark.laboratory
+
 CYCLES = """
     import pytest
     from leakcheck_incidents.rollout_executor.executor import WorkflowExecutor

@@ -8,6 +8,8 @@ import pytest
 
 from mutant_tables import exit_statuses
 
+pytestmark = pytest.mark.laboratory
+
 PACKAGE: Final = "leakcheck_incidents.rollout_executor"
 # A mutant that hangs is red as soon as patience is at its end.
 ALWAYS: Final = [

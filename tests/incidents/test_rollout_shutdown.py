@@ -16,6 +16,8 @@ from leakcheck_incidents.rollout_executor.rollouts import PATIENCE, Endless, unt
 from leakcheck_incidents.rollout_executor.staleness import Limits, RolloutStats
 from rollout_control import HUGE, Broken, executor_of, running
 
+pytestmark = pytest.mark.laboratory
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:

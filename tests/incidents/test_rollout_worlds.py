@@ -14,6 +14,8 @@ from leakcheck_incidents.rollout_executor.rollouts import PATIENCE, Endless, unt
 from leakcheck_incidents.rollout_executor.staleness import Limits
 from projects import Outcome, Project
 
+pytestmark = pytest.mark.laboratory
+
 INCIDENT = INCIDENTS["rollout_executor"]
 MIB = 1 << 20
 # Plugins that play no part would be loaded by each of some forty processes.

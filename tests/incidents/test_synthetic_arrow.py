@@ -16,6 +16,8 @@ from datasets import Dataset, load_from_disk
 from leakcheck_incidents.synthetic import arrow_tables as arrow
 from projects import Project
 
+pytestmark = pytest.mark.laboratory
+
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = load_from_disk(str(folder)).with_format("arrow")[:].to_pylist()
@@ -127,6 +129,7 @@ def peaks_of(folder: Path) -> list[int]:
     return [peak_of(rows, folder / f"{rows}-by-{size}", size) for size in (1 << 20, 1 << 40) for rows in (16, 64)]
 
 
+@pytest.mark.laboratory
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     """And where the table is written in one batch, it does."""
     # A process of its own, because the marks count what any thread of the process allocates.

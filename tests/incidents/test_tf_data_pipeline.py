@@ -92,6 +92,7 @@ OVER_MUTANTS = """
 UNCHANGED = "unchanged"
 
 
+@pytest.mark.laboratory
 def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
     done = shell("repro", INCIDENT.name, "--arm", "all", folder=tmp_path, limit=900)
     said = done.stdout
@@ -125,6 +126,7 @@ def keras_on_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run(*TESTS, "-k", "TrainAndValidation or published", limit=900, KERAS_BACKEND="tensorflow")
 
 
+@pytest.mark.laboratory
 def test_a_validation_in_the_midst_of_a_training_epoch(keras_on_tensorflow: Outcome) -> None:
     leaky = keras_on_tensorflow.finding("TestTrainAndValidation::test_epoch[leaky]", "heap")
     assert leaky["verdict"] == "leak", keras_on_tensorflow.text
@@ -134,11 +136,13 @@ def test_a_validation_in_the_midst_of_a_training_epoch(keras_on_tensorflow: Outc
         assert fixed["verdict"] == "ok", keras_on_tensorflow.text
 
 
+@pytest.mark.laboratory
 def test_the_published_fix_holds_where_keras_runs_on_tensorflow(keras_on_tensorflow: Outcome) -> None:
     found = keras_on_tensorflow.finding("test_epoch[published]", "heap")
     assert found["verdict"] == "ok", keras_on_tensorflow.text
 
 
+@pytest.mark.laboratory
 def test_how_the_fixed_dataset_behaves(project: Project) -> None:
     command = ["--import-mode=importlib", "-q", str(Path(__file__).parent / "frame_pairs.py")]
     outcome = project.run(*command, leakcheck=False)
@@ -163,17 +167,20 @@ def mutants(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run(*options, PYTHONPATH=str(project.folder), limit=900)
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_is_red(mutants: Outcome, mutant: Mutant) -> None:
     found = mutants.finding(f"{mutant.test}::test_epoch[{mutant.name}]", mutant.resource)
     assert found["verdict"] == "leak", mutants.text
 
 
+@pytest.mark.laboratory
 def test_what_the_mutants_add_is_green(mutants: Outcome) -> None:
     assert mutants.finding(f"TestDatasetsKept::test_epoch[{UNCHANGED}]", "thread")["verdict"] == "ok", mutants.text
     assert mutants.last_line == f"{len(MUTANTS)} failed, 1 passed, 19 deselected"
 
 
+@pytest.mark.laboratory
 def test_a_tensorflow_that_is_fixed_is_told_in_words(project: Project) -> None:
     """As from 2.22 on: what a pipeline's dataset needs is kept by the dataset, and not by the graph."""
     project.write(

@@ -8,6 +8,8 @@ import pytest
 
 from watch_workers import PER_SWITCH, descriptors, foretold, watch
 
+pytestmark = pytest.mark.laboratory
+
 WORKERS = 2
 # What the training's own descriptors leave of 1,024, and what the workers make ahead of it.
 LEAST, MOST = 2 * (1024 - 60) // PER_SWITCH - 8, 2 * 1024 // PER_SWITCH

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from projects import Project
+from variants import variants
 
 SUITE = """
     import os
@@ -79,7 +80,7 @@ def allure_project(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("isolate", [False, True])
+@pytest.mark.parametrize("isolate", variants([False], [True]))
 def test_results_are_those_of_a_plain_run(allure_project: Project, *, isolate: bool) -> None:
     assert "1 failed, 2 passed" in allure_project.run(leakcheck=False).text
     plain, files = summary(allure_project)
@@ -95,6 +96,7 @@ def test_results_are_those_of_a_plain_run(allure_project: Project, *, isolate: b
     assert lists["attachments"] == ["picture"]
 
 
+@pytest.mark.laboratory
 def test_the_result_of_a_scaled_test_has_its_verdict(allure_project: Project) -> None:
     allure_project.write("test_it.py", SIZES)
     allure_project.run()

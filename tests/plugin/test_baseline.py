@@ -90,6 +90,7 @@ def test_the_leaks_of_a_suite_are_written_once_and_known_from_then_on(suite: Pro
     assert suite.run(*ALL, "--leakcheck-no-baseline").last_line == "5 failed, 1 passed"
 
 
+@pytest.mark.laboratory
 def test_a_leak_that_is_new_or_has_grown_is_red(suite: Project) -> None:
     suite.run(*UPDATE)
     suite.write(
@@ -104,6 +105,7 @@ def test_a_leak_that_is_new_or_has_grown_is_red(suite: Project) -> None:
     assert suite.run(*ALL).status == 0
 
 
+@pytest.mark.laboratory
 def test_a_leak_that_is_fixed_is_said_and_dropped_by_the_next_update(suite: Project) -> None:
     suite.run(*UPDATE)
     suite.write("library.py", LIBRARY.replace("ROWS.append([])", "pass"))
@@ -117,6 +119,7 @@ def test_a_leak_that_is_fixed_is_said_and_dropped_by_the_next_update(suite: Proj
     assert [one["resource"] for one in entries(suite)] == ["fd"]
 
 
+@pytest.mark.laboratory
 def test_part_of_a_suite_never_takes_an_entry_away(suite: Project) -> None:
     suite.run(*UPDATE)
     before = baseline_of(suite).read_text(encoding="utf-8")
@@ -129,6 +132,7 @@ def test_part_of_a_suite_never_takes_an_entry_away(suite: Project) -> None:
     assert baseline_of(suite).read_text(encoding="utf-8") == before
 
 
+@pytest.mark.laboratory
 def test_tests_that_are_gone_are_pruned(suite: Project) -> None:
     suite.run(*UPDATE)
     suite.write("test_it.py", SUITE.format(times=1).replace("def test_adds", "def test_renamed"))
@@ -178,6 +182,7 @@ def test_wrong_use_is_an_error_and_harms_no_file(suite: Project) -> None:
         assert baseline_of(suite).read_text(encoding="utf-8") == text
 
 
+@pytest.mark.laboratory
 def test_an_entry_that_has_expired_or_is_for_another_platform_counts_no_more(suite: Project) -> None:
     suite.run(*UPDATE)
     good = baseline_of(suite).read_text(encoding="utf-8")

@@ -248,12 +248,14 @@ def last(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run("--leakcheck-min-time=3")
 
 
+@pytest.mark.laboratory
 def test_no_bound_is_red(bounded: Outcome) -> None:
     assert len(bounded.verdicts) >= 2 * len(BOUNDS)
     assert not [one for one in bounded.findings if one["colour"] == "red"]
     assert bounded.status == 0
 
 
+@pytest.mark.laboratory
 def test_a_dict_that_evicts_by_hand_is_seen_to_stand_still(bounded: Outcome) -> None:
     for bound in (300, 1000):
         found = {bounded.finding(f"test_evicts_by_hand[{bound}]", name)["verdict"] for name in ("heap", "block")}
@@ -312,6 +314,7 @@ def test_a_pool_that_outlives_warm_up_is_no_excuse(leaks: Outcome) -> None:
     assert leaks.verdicts["test_in_a_pool", "heap"] == "leak"
 
 
+@pytest.mark.laboratory
 def test_a_leak_in_every_40th_call_is_red(last: Outcome) -> None:
     found = last.finding("test_now_and_then", "heap")
     assert found["verdict"] == "leak"
@@ -319,12 +322,14 @@ def test_a_leak_in_every_40th_call_is_red(last: Outcome) -> None:
     assert last.verdicts["test_large_and_dropped", "heap"] == "ok"
 
 
+@pytest.mark.laboratory
 def test_what_grows_after_it_was_ok_is_red(last: Outcome) -> None:
     found = last.finding("test_leaks_after_a_while", "fd")
     assert (found["verdict"], found["slope"]) == ("leak", 0.5)
     assert last.verdicts["test_opens_two_files_after_a_while", "fd"] == "ok"
 
 
+@pytest.mark.laboratory
 def test_shared_pages_that_no_allocator_counts_are_red(last: Outcome) -> None:
     found = last.finding("test_touches_a_new_page", "rss")
     assert found["verdict"] == "leak"
@@ -332,6 +337,7 @@ def test_shared_pages_that_no_allocator_counts_are_red(last: Outcome) -> None:
     assert last.verdicts["test_touches_one_page", "rss"] == "ok"
 
 
+@pytest.mark.laboratory
 def test_a_thread_of_a_fixture_is_not_held_against_the_test(last: Outcome) -> None:
     of_it = [one for one in last.findings if one["test"].endswith("test_beside_a_thread_of_a_fixture")]
     assert of_it

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from projects import Outcome, Project
+from variants import variants
 
 ALL = "--leakcheck-scope=all"
 SUITE = """
@@ -70,7 +71,8 @@ def test_as_many_turns_as_parts_judge_each_test_once(project: Project) -> None:
     assert len(found) == 10
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.laboratory
+@pytest.mark.parametrize("workers", variants([1], [2]))
 def test_a_session_has_a_time_and_the_next_goes_on_with_the_rest(project: Project, workers: int) -> None:
     project.write("test_it.py", SLOW)
     arguments = ("-n", str(workers)) if workers > 1 else ()
@@ -93,6 +95,7 @@ def test_a_session_has_a_time_and_the_next_goes_on_with_the_rest(project: Projec
         seen.append(names)
 
 
+@pytest.mark.laboratory
 def test_a_test_without_time_runs_once(project: Project) -> None:
     project.write("test_it.py", SLOW + "\n    def test_last(): assert RUNS[11] == 1\n")
     ran = project.run(ALL, "--leakcheck-session-time=0.1s")
@@ -108,7 +111,7 @@ def test_a_test_without_time_runs_once(project: Project) -> None:
         ("--leakcheck-cases=two", "(command line): must be one of all, one"),
     ],
 )
-def test_a_wrong_value_is_an_error(project: Project, option: str, told: str) -> None:
-    project.write("test_it.py", SUITE)
-    ran = project.run(ALL, option)
+def test_a_wrong_value_is_an_error(project_here: Project, option: str, told: str) -> None:
+    project_here.write("test_it.py", SUITE)
+    ran = project_here.run_here(ALL, option)
     assert (ran.status, re.search(rf"{re.escape(option)} {re.escape(told)}", on_one_line(ran)) is not None) == (4, True)

@@ -90,6 +90,7 @@ def test_the_fixed_one_has_none_and_records_nothing(project: Project) -> None:
     assert calls(project)[0] == []
 
 
+@pytest.mark.laboratory
 def test_a_test_in_a_process_of_its_own_has_one(project: Project) -> None:
     _ran, finding = run(project, LEAKY, "--leakcheck-isolate")
     path = Path(finding["snapshot"])
@@ -97,6 +98,7 @@ def test_a_test_in_a_process_of_its_own_has_one(project: Project) -> None:
     assert [call[0] for call in calls(project, "child.json")[0]] == ["all", None]
 
 
+@pytest.mark.laboratory
 def test_no_snapshot_without_a_report(project: Project) -> None:
     project.write("conftest.py", CONFTEST)
     project.write("test_it.py", LEAKY)
@@ -107,6 +109,7 @@ def test_no_snapshot_without_a_report(project: Project) -> None:
     assert calls(project)[0] == []
 
 
+@pytest.mark.laboratory
 def test_what_fails_leaves_the_verdict_and_a_reason(project: Project) -> None:
     broken = CONFTEST + "\n    def refuse(): raise RuntimeError('no driver')\n    memory._snapshot = refuse\n"
     ran, finding = run(project, LEAKY, conftest=broken)
@@ -116,6 +119,7 @@ def test_what_fails_leaves_the_verdict_and_a_reason(project: Project) -> None:
     assert [call[0] for call in calls(project)[0]] == ["all", None]
 
 
+@pytest.mark.laboratory
 def test_a_torch_without_the_recording_still_has_segments(project: Project) -> None:
     older = (
         CONFTEST
@@ -126,6 +130,7 @@ def test_a_torch_without_the_recording_still_has_segments(project: Project) -> N
     assert "lacks the history of allocations: TypeError: unexpected" in " ".join(ran.text.split())
 
 
+@pytest.mark.laboratory
 def test_a_program_that_records_keeps_its_history(project: Project) -> None:
     own = CONFTEST + "\n    torch._C._cuda_isHistoryEnabled = lambda: True\n"
     _ran, finding = run(project, LEAKY, conftest=own)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from projects import HEAD, Project
@@ -231,15 +229,14 @@ _HANGS = """
 @pytest.mark.parametrize("isolate", [(), ("--leakcheck-isolate",)], ids=["in place", "isolated"])
 def test_a_hang_in_a_later_iteration(project: Project, isolate: tuple[str, ...]) -> None:
     project.write("test_it.py", _COUNTED + _HANGS)
-    began = time.monotonic()
-    outcome = project.run(*isolate, "--timeout-method=signal", limit=40)
-    assert time.monotonic() - began < 15
+    outcome = project.run(*isolate, "--timeout-method=signal", limit=120)
     assert outcome.last_line == "2 passed", outcome.text
     assert outcome.finding("test_third")["reason"] == (
         "not repeatable: iteration 3 ended with Failed: Timeout (>2.0s) from pytest-timeout."
     )
 
 
+@pytest.mark.laboratory
 def test_a_hang_in_the_first_and_in_the_last_run(project: Project) -> None:
     """Each run has the whole of the test's own time, as it has in plain pytest; the last one too."""
     project.write(
@@ -290,11 +287,12 @@ def test_a_hang_at_the_end_of_the_module(project: Project) -> None:
     def test_it(outer): assert count("it") < 3
     """,
     )
-    outcome = project.run("--timeout-method=signal", limit=40)
+    outcome = project.run("--timeout-method=signal", limit=120)
     assert outcome.last_line == "1 passed, 1 error", outcome.text
     assert "Failed: Timeout (>1.0s)" in outcome.text
 
 
+@pytest.mark.laboratory
 def test_the_timer_does_not_run_while_the_plugin_works(project: Project) -> None:
     """What is looked into between two iterations takes none of the test's time, and cannot be interrupted by it."""
     project.write(

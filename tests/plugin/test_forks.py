@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from projects import ROOT, Project
+from variants import variants
 
 # A byte for each time that the body is begun, in whichever process. The guard is for code that multiplies.
 _COUNTED = """
@@ -32,7 +33,7 @@ def runs(folder: Path, name: str) -> int:
     return (folder / name).stat().st_size
 
 
-@pytest.mark.parametrize("isolate", [(), ("--leakcheck-isolate",)], ids=["in place", "isolated"])
+@pytest.mark.parametrize("isolate", variants([()], [("--leakcheck-isolate",)]), ids=["in place", "isolated"])
 def test_a_test_that_forks(project: Project, isolate: tuple[str, ...]) -> None:
     project.write(
         "test_it.py",

@@ -6,6 +6,7 @@ import pytest
 
 from projects import Project
 from sessions import FORMS, FORMS_ARMS, FORMS_COUNT
+from variants import variants
 from verdict_rows import compare, is_made_here, read, reduce
 
 
@@ -14,7 +15,7 @@ def arm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", variants(["0"], ["2"]))
 def test_every_form(project: Project, arm: str, workers: str) -> None:
     project.load_asyncio()
     project.write("test_forms.py", FORMS.format(after=FORMS_ARMS[arm]))
@@ -43,6 +44,7 @@ def test_plain_pytest_runs_each_once(project: Project) -> None:
     assert outcome.last_line == "10 passed"
 
 
+@pytest.mark.laboratory
 def test_a_verdict_comes_within_twenty_iterations(project: Project) -> None:
     project.load_asyncio()
     project.write("test_forms.py", FORMS.format(after="KEPT.append(file)"))

@@ -136,6 +136,7 @@ def test_each_ran_in_a_process_of_its_own_and_the_session_keeps_its_limits(ran: 
     assert ran.status == 1
 
 
+@pytest.mark.laboratory
 def test_the_kernel_kills_and_what_led_there_is_still_told(project: Project) -> None:
     try:
         MemoryGroup.make(64 << 20).remove()
@@ -196,6 +197,7 @@ DEVICE = """
 """
 
 
+@pytest.mark.laboratory
 def test_a_simulated_device_runs_out_of_its_capacity_and_every_line_says_simulated(project: Project) -> None:
     project.write("test_device.py", DEVICE)
     ran = project.run("-p", "leakcheck_incidents.simulated", "--leakcheck-summary=all")
@@ -240,8 +242,8 @@ def test_the_command_line_sets_a_ceiling_for_every_measured_test(project: Projec
     assert "--leakcheck-ceiling=fds=128 (command line): fds=128: only fd, rss, vram can be limited" in wrong.text
 
 
-def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project: Project) -> None:
-    project.write(
+def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project_here: Project) -> None:
+    project_here.write(
         "test_it.py",
         """
         import pytest
@@ -251,7 +253,7 @@ def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project: Pro
             pass
         """,
     )
-    ran = project.run()
+    ran = project_here.run_here()
     assert ran.status == 2
     assert (
         "leakcheck_ceiling(fd=\"a few\"): fd: 'a few' is not a number: write 0 or 3. Valid: leakcheck_ceiling("

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from projects import HEAD, Project
+from variants import variants
 
 ISOLATE = "--leakcheck-isolate"
 NATIVE = """
@@ -92,7 +93,7 @@ FORMS = """
 """
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", variants(["0"], ["2"]))
 @pytest.mark.parametrize("arm", ["leaky", "fixed"])
 def test_every_form(project: Project, arm: str, workers: str) -> None:
     project.load_asyncio()
@@ -320,6 +321,7 @@ THREADED = """
 """
 
 
+@pytest.mark.laboratory
 def test_a_test_that_caches_of_other_threads_leave_undecided_is_decided_in_a_fresh_process(project: Project) -> None:
     """In this process malloc keeps freed blocks for each of eight threads, so that uneven growth proves nothing."""
     project.write("test_threaded.py", THREADED)

@@ -13,6 +13,7 @@ import pytest
 
 from processes_left import left_over
 from projects import Project
+from variants import variants
 
 ISOLATE = "--leakcheck-isolate"
 HEAD = """
@@ -47,7 +48,7 @@ def dies(project: Project, act: str, *arguments: str) -> tuple[str, str]:
     return first, outcome.text
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", variants(["0"], ["2"]))
 def test_a_segmentation_fault(project: Project, workers: str) -> None:
     first, text = dies(project, "ctypes.string_at(0)", "-n", workers)
     assert first == "died of SIGSEGV (signal 11) in iteration 7"
@@ -80,7 +81,8 @@ HANGS = """
 SHORT = "from pytest_leakcheck.plugin.isolation import isolated_item\nisolated_item.START_UP = 4.0\n"
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.laboratory
+@pytest.mark.parametrize("own", variants([False], [True]))
 def test_a_hang(project: Project, own: bool) -> None:
     project.write("conftest.py", SHORT)
     project.write("test_it.py", HEAD + HANGS.format(own=own, act="time.sleep(600)") + "\n    def test_after(): pass\n")
@@ -144,6 +146,7 @@ def test_a_session_that_is_ended_takes_the_child_with_it(project: Project, numbe
         os.kill(grandchild, signal.SIGKILL)
 
 
+@pytest.mark.laboratory
 def test_a_timeout_is_that_of_the_test(project: Project) -> None:
     """The timer of pytest-timeout runs where the test does, and says what it says there."""
     project.write(

@@ -92,10 +92,10 @@ def test_an_update_does_not_write_it_to_the_file_of_known_leaks(run: Run, projec
     assert entry["owner"] == "leakylib.ROWS"
 
 
-def test_a_wrong_line_is_an_error_even_without_the_option(project: Project) -> None:
-    project.write("pytest.ini", "[pytest]\nleakcheck_library = click 9: click.CACHE\n")
-    project.write("test_it.py", "def test_it(): pass")
-    ran = project.run(leakcheck=False)
+def test_a_wrong_line_is_an_error_even_without_the_option(project_here: Project) -> None:
+    project_here.write("pytest.ini", "[pytest]\nleakcheck_library = click 9: click.CACHE\n")
+    project_here.write("test_it.py", "def test_it(): pass")
+    ran = project_here.run_here(leakcheck=False)
     assert ran.status == 4
     assert (
         "leakcheck_library = 'click 9: click.CACHE' (pytest.ini): 'click 9' is not a package with its versions: write "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projects import Project, line_of
+from variants import variants
 
 FIXTURES = """
     import os
@@ -109,7 +110,9 @@ def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -
     assert "no imported file" not in blamed.text
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2"), ("--leakcheck-isolate",)], ids=["here", "in workers", "isolated"])
+@pytest.mark.parametrize(
+    "options", variants([()], [("-n", "2"), ("--leakcheck-isolate",)]), ids=["here", "in workers", "isolated"]
+)
 def test_a_package_to_blame_that_the_tests_do_not_use_is_said(project: Project, options: tuple[str, ...]) -> None:
     project.write("inner/lazily.py", PACKAGE)
     project.write("inner/__init__.py", "")

@@ -312,6 +312,7 @@ def test_a_timeout_is_never_of_our_making(project: Project) -> None:
     assert outcome.finding("test_it")["reason"].endswith(" iterations, 13 needed")
 
 
+@pytest.mark.laboratory
 def test_a_dump_of_the_stacks_is_never_of_our_making(project: Project) -> None:
     project.write("pytest.ini", "[pytest]\nfaulthandler_timeout = 1\nfaulthandler_exit_on_timeout = true\n")
     project.write(

@@ -10,6 +10,7 @@ import pytest
 from projects import Project
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.judge_peak import compare_peak
+from variants import variants
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 MIB = 1 << 20
@@ -38,7 +39,7 @@ PEAKS = """
 """
 
 
-@pytest.mark.parametrize("isolate", [(), ("--leakcheck-isolate",)])
+@pytest.mark.parametrize("isolate", variants([()], [("--leakcheck-isolate",)]))
 def test_a_peak_that_is_exceeded_is_red_with_its_line(project: Project, isolate: tuple[str, ...]) -> None:
     body = PEAKS.replace("\n    ", "\n")
     path = project.write("test_it.py", f"HIGH = True\n{body}")
@@ -138,8 +139,8 @@ def test_a_peak_and_what_is_allowed(budget: Budget, peak: int, outcome: str) -> 
         ("object_budget(0, peak=3)", "object has no peak that can be measured"),
     ],
 )
-def test_a_wrong_peak_is_an_error_of_collection(project: Project, mark: str, wrong: str) -> None:
-    project.write("test_it.py", f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
-    ran = project.run()
+def test_a_wrong_peak_is_an_error_of_collection(project_here: Project, mark: str, wrong: str) -> None:
+    project_here.write("test_it.py", f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
+    ran = project_here.run_here()
     assert ran.status == 2
     assert wrong in re.sub(r"\s+", " ", ran.text)

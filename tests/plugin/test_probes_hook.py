@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projects import Project
+from variants import variants
 
 CONFTEST = """
     from pytest_leakcheck import Probe
@@ -39,7 +40,7 @@ def connected(project: Project) -> Project:
     return project
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", variants([()], [("-n2",)]), ids=["alone", "xdist"])
 def test_a_leak_of_it_is_red_and_its_repair_is_silent(connected: Project, workers: tuple[str, ...]) -> None:
     connected.write("test_a.py", TESTS.format(close="pass"))
     leaky = connected.run(*workers)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from projects import Outcome, Project
+from variants import variants
 
 TEST = """
     import os
@@ -47,7 +48,7 @@ def runs(command: list[str], folder: Path, **environment: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "1"), ("--leakcheck-isolate",)])
+@pytest.mark.parametrize("options", variants([()], [("-n", "1"), ("--leakcheck-isolate",)]))
 def test_it_measures_this_test_and_is_not_printed_again(project: Project, options: tuple[str, ...]) -> None:
     project.write("tests/test_it.py", TEST)
     node_id = "tests/test_it.py::test_leak[a]"
@@ -79,6 +80,7 @@ def test_it_holds_in_the_folder_in_which_pytest_was_started(project: Project) ->
     runs(["pytest", "--leakcheck", "test_it.py::test_leak[a]"], inner)
 
 
+@pytest.mark.laboratory
 def test_an_installed_package_is_found_by_its_name(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("installed")
     for name, text in (("__init__.py", ""), ("tests/__init__.py", ""), ("tests/test_it.py", TEST)):

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from projects import Project
+from variants import variants
 
 SUITE = """
     import os
@@ -52,7 +53,7 @@ def outcomes(text: str) -> list[tuple[str, str]]:
     return re.findall(r"(?m)^(PASSED|FAILED|LEAK|RERUN|ERROR) test_it\.py::(\S+)", text)
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "2")])
+@pytest.mark.parametrize("arguments", variants([()], [("-n", "2")]))
 def test_a_failed_first_iteration_is_the_first_attempt(project: Project, arguments: tuple[str, ...]) -> None:
     runs, said = {}, {}
     for judged in (False, True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from projects import Project
 
 RULES = """
@@ -36,6 +38,7 @@ UNCLOSED = """
 """
 
 
+@pytest.mark.laboratory
 def test_each_folder_has_its_own_settings(project: Project) -> None:
     project.write("pytest.ini", RULES)
     for folder in ("vendored", "net", "alone", "rest"):
@@ -82,9 +85,9 @@ def test_what_only_the_collector_releases_fails_where_a_rule_says_so(project: Pr
     }, ran.text
 
 
-def test_a_wrong_line_is_an_error_even_without_the_option(project: Project) -> None:
-    project.write("pytest.ini", "[pytest]\nleakcheck_rules = tests/net/**: max_time=none\n")
-    project.write("test_it.py", "def test_it(): pass")
-    ran = project.run(leakcheck=False)
+def test_a_wrong_line_is_an_error_even_without_the_option(project_here: Project) -> None:
+    project_here.write("pytest.ini", "[pytest]\nleakcheck_rules = tests/net/**: max_time=none\n")
+    project_here.write("test_it.py", "def test_it(): pass")
+    ran = project_here.run_here(leakcheck=False)
     assert ran.status == 4
     assert "leakcheck_rules = 'tests/net/**: max_time=none': max_time=none: expects a number of seconds" in ran.text

@@ -168,6 +168,7 @@ def test_plain_pytest_runs_the_smallest_size_under_the_same_id(project: Project)
     assert "test_it.py::test_upload PASSED" in re.sub(r"::test_upload .*\n", "::test_upload PASSED\n", plain.text)
 
 
+@pytest.mark.laboratory
 def test_it_composes_with_parameters_of_the_users_own(project: Project) -> None:
     write(
         project,
@@ -241,6 +242,7 @@ def test_a_skip_at_a_size_is_a_skip(project: Project) -> None:
     assert fails(project, 'pytest.skip("no such size")').last_line == "1 passed, 1 skipped"
 
 
+@pytest.mark.laboratory
 def test_a_gauge_that_is_never_called_is_no_pass(project: Project) -> None:
     write(
         project,
@@ -312,12 +314,14 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run("-rs")
 
 
+@pytest.mark.laboratory
 def test_no_name_is_better_than_a_wrong_one(odd: Outcome) -> None:
     found = odd.finding("test_nobody_holds_it", "rss")
     assert (found["verdict"], found["owner"]) == ("over_budget", None)
     assert found["culprit"]["unresolved"]["owner"].startswith("no variable of a running function")
 
 
+@pytest.mark.laboratory
 def test_the_pages_of_a_forked_child_are_its_own_from_the_fork_on(odd: Outcome) -> None:
     found = odd.finding("test_forked", "rss")
     peaks = [point["peak"] / (16 << 20) for point in found["points"]]

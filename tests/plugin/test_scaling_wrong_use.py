@@ -32,13 +32,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize("measuring", [True, False])
-def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project: Project, measuring: bool) -> None:
+def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project_here: Project, measuring: bool) -> None:
     for number, (arguments, _wrong) in enumerate(WRONG):
-        project.write(
+        project_here.write(
             f"test_{number}.py",
             f"import pytest\n@pytest.mark.scaling_budget({arguments})\ndef test_it(n): pass\n",
         )
-    ran = project.run(leakcheck=measuring)
+    ran = project_here.run_here(leakcheck=measuring)
     assert ran.status == 2
     text = re.sub(r"\s+", " ", ran.text)
     for arguments, wrong in WRONG:
@@ -47,8 +47,8 @@ def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project: Pro
     assert ran.last_line == f"{len(WRONG)} errors"
 
 
-def test_what_repeats_a_test_does_not_stand_beside_it(project: Project) -> None:
-    project.write(
+def test_what_repeats_a_test_does_not_stand_beside_it(project_here: Project) -> None:
+    project_here.write(
         "test_it.py",
         """
         import pytest
@@ -57,13 +57,13 @@ def test_what_repeats_a_test_does_not_stand_beside_it(project: Project) -> None:
         def test_it(n): pass
         """,
     )
-    ran = project.run()
+    ran = project_here.run_here()
     assert ran.status == 2
     assert "is combined with leakcheck, which repeats one size: split it into two tests" in ran.text
 
 
-def test_a_method_that_takes_no_arguments_cannot_be_scaled(project: Project) -> None:
-    project.write(
+def test_a_method_that_takes_no_arguments_cannot_be_scaled(project_here: Project) -> None:
+    project_here.write(
         "test_it.py",
         """
         import unittest
@@ -73,7 +73,7 @@ def test_a_method_that_takes_no_arguments_cannot_be_scaled(project: Project) -> 
             def test_it(self): pass
         """,
     )
-    ran = project.run()
+    ran = project_here.run_here()
     assert ran.status == 2
     assert "only a function can take the size of an axis as an argument" in ran.text
 

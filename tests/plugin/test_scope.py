@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from projects import Project
 
 SUITE = """
@@ -104,6 +106,7 @@ def test_if_nothing_may_fail_each_test_has_the_outcome_of_a_plain_run(project: P
     assert "3 leak" in judged.text
 
 
+@pytest.mark.laboratory
 def test_memory_of_a_slow_test_is_not_judged_and_said_so(project: Project) -> None:
     project.write("test_it.py", "import time\nKEPT = []\ndef test_slow():\n    time.sleep(0.05)\n    KEPT.append([])\n")
     ran = project.run("--leakcheck-scope=all", "--leakcheck-max-time=2")

@@ -74,6 +74,7 @@ def test_the_closest_mark_wins(project: Project) -> None:
     assert project.run().verdicts["test_close", "fd"] == "over_budget"
 
 
+@pytest.mark.laboratory
 def test_fail_on_and_ci(project: Project) -> None:
     """A test too slow for its budget is yellow, and red where a pipeline would otherwise take it for green."""
     project.write(
@@ -96,6 +97,7 @@ def test_fail_on_and_ci(project: Project) -> None:
     assert chosen.status == 0
 
 
+@pytest.mark.laboratory
 def test_advice_names_the_setting_that_limits_the_time(project: Project) -> None:
     project.write(
         "test_it.py",

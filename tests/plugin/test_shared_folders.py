@@ -115,6 +115,7 @@ def verdicts(outcome: Outcome, resource: str) -> list[str]:
     return [one["verdict"] for one in outcome.findings if one["resource"] == resource]
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("workers", [2, 4])
 def test_what_several_workers_leak_at_once_is_a_leak_in_each(project: Project, temporary: Path, workers: int) -> None:
     write_leaky(project, workers)
@@ -142,6 +143,7 @@ NEIGHBOUR: Final = """
 """
 
 
+@pytest.mark.laboratory
 def test_beside_workers_that_leak_and_a_busy_neighbour_clean_tests_are_not_red(
     project: Project, temporary: Path
 ) -> None:
@@ -163,6 +165,7 @@ def test_beside_workers_that_leak_and_a_busy_neighbour_clean_tests_are_not_red(
     assert len({one["test"] for one in outcome.findings}) == 10, outcome.text
 
 
+@pytest.mark.laboratory
 def test_what_sessions_side_by_side_leak_is_a_leak_in_each_and_a_clean_one_is_not_red(
     project: Project, temporary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -184,6 +187,7 @@ def test_what_sessions_side_by_side_leak_is_a_leak_in_each_and_a_clean_one_is_no
         assert one["verdict"] == "ok" or one["reason"].startswith("names like "), one
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("may_ask", [True, False])
 def test_what_c_code_leaks_in_several_workers_is_never_in_order(
     project: Project, temporary: Path, may_ask: bool
@@ -244,6 +248,7 @@ def test_one_entry_that_another_process_makes_is_not_held_against_a_level(
         assert "with a private TMPDIR" in " ".join(outcome.text.split())
 
 
+@pytest.mark.laboratory
 def test_each_worker_and_each_isolated_test_has_a_temporary_folder_of_its_own(
     project: Project, temporary: Path
 ) -> None:

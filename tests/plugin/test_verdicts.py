@@ -42,6 +42,7 @@ def test_running_out_is_a_leak(project: Project) -> None:
     assert "LeakError: fd +5.0/iter" in outcome.text
 
 
+@pytest.mark.laboratory
 def test_a_slow_test_goes_red(project: Project) -> None:
     """Growth that is soon fatal is not watched for the horizon of 200: a test of one second is red within its 30 s."""
     project.write(
@@ -157,6 +158,7 @@ def test_bounded_caches_are_no_leak(project: Project) -> None:
     assert "bounded cache still filling: lru_cache of larger: 565 of 1,000" in found["reason"]
 
 
+@pytest.mark.laboratory
 def test_kept_by_threads_that_end_later(project: Project) -> None:
     """A thread that ends by itself a little after its test is no leak; one that stays is."""
     project.write(
@@ -181,6 +183,7 @@ def test_kept_by_threads_that_end_later(project: Project) -> None:
     assert project.run().verdicts == {("test_ends_later", "thread"): "ok", ("test_stays", "thread"): "leak"}
 
 
+@pytest.mark.laboratory
 def test_mapped_memory_beside_threads_that_end_later(project: Project) -> None:
     """Their stacks and arenas are no leak, even if only mapped memory is judged; pages that stay are one."""
     project.write(

@@ -11,6 +11,7 @@ import pytest
 
 from processes_left import left_over, never_removed
 from projects import Outcome, Project
+from variants import variants
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 # So long each step of a world may take, in seconds; and so long it may take to say so.
@@ -67,7 +68,7 @@ def executor(project: Project, engine: str, *, leaky: bool) -> Outcome:
     return ran
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", variants(["thread", "process"], ["gloo"]))
 def test_a_cap_per_rank_that_was_meant_for_all_is_red(project: Project, engine: str) -> None:
     ran = executor(project, engine, leaky=True)
     found = ran.finding("test_rollouts", "gauge:in_flight")
@@ -82,7 +83,7 @@ def test_a_cap_per_rank_that_was_meant_for_all_is_red(project: Project, engine: 
     assert of_memory == (["over_budget"] if engine == "thread" else ["over_budget", "ok"])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", variants(["thread", "process"], ["gloo"]))
 def test_a_cap_that_is_shared_is_silent(project: Project, engine: str) -> None:
     ran = executor(project, engine, leaky=False)
     assert ran.last_line == "1 passed", ran.text
@@ -141,13 +142,14 @@ def test_a_rank_that_raises_fails_the_test_with_its_own_traceback(project: Proje
     assert ran.findings == []
 
 
-@pytest.mark.parametrize("engine", WAIT)
+@pytest.mark.parametrize("engine", variants(["process"], ["gloo"]))
 def test_a_rank_that_is_killed_is_named(project: Project, engine: str) -> None:
     ran = lost(project, engine, "os.kill(os.getpid(), 9)")
     reason = "rank 1 of 2 died of SIGKILL (signal 9) at world_size=2, before the end of the test"
     assert ran.finding("test_world", "rss")["reason"] == reason
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("engine", WAIT)
 def test_a_rank_that_never_answers_is_told_from_those_that_wait_for_it(project: Project, engine: str) -> None:
     began = time.monotonic()
@@ -164,6 +166,7 @@ def test_a_rank_that_never_answers_is_told_from_those_that_wait_for_it(project: 
     assert spent <= time.monotonic() - began
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("engine", WAIT)
 def test_a_rank_that_exits_too_early_is_named(project: Project, engine: str) -> None:
     # If no rank waits for another, nothing may notice the early exit; the test then runs into its time limit.
@@ -178,6 +181,7 @@ def reported_after(ran: Outcome, folder: Path) -> float:
     return ran.ended - (folder / "pids").stat().st_mtime
 
 
+@pytest.mark.laboratory
 def test_worlds_of_several_workers_keep_apart(project: Project) -> None:
     body = """
         @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="process", rss="<= 64 MiB")
@@ -198,6 +202,7 @@ def test_worlds_of_several_workers_keep_apart(project: Project) -> None:
         assert all(float(ended) <= start or end <= float(began) for start, end in others)
 
 
+@pytest.mark.laboratory
 def test_each_rank_has_folders_of_its_own(project: Project) -> None:
     project.write(
         "test_it.py",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from projects import Project
+from projects import Outcome, Project
 
 COLLECTION_ERROR = 2
 USAGE_ERROR = 4
@@ -43,10 +43,21 @@ USAGE_ERROR = 4
         ),
     ],
 )
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_wrong_mark(project: Project, mark: str, message: str, workers: str) -> None:
+def test_a_wrong_mark(project_here: Project, mark: str, message: str) -> None:
+    _write_marked(project_here, mark)
+    _check_error(project_here.run_here(), message)
+
+
+def test_a_wrong_mark_in_workers(project_here: Project) -> None:
+    _write_marked(project_here, "fd_budget(-1)")
+    _check_error(project_here.run_here("-n", "2"), "test_it.py::test_it: fd_budget(-1): -1 is negative")
+
+
+def _write_marked(project: Project, mark: str) -> None:
     project.write("test_it.py", f"import pytest\n@pytest.mark.{mark}\ndef test_it(): print('ran')\n")
-    outcome = project.run("-n", workers)
+
+
+def _check_error(outcome: Outcome, message: str) -> None:
     assert " ".join(message.split()) in " ".join(outcome.text.split())
     assert outcome.status in (1, COLLECTION_ERROR)
     assert "1 error" in outcome.text
@@ -55,8 +66,8 @@ def test_a_wrong_mark(project: Project, mark: str, message: str, workers: str) -
     assert "INTERNALERROR" not in outcome.text
 
 
-def test_a_mark_added_by_a_conftest(project: Project) -> None:
-    project.write(
+def test_a_mark_added_by_a_conftest(project_here: Project) -> None:
+    project_here.write(
         "conftest.py",
         """
         import pytest
@@ -64,14 +75,14 @@ def test_a_mark_added_by_a_conftest(project: Project) -> None:
             for item in items: item.add_marker(pytest.mark.fd_budget("many"))
         """,
     )
-    project.write("test_it.py", "def test_it(): pass")
-    outcome = project.run()
+    project_here.write("test_it.py", "def test_it(): pass")
+    outcome = project_here.run_here()
     assert outcome.status == USAGE_ERROR
     assert "ERROR: test_it.py::test_it: fd_budget(" in outcome.text
 
 
-def test_all_wrong_marks_are_named_at_once(project: Project) -> None:
-    project.write(
+def test_all_wrong_marks_are_named_at_once(project_here: Project) -> None:
+    project_here.write(
         "test_it.py",
         """
         import pytest
@@ -81,21 +92,21 @@ def test_all_wrong_marks_are_named_at_once(project: Project) -> None:
         def test_two(): pass
         """,
     )
-    text = project.run().text
+    text = project_here.run_here().text
     assert "test_it.py::test_one: fd_budget" in text
     assert "test_it.py::test_two: fd_budget(1, 2): takes one level, 2 arguments were given" in text
 
 
 @pytest.mark.parametrize("table", ["pytest.ini", "tool.pytest", "tool.pytest.ini_options"])
-def test_a_wrong_setting_names_its_file(project: Project, table: str) -> None:
-    project.write("test_it.py", "def test_it(): pass")
+def test_a_wrong_setting_names_its_file(project_here: Project, table: str) -> None:
+    project_here.write("test_it.py", "def test_it(): pass")
     if table == "pytest.ini":
-        name = project.write("pytest.ini", "[pytest]\nleakcheck_warmup = -1\n").name
+        name = project_here.write("pytest.ini", "[pytest]\nleakcheck_warmup = -1\n").name
     else:
-        (project.folder / "pytest.ini").unlink()
-        name = project.write("pyproject.toml", f"[{table}]\nleakcheck_warmup = -1\n").name
+        (project_here.folder / "pytest.ini").unlink()
+        name = project_here.write("pyproject.toml", f"[{table}]\nleakcheck_warmup = -1\n").name
     # Without --leakcheck too: a wrong value is found on the first run.
-    outcome = project.run(leakcheck=False)
+    outcome = project_here.run_here(leakcheck=False)
     assert outcome.status == USAGE_ERROR
     assert f"leakcheck_warmup = -1 ({name}): must be at least 0" in outcome.text
 
@@ -114,16 +125,16 @@ def test_a_wrong_setting_names_its_file(project: Project, table: str) -> None:
         ("--leakcheck-summary=long", "--leakcheck-summary=long (command line): must be one of failed, all, none"),
     ],
 )
-def test_a_wrong_flag(project: Project, flag: str, message: str) -> None:
-    project.write("test_it.py", "def test_it(): pass")
-    outcome = project.run(flag, leakcheck=False)
+def test_a_wrong_flag(project_here: Project, flag: str, message: str) -> None:
+    project_here.write("test_it.py", "def test_it(): pass")
+    outcome = project_here.run_here(flag, leakcheck=False)
     assert outcome.status == USAGE_ERROR
     assert message in outcome.text
 
 
 @pytest.mark.parametrize("leakcheck", [True, False])
-def test_a_misspelt_mark(project: Project, leakcheck: bool) -> None:
-    project.write(
+def test_a_misspelt_mark(project_here: Project, leakcheck: bool) -> None:
+    project_here.write(
         "conftest.py",
         """
         from pytest_leakcheck import Probe
@@ -131,7 +142,7 @@ def test_a_misspelt_mark(project: Project, leakcheck: bool) -> None:
         def pytest_leakcheck_probes(config): return [Probe("connection", read=lambda: 0)]
         """,
     )
-    project.write(
+    project_here.write(
         "test_it.py",
         """
         import pytest
@@ -146,8 +157,8 @@ def test_a_misspelt_mark(project: Project, leakcheck: bool) -> None:
         def test_it(): pass
         """,
     )
-    for options in ((), ("-n", "1")):
-        text = project.run(*options, leakcheck=leakcheck).text
+    for options in ((), ("-n", "1")) if leakcheck else ((),):
+        text = project_here.run_here(*options, leakcheck=leakcheck).text
         said = re.findall(r"(?m)^(test_it.py:\d+): pytest-leakcheck has no mark '(\w+)'. (.*)$", text)
         assert said[0] == ("test_it.py:3", "fd_budgett", "Did you mean 'fd_budget'?")
         assert said[1] == ("test_it.py:4", "leak_check", "Did you mean 'leakcheck'?")
@@ -156,25 +167,25 @@ def test_a_misspelt_mark(project: Project, leakcheck: bool) -> None:
         assert said[3][1:] == ("connections_budget", "Did you mean 'connection_budget'?")
         # Those of the project are not ours to judge.
         assert len(said) == 4
-    project.write("test_it.py", "import pytest\n@pytest.mark.fd_budget(0)\ndef test_it(): pass")
-    assert "has no mark" not in project.run(leakcheck=leakcheck).text
+    project_here.write("test_it.py", "import pytest\n@pytest.mark.fd_budget(0)\ndef test_it(): pass")
+    assert "has no mark" not in project_here.run_here(leakcheck=leakcheck).text
 
 
-def test_a_wrong_type_in_toml(project: Project) -> None:
-    (project.folder / "pytest.ini").unlink()
-    project.write("pyproject.toml", '[tool.pytest]\nleakcheck_iterations = "7"\n')
-    project.write("test_it.py", "def test_it(): pass")
-    outcome = project.run(leakcheck=False)
+def test_a_wrong_type_in_toml(project_here: Project) -> None:
+    (project_here.folder / "pytest.ini").unlink()
+    project_here.write("pyproject.toml", '[tool.pytest]\nleakcheck_iterations = "7"\n')
+    project_here.write("test_it.py", "def test_it(): pass")
+    outcome = project_here.run_here(leakcheck=False)
     assert outcome.status == USAGE_ERROR
     assert "leakcheck_iterations" in outcome.text
     assert "expects an int" in outcome.text
 
 
-def test_a_report_that_cannot_be_written(project: Project) -> None:
-    project.write("test_it.py", "def test_it(): print('ran')")
-    (project.folder / "folder").mkdir()
+def test_a_report_that_cannot_be_written(project_here: Project) -> None:
+    project_here.write("test_it.py", "def test_it(): print('ran')")
+    (project_here.folder / "folder").mkdir()
     for path, reason in (("missing/a.json", "does not exist"), ("folder", "is a folder")):
-        outcome = project.run("--leakcheck", f"--leakcheck-json={path}", leakcheck=False)
+        outcome = project_here.run_here("--leakcheck", f"--leakcheck-json={path}", leakcheck=False)
         assert outcome.status == USAGE_ERROR
         assert f"--leakcheck-json={path} (command line): " in outcome.text
         assert reason in outcome.text
@@ -182,8 +193,8 @@ def test_a_report_that_cannot_be_written(project: Project) -> None:
         assert "Traceback" not in outcome.text
 
 
-def test_a_level_for_steps_that_cannot_be_read(project: Project) -> None:
-    project.write(
+def test_a_level_for_steps_that_cannot_be_read(project_here: Project) -> None:
+    project_here.write(
         "test_it.py",
         """
         def test_steps(leakcheck):
@@ -193,7 +204,7 @@ def test_a_level_for_steps_that_cannot_be_read(project: Project) -> None:
         """,
     )
     for leakcheck in (True, False):
-        outcome = project.run(leakcheck=leakcheck)
+        outcome = project_here.run_here(leakcheck=leakcheck)
         assert (
             "fdd=0: no such resource. Did you mean 'fd'? Valid resources are fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss"
             in outcome.text

@@ -72,6 +72,7 @@ def test_each_cause_is_new_grown_the_same_fixed_or_not_measured(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["same"] * 3
 
 
+@pytest.mark.laboratory
 def test_an_earlier_report_is_a_baseline(project: Project, old: Path) -> None:
     ran = project.run(*ALL[:1], f"--leakcheck-baseline={old}")
     assert ran.last_line == "1 passed, 4 known"

@@ -12,6 +12,7 @@ from projects import Project
 from pytest_leakcheck.model.cause import Cause
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.report.github import annotate, summary_table
+from variants import variants
 
 SHOP = """
     import os
@@ -48,7 +49,7 @@ def many(count: int) -> list[Cause]:
     ]
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "2")])
+@pytest.mark.parametrize("arguments", variants([()], [("-n", "2")]))
 def test_each_cause_has_an_annotation_and_a_row(project: Project, arguments: tuple[str, ...]) -> None:
     project.write("src/shop.py", SHOP)
     project.write("tests/test_it.py", SUITE)

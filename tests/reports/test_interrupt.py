@@ -183,7 +183,7 @@ SIZES = """
     [
         ("", (4, 8)),
         (', engine="thread"', (8, 32)),
-        (', engine="process"', (8, 32)),
+        pytest.param(', engine="process"', (8, 32), marks=pytest.mark.laboratory),
     ],
     ids=["sizes", "threads", "processes"],
 )

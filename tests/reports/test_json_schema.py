@@ -116,6 +116,7 @@ def test_reports_of_leaks(project: Project) -> None:
     assert [one["known"] for one in report["causes"]] == [True]
 
 
+@pytest.mark.laboratory
 def test_reports_of_sizes_and_peaks(project: Project) -> None:
     project.write("test_it.py", SIZES)
     project.run()

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from projects import Outcome, Project
+from variants import variants
 
 SUITE = """
     import os, pytest
@@ -77,7 +78,7 @@ def ids_of(outcome: Outcome) -> dict[str, str]:
     return {one["test"].rpartition("::")[2]: one["fingerprint"] for one in outcome.findings}
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "1"), ("--leakcheck-isolate",)], ids=" ".join)
+@pytest.mark.parametrize("options", variants([()], [("-n", "1"), ("--leakcheck-isolate",)]), ids=" ".join)
 def test_each_property_once_and_one_on_a_green_test(project: Project, options: tuple[str, ...]) -> None:
     project.write("test_it.py", SUITE)
     outcome = project.run("--junit-xml=junit.xml", *options)
@@ -111,7 +112,8 @@ def test_a_known_leak_has_the_id_of_its_entry(project: Project) -> None:
     assert (properties["leakcheck.known"], properties["leakcheck.fd"]) == (entry["finding"], "leak 1/iter")
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "1")], ids=" ".join)
+@pytest.mark.laboratory
+@pytest.mark.parametrize("options", variants([()], [("-n", "1")]), ids=" ".join)
 def test_a_lost_test_and_one_that_is_not_judged_have_theirs(project: Project, options: tuple[str, ...]) -> None:
     project.write("test_it.py", LOST)
     outcome = project.run("--junit-xml=junit.xml", *options)

@@ -44,6 +44,7 @@ def lines(ran: Outcome) -> int:
     return len(ran.text.splitlines())
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("arguments", [(), ("-n", "2")], ids=["here", "in workers"])
 def test_a_hundred_leaks_with_one_cause(project: Project, arguments: tuple[str, ...]) -> None:
     project.write("library.py", LIBRARY)
@@ -80,6 +81,7 @@ def test_one_other_test_has_its_own_line(project: Project) -> None:
     assert "\nLEAK test_it.py::test_it[1] - LeakError: fd +2.0/iter" in ran.text
 
 
+@pytest.mark.laboratory
 def test_verbose_folds_none(project: Project) -> None:
     project.write("library.py", LIBRARY)
     project.write("test_it.py", SUITE % 4)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from projects import Outcome, Project
+from variants import variants
 
 # Down and up again, save, a new line; the text; restore. And what erases it.
 DRAWN = re.compile(r"\x1bD\x1b\[A\x1b7\x1b\[\?7l\r+\n\x1b\[2K([^\x1b]*)\x1b\[\?7h\x1b8")
@@ -77,6 +78,7 @@ def test_it_comes_with_the_first_iteration_that_ends_a_second_after_the_beginnin
     assert ran.verdicts == {("test_slow", "fd"): "leak"}
 
 
+@pytest.mark.laboratory
 def test_in_ascii_and_from_the_last_run(project: Project) -> None:
     """The second session knows how long the tests take, so it shows the line from the beginning."""
     project.write("test_it.py", LEAKY + "\n    @pytest.mark.fd_budget(0)\n    def test_\u00e4_quick(): pass\n")
@@ -100,6 +102,7 @@ def figures(ran: Outcome) -> dict[str, tuple[Any, ...]]:
     return {one["resource"]: (one["verdict"], one["floor"], one["iterations"]) for one in ran.findings}
 
 
+@pytest.mark.laboratory
 def test_it_is_none_of_what_is_measured(project: Project) -> None:
     """Each drawing allocates, yet exact counters of memory read the same as without it."""
     project.write("test_it.py", CLEAN)
@@ -112,6 +115,7 @@ def test_it_is_none_of_what_is_measured(project: Project) -> None:
         assert all(set(levels[name]) == {levels[name][0]} for name in ("fd", "thread", "object"))
 
 
+@pytest.mark.laboratory
 def test_what_a_loop_prints_is_captured_whole(project: Project) -> None:
     """In the midst of a test, the output of a test is captured; the line still reaches the terminal, and only that."""
     project.write(
@@ -133,6 +137,7 @@ def test_what_a_loop_prints_is_captured_whole(project: Project) -> None:
     assert ran.status == 0, ran.text
 
 
+@pytest.mark.laboratory
 def test_a_test_in_a_process_of_its_own_shows_its_time(project: Project) -> None:
     project.write(
         "test_it.py",
@@ -152,15 +157,18 @@ def test_a_test_in_a_process_of_its_own_shows_its_time(project: Project) -> None
     assert ran.verdicts == {("test_alone", "fd"): "ok"}
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("-q", "-q"),
-        ("-s",),
-        ("-o", "console_output_style=classic"),
-        ("-o", "log_cli=true"),
-        ("-p", "no:terminalprogress"),
-    ],
+    variants(
+        [("-q", "-q")],
+        [
+            ("-s",),
+            ("-o", "console_output_style=classic"),
+            ("-o", "log_cli=true"),
+            ("-p", "no:terminalprogress"),
+        ],
+    ),
 )
 def test_who_wants_less_or_prints_there_gets_none(project: Project, arguments: tuple[str, ...]) -> None:
     project.write("test_it.py", LEAKY)
@@ -170,6 +178,7 @@ def test_who_wants_less_or_prints_there_gets_none(project: Project, arguments: t
     assert "test_slow" in ran.text or "-q" in arguments
 
 
+@pytest.mark.laboratory
 def test_nor_a_log(project: Project) -> None:
     project.write("test_it.py", LEAKY)
     for ran in (project.run(), project.run_on_terminal("--leakcheck-iterations=4", CI="true")):
@@ -229,6 +238,7 @@ WORKERS = """
 """
 
 
+@pytest.mark.laboratory
 def test_the_controller_of_workers_shows_which_test_is_slow(project: Project) -> None:
     project.write("test_it.py", WORKERS)
     ran = project.run_on_terminal("-n", "2", "--color=no", cache=True)
@@ -249,6 +259,7 @@ def test_the_controller_of_workers_shows_which_test_is_slow(project: Project) ->
     assert "(from the last run)" not in ran.text
 
 
+@pytest.mark.laboratory
 def test_workers_under_verbose_count_the_iterations(project: Project) -> None:
     project.write("test_it.py", WORKERS.replace("time.sleep(0.15)", "pass"))
     ran = project.run_on_terminal("-n", "2", "-v", "--color=no")
@@ -260,6 +271,7 @@ def test_workers_under_verbose_count_the_iterations(project: Project) -> None:
     }
 
 
+@pytest.mark.laboratory
 def test_ctrl_c_erases_the_line_of_the_workers(project: Project) -> None:
     project.write("test_it.py", WORKERS.replace("time.sleep(0.15)", "time.sleep(30)"))
     typed: list[bytes] = []

@@ -8,6 +8,7 @@ import textwrap
 import pytest
 
 from projects import Project
+from variants import variants
 
 SUITE = """
     import itertools, os
@@ -193,7 +194,7 @@ SHARED_CAUSE = """
 """
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["here", "in a worker"])
+@pytest.mark.parametrize("arguments", variants([()], [("-n", "1")]), ids=["here", "in a worker"])
 def test_tests_with_one_cause_share_a_block_and_a_line(project: Project, arguments: tuple[str, ...]) -> None:
     project.write("library.py", LIBRARY)
     project.write("test_it.py", SHARED_CAUSE)
@@ -287,7 +288,7 @@ def test_an_option_without_leakcheck_is_not_silent(project: Project) -> None:
     assert project.run(leakcheck=False).last_line == "1 passed"
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "1")], ids=["here", "in a worker"])
+@pytest.mark.parametrize("arguments", variants([()], [("-n", "1")]), ids=["here", "in a worker"])
 def test_in_colour_what_matters_stands_out(project: Project, arguments: tuple[str, ...]) -> None:
     project.write("test_it.py", SUITE)
     red, dim, plain = "\x1b[31m\x1b[1m", "\x1b[2m", "\x1b[0m"

@@ -19,6 +19,7 @@ from leakcheck_incidents.catalog import INCIDENTS
 from pytest_leakcheck.repro.command import _read_arguments, add_parser
 from pytest_leakcheck.repro.run_arm import run_arms
 from shell import shell
+from variants import variants
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 
@@ -137,6 +138,7 @@ def _code(name: str) -> str:
     return (Path(leakcheck_incidents.__file__).parent / "pyav_loader" / f"{name}.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.laboratory
 def test_under_a_ceiling_the_leaky_arm_runs_into_it_and_the_fixed_one_does_not(tmp_path: Path) -> None:
     done = shell("repro", "pyav_loader", "--ceiling", "fd=256", "--no-open", folder=tmp_path, limit=240)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -179,7 +181,7 @@ def _below(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("seconds", variants([0.0], [1.0, 4.0]))
 def test_an_interrupt_leaves_no_process_and_a_report_that_says_partial(tmp_path: Path, seconds: float) -> None:
     """In a terminal of its own, by its key: at once, while libraries are loaded, and in the midst of the first arm."""
     pid, terminal = pty.fork()

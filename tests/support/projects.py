@@ -13,10 +13,13 @@ import sys
 import termios
 import textwrap
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
@@ -32,10 +35,10 @@ HEAD = """
     KEPT = []
     def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
 """
-# Plugins that hardly any project uses: Hypothesis is loaded whole as a session ends, which would take more than the rest, and
-# asyncio with anyio a third of what plain pytest takes.
+# Plugins that hardly any project uses: Hypothesis is loaded whole as a session ends, which would take more than the rest;
+# asyncio with anyio take a third of what plain pytest takes, and allure as much.
 _MIN_TIME = "--leakcheck-min-time"
-_INI = "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio"
+_INI = "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio -p no:allure_pytest"
 # A conftest for verdicts alone: no culprit is looked for, which takes longer than the verdict.
 UNNAMED = """
     from pytest_leakcheck.runner.measuring import Measuring
@@ -75,8 +78,9 @@ class Outcome:
 class Project:
     """Files of a user's project, and pytest over them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pytester: pytest.Pytester | None = None) -> None:
         self.folder = folder
+        self._pytester = pytester
         self.write("pytest.ini", f"{_INI} -p no:asyncio\n")
 
     def load_asyncio(self) -> None:
@@ -113,6 +117,19 @@ class Project:
             timeout=limit,
         )
         return self._outcome(done.returncode, done.stdout + done.stderr)
+
+    def run_here(self, *arguments: str, leakcheck: bool = True) -> Outcome:
+        """As `run`, in this process: for sessions that end before they measure, since starting a process takes longest.
+
+        Needs the fixture ``project_here``.
+        """
+        assert self._pytester is not None
+        command = self._command(arguments, leakcheck=leakcheck, python="", cache=False)
+        # The filters of this session are in force for the whole process.
+        with warnings.catch_warnings():
+            warnings.resetwarnings()
+            ran = self._pytester.runpytest_inprocess(*command[command.index("pytest") + 1 :])
+        return self._outcome(int(ran.ret), "\n".join([*ran.outlines, *ran.errlines]))
 
     def run_on_terminal(
         self, *arguments: str, answer: Callable[[bytes], bytes] = lambda _: b"", cache: bool = False, **environment: str
@@ -167,7 +184,11 @@ def _environment(given: Mapping[str, str]) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST", "COV_")) and name not in ("CI", "BUILD_NUMBER", "COLUMNS")
     }
-    return {**clean, "PYTHONIOENCODING": "utf-8", "COLUMNS": "80", **given}
+    hurried = {
+        "PYTEST_PLUGINS": ",".join(filter(None, (given.get("PYTEST_PLUGINS"), "hurried"))),
+        "PYTHONPATH": os.pathsep.join(filter(None, (given.get("PYTHONPATH"), str(ROOT / "tests" / "support")))),
+    }
+    return {**clean, "PYTHONIOENCODING": "utf-8", "COLUMNS": "80", **given, **hurried}
 
 
 def whole(value: Any) -> Any:

@@ -263,6 +263,7 @@ def test_wrong_use(tmp_path: Path, arguments: list[str], status: int, said: str)
     assert (done, said in err, "Traceback" in err) == (status, True, False), err
 
 
+@pytest.mark.laboratory
 def test_a_training_that_watches_itself(training: Path, tmp_path: Path) -> None:
     for arm, growth in (("leaky", "+2.00 per step"), ("fixed", "no growth seen; would have caught ≥ ")):
         done = subprocess.run(

@@ -41,6 +41,7 @@ def test_a_planted_descriptor_comes_as_often_as_it_should() -> None:
     assert psutil.Process().num_fds() == before
 
 
+@pytest.mark.laboratory
 def test_a_leak_of_the_floor_is_found(tmp_path: Path) -> None:
     floor, verdict = trial("object", find_workloads()["json_round_trip"], tmp_path, 0)
     assert floor is not None

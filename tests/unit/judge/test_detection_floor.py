@@ -57,6 +57,7 @@ def one_sided(source: random.Random) -> int:
     return int(3000 * source.random() ** 4)
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("name", ["heap", "object", "block", "rss"])
 @pytest.mark.parametrize("noise", [steady, spiky, one_sided])
 @pytest.mark.parametrize("n", [58, 229])

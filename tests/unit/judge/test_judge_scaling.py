@@ -110,6 +110,7 @@ def test_constant_counts(peaks: list[int], outcome: str, reason: str) -> None:
     assert verdict.advice == (MORE if outcome == "inconclusive" else "")
 
 
+@pytest.mark.laboratory
 def test_peaks_that_scatter_at_random_are_hardly_ever_called_growth() -> None:
     dice = random.Random(5)
     outcomes = [judged("rss", "O(1)", [dice.randrange(MIB) for _ in SIZES]).outcome for _ in range(2000)]

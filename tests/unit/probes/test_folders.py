@@ -119,6 +119,7 @@ def test_a_kind_that_comes_faster_while_the_test_runs_still_counts(folder: Folde
     assert folder.count == 120
 
 
+@pytest.mark.laboratory
 def test_kinds_are_counted_over_rests_without_overflow(folder: Folder) -> None:
     put(folder, *(f"noise-{number}" for number in range(2000)))
     read(folder, 1)

@@ -113,6 +113,7 @@ def logs() -> dict[str, Work]:
     }
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("log", logs())
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_leak_beside_a_log_is_found_at_its_own_rate(log: str, leak: str) -> None:
@@ -132,6 +133,7 @@ def test_a_leak_beside_a_log_is_found_at_its_own_rate(log: str, leak: str) -> No
     assert red(write) is None
 
 
+@pytest.mark.laboratory
 def test_caches_that_multiply_explain_nothing() -> None:
     """Each connection has a cache of its own, of statements that are written in C and may hold any amount."""
     opened: list[sqlite3.Connection] = []
@@ -220,6 +222,7 @@ def warm_patterns() -> Iterator[None]:
     re._cache.update(before)  # type: ignore[attr-defined]
 
 
+@pytest.mark.laboratory
 @pytest.mark.usefixtures("warm_patterns")
 def test_patterns_that_a_test_compiles_are_no_leak_in_a_cache_that_was_half_full() -> None:
     numbers = itertools.count()
@@ -230,6 +233,7 @@ def test_patterns_that_a_test_compiles_are_no_leak_in_a_cache_that_was_half_full
     assert verdict.outcome == "leak"
 
 
+@pytest.mark.laboratory
 def test_mapped_memory_that_falls_as_few_entries_are_emptied_explains_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two patterns an arena of the interpreter's allocator may go: 1 MiB, more than the leak has come to by then."""
     arena: list[mmap.mmap] = []

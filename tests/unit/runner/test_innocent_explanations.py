@@ -299,6 +299,7 @@ def test_a_cache_of_freed_blocks_that_the_warm_up_has_emptied_fills_without_a_ve
         libc.free(block)
 
 
+@pytest.mark.laboratory
 def test_uneven_growth_while_other_threads_work_may_be_their_caches_of_freed_blocks() -> None:
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p

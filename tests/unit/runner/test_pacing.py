@@ -142,6 +142,7 @@ def test_a_look_has_all_garbage_collected(monkeypatch: pytest.MonkeyPatch) -> No
     assert rows_with_full_collections(monkeypatch, objects=20_001, look=8) == [0, 1, 6, 8, 13, 18, 23, 28]
 
 
+@pytest.mark.laboratory
 def test_a_leak_of_many_objects_is_found_while_old_garbage_waits() -> None:
     """Cycles that die young are collected in each row, and those that die old are no leak."""
     kept: list[object] = []

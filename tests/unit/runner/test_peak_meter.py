@@ -267,6 +267,7 @@ def test_readings_that_other_processes_hold_up_are_no_less_often(monkeypatch: py
     assert named(work).source == "self.parts.append(bytes(range(256)) * 4096)"
 
 
+@pytest.mark.laboratory
 def test_a_body_that_makes_many_calls_is_looked_into_as_well() -> None:
     """Each reading costs more while allocations are followed, and the trace itself takes memory: neither is the peak."""
 
@@ -350,6 +351,7 @@ def test_a_line_with_less_than_half_is_named_with_its_share_and_not_as_the_cause
     assert culprit.share.where == culprit.where
 
 
+@pytest.mark.laboratory
 def test_memory_that_rises_further_is_looked_into_again() -> None:
     """At the first look, memory that was freed since is most of it; in the same function, it then rises to the peak."""
     import mmap

@@ -52,6 +52,7 @@ def test_a_clean_repetition_stays_clean_while_it_is_followed(told: list[Progress
     assert {one.growth["object"] for one in measured} == {0.0}
 
 
+@pytest.mark.laboratory
 @pytest.mark.usefixtures("frozen")
 def test_growth_is_told_and_what_was_decided_and_that_it_is_being_named(told: list[Progress]) -> None:
     assert repeat([])["object"] == "leak"
@@ -59,6 +60,7 @@ def test_growth_is_told_and_what_was_decided_and_that_it_is_being_named(told: li
     assert (told[-1].state, told[-1].verdicts["object"]) == ("naming", "leak")
 
 
+@pytest.mark.laboratory
 def test_it_is_told_so_often_and_no_more(told: list[Progress], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY", 1e6)
     repeat(None)
