@@ -24,7 +24,7 @@ PAGES = [
 ]
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
 # What makes a block long, three seconds of a processor and more; the laboratory runs those.
-LONG = ("./ci/demo", "import torch", "from leakcheck_incidents", "scaling_budget")
+LONG = ("./ci/demo", "import torch", "from leakcheck_incidents", "scaling_budget", "pip install")
 
 
 def blocks_of(page: Path) -> Iterator[Any]:

@@ -59,11 +59,18 @@ SHORT = {
         ("--leakcheck-max-time=600",),
     ),
 }
-# Fewer shards than the incident takes: the leaky arm grows ten times as fast as allowed.
+# Fewer and smaller shards than the incident takes: the leaky arm still grows five times as fast as allowed.
 UPLOAD = """
     import pytest
-    from leakcheck_incidents.hub_upload.test_hub_upload import ALLOWED, FEW, FILES, dataset, pytestmark, upload, warm
+    from datasets import load_from_disk
+    from leakcheck_incidents.hub_upload.test_hub_upload import ALLOWED, FEW, FILES, pytestmark, upload, warm
     from leakcheck_incidents.hub_upload.test_hub_upload import _without_bars
+
+    @pytest.fixture(scope="module")
+    def dataset(synthetic_arrow):
+        rows = FILES * FEW[-1]
+        table = {"rows": rows, "shard_rows": rows, "files": FILES, "file_size": 1 << 19, "nested": False, "nulls": 0}
+        return load_from_disk(str(synthetic_arrow(**table)))
 
     @pytest.mark.parametrize("upload", ["leaky", "fixed"], indirect=True)
     @pytest.mark.scaling_budget("shards", FEW, rss=ALLOWED)

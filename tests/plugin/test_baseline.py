@@ -195,6 +195,7 @@ def test_an_entry_that_has_expired_or_is_for_another_platform_counts_no_more(sui
         assert suite.run(*ALL, "-k", "test_adds").last_line == "1 failed, 5 deselected"
 
 
+@pytest.mark.laboratory
 def test_a_session_that_is_killed_leaves_the_file_as_it_was(suite: Project) -> None:
     suite.run(*UPDATE)
     before = baseline_of(suite).read_bytes()

@@ -132,6 +132,7 @@ def test_a_failure_is_the_test_s_own(given_project: Project) -> None:
     assert (given_project.folder / ".hypothesis").is_dir()
 
 
+@pytest.mark.laboratory
 def test_an_empty_one_retains_nothing(given_project: Project) -> None:
     given_project.write(
         "test_it.py",

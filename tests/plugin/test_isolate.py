@@ -230,6 +230,7 @@ def test_options_that_are_not_for_a_child(project: Project) -> None:
     assert list(project.folder.glob("base/*/test_first0/kept"))
 
 
+@pytest.mark.laboratory
 def test_what_failed_last_is_still_known(project: Project) -> None:
     project.write(
         "test_it.py",

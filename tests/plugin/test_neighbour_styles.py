@@ -776,7 +776,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcomes, Outcom
     for name, text in _STYLES.items():
         project.write(_file(name), text)
     plain = project.run("--outcomes=plain.json", leakcheck=False, cache=True)
-    repeated = project.run("--outcomes=repeated.json", "--leakcheck-max-time=2", cache=True)
+    repeated = project.run("--outcomes=repeated.json", "--leakcheck-iterations=8", cache=True)
     assert "INTERNALERROR" not in plain.text + repeated.text, repeated.text
     assert (plain.status, repeated.status) == (1, 1), repeated.text
     assert len(repeated.recordings) > 100, repeated.text

@@ -331,6 +331,7 @@ def test_the_pages_of_a_forked_child_are_its_own_from_the_fork_on(odd: Outcome) 
     assert share is None or share["size"] < share["total"] / 2
 
 
+@pytest.mark.laboratory
 def test_a_gauge_that_fails_says_how(odd: Outcome) -> None:
     reason = odd.finding("test_gauge_that_fails", "gauge:depth")["reason"]
     assert reason.startswith("its reading failed: ZeroDivisionError: ")

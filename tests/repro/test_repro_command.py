@@ -86,6 +86,7 @@ class Words(HTMLParser):
         self.text.append(data)
 
 
+@pytest.mark.laboratory
 def test_a_script_gets_json_and_a_person_a_page_with_both_arms(tmp_path: Path) -> None:
     done = shell("repro", "pyav_loader", "--json", "--out", "out", folder=tmp_path, limit=180)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A pytest plugin for the sessions that tests run: what is held for good is waited for in vain, and 0.3 s say the same as 2 s."""
+"""A pytest plugin for the sessions that tests run: they wait a fraction of the time for what is held for good."""
 
 from __future__ import annotations
 
@@ -10,3 +10,4 @@ def pytest_collection_finish() -> None:
     settling = sys.modules.get("pytest_leakcheck.runner.settling")
     if settling is not None:
         settling.Settling.seconds = min(settling.Settling.seconds, 0.3)
+        settling.Settling.seconds_alone = min(settling.Settling.seconds_alone, 0.05)

@@ -47,7 +47,11 @@ lightning.Trainer(
 
 @pytest.mark.parametrize(
     ("arm", "said", "steps"),
-    [("leaky", "+1.00 per step", 100), ("fixed", "no growth seen; would have caught ≥ ", 100), ("failing", "", 5)],
+    [
+        ("leaky", "+1.00 per step", 100),
+        ("fixed", "no growth seen; would have caught ≥ ", 100),
+        pytest.param("failing", "", 5, marks=pytest.mark.laboratory),
+    ],
 )
 def test_a_fit(tmp_path: Path, arm: str, said: str, steps: int) -> None:
     script = tmp_path / "fit.py"
