@@ -1,9 +1,4 @@
-"""Run the shell command ``pytest-leakcheck``.
-
-Subcommands: ``repro`` runs a bundled incident (a reproduced leak), ``watch`` follows the resources of a process,
-``report`` writes an HTML page of results, ``compare`` compares two reports, and ``baseline`` lists the known leaks of a suite
-or joins files of them.
-"""
+"""Run the shell command ``pytest-leakcheck`` with its subcommands."""
 
 from __future__ import annotations
 
@@ -15,11 +10,7 @@ from pytest_leakcheck.model.exit_codes import INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
-
-    Args:
-        arguments: The command line without the program name; None reads it from `sys.argv`.
-    """
+    """Run the command and return its exit status; without arguments, those of `sys.argv` are used."""
     try:
         return _run_subcommand(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:

@@ -22,20 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The result of `measure`; converted to a string, it is the text of the report.
-
-    Attributes:
-        finding: The verdicts on all measured resources.
-    """
+    """The result of `measure`; converted to a string, it is the text of the report."""
 
     finding: Finding
 
     def check(self) -> None:
-        """Raise an error if the verdict is red (a failure); do nothing otherwise.
-
-        Raises:
-            LeakError: The function leaks or exceeds a level, or this machine cannot read a resource named in the call.
-        """
+        """Raise `LeakError` if the function leaks, exceeds a level, or needs a resource that cannot be read here."""
         if self.finding.colour == "red":
             from pytest_leakcheck.plugin.errors import LeakError
 
@@ -68,10 +60,7 @@ def measure(
         min_time: Seconds that must pass before growth of memory counts as a leak, and before an undecided measurement
             of cheap calls ends; used only if `iterations` is 0.
         levels: How far each resource may be above its start level; None limits only its growth. Without levels, the
-            function judges the growth of all resources that are judged by default.
-
-    Returns:
-        The measurement, whether or not it found a leak.
+            growth of all resources that are judged by default is judged.
 
     Raises:
         BudgetError: A resource is unknown, or its level cannot be read.

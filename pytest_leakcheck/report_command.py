@@ -1,8 +1,4 @@
-"""Implement ``pytest-leakcheck report FILE``.
-
-The command writes an HTML page from a JSON report (``pytest --leakcheck-json``) or from a ledger, the file of events
-that ``pytest-leakcheck watch`` writes.
-"""
+"""Implement ``pytest-leakcheck report FILE``: write a page from a JSON report or a ledger (the events of ``watch``)."""
 
 from __future__ import annotations
 
@@ -39,12 +35,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Write the page and return the exit status.
-
-    Returns:
-        0 if the page was written; 2 if the file cannot be read or is of an unknown kind, or the page cannot be
-        written.
-    """
+    """Write the page; return 0, or 2 if the file is unreadable or of an unknown kind, or the page cannot be written."""
     try:
         page = _read_page(given.file, source=not given.no_source)
         from pytest_leakcheck.report.html.render import write_page

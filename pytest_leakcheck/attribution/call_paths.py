@@ -56,12 +56,7 @@ _HARNESS_PREFIXES: Final = tuple(map(_package_folder, ("pytest_leakcheck", "_pyt
 def read_path(path: Sequence[Site]) -> Where | None:
     """Return the part of a call path after its innermost harness frame; read phase and fixture from the frames before.
 
-    Args:
-        path: The whole call path, outermost frame first.
-
-    Returns:
-        The test's own part of the path, with the line to change, the test phase and the fixture. None if no frame is
-        left, or only frames of the standard library.
+    The path begins with the outermost frame. None if no frame is left, or only frames of the standard library.
     """
     phase: TestPhase = ""
     fixture, begins = "", 0
@@ -108,10 +103,7 @@ def _file_name(file: str) -> str:
 
 @cache
 def plugin_files() -> frozenset[str]:
-    """List the files of loaded pytest plugins: installed modules that define hooks.
-
-    The other modules of a library that includes a plugin do not count.
-    """
+    """List the files of loaded pytest plugins: installed modules that define hooks, not the rest of their libraries."""
     modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
     files = (getattr(module, "__file__", None) for module in modules if not _PLUGIN_HOOKS.isdisjoint(vars(module)))
     return frozenset(file for file in files if file and not _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts))
@@ -127,10 +119,9 @@ def is_standard(file: str) -> bool:
 
 @cache
 def is_own(file: str) -> bool:
-    """Return whether a file is part of the program under test.
+    """Return whether a file is part of the program under test: not installed, or installed and `belongs_to_project`.
 
-    Such a file is not part of the standard library. It is either not installed, or it belongs to the project under test
-    (`belongs_to_project`). A name such as ``<string>`` stands for code without a file, so the result is False.
+    The standard library is not part of it, nor is a name such as ``<string>``, which stands for code without a file.
     """
     if file.startswith("<"):
         return False

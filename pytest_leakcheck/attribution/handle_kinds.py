@@ -93,13 +93,7 @@ class Things:
 
 
 def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Things | None:
-    """Return the kind of handle that a resource counts; None if it counts none that can be listed here.
-
-    Args:
-        resource: The name of the resource.
-        count: The counter of the resource.
-        folder: The path of the folder, if the resource counts the entries of one.
-    """
+    """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
     kind = find_resource(resource).handles
     if kind == "fds":
         return Things(count, open_files, in_children=True)
@@ -115,35 +109,25 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
 
 
 def pieces_of(device: Vram) -> Things | None:
-    """Return the allocations on the devices as a kind of handle.
-
-    None if a device does not list its allocations one by one.
-    """
+    """Return the allocations on the devices as a kind of handle; None if a device does not list them one by one."""
     if device.pieces() is None:
         return None
     return Things(device.read, lambda: {key: str(size) for key, size in (device.pieces() or {}).items()}, sized=True)
 
 
 def _hash_children_of_thread() -> int:
-    """Return a number that changes with the child processes of the current thread.
-
-    Walking the process tree would take too long.
-    """
+    """Return a number that changes with the child processes of this thread; walking the process tree takes too long."""
     with Path("/proc/thread-self/children").open("rb", buffering=0) as file:
         return hash(file.read())
 
 
 def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hashable]) -> bool:
-    """Return whether entries of a container stand for most of the given handles.
+    """Return whether entries of a container stand for most of the given handles; only a sample is inspected.
 
     An entry stands for a handle if it contains its number or name, or the object itself, such as a file, socket or
     task. An object of a type written in C cannot be inspected, so one such object suffices for all entries. A list of
-    results that grows as fast as the descriptors therefore does not count as their owner.
-
-    Args:
-        entries: All entries that were added while the handles were watched, and possibly some more; each is one object,
-            or a key and a value. Only a sample of them is inspected.
-        identities: The identities of the handles that were created.
+    results that grows as fast as the descriptors therefore does not count as their owner. The entries are those that
+    were added while the handles were watched, and possibly more; each is one object, or a key and a value.
     """
     sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
@@ -159,10 +143,7 @@ def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hash
 
 
 def _find_identities(one: object, numbers: frozenset[int], names: frozenset[str]) -> set[Hashable] | None:
-    """Return which of these numbers and names an object contains.
-
-    None if a part of the object cannot be inspected.
-    """
+    """Return which of these numbers and names an object contains; None if a part of it cannot be inspected."""
     found: set[Hashable] = set()
     seen, level, depth = {id(one)}, [one], 0
     while level and len(seen) < _MAX_PARTS and type(one) not in _NOT_FOLLOWED:
@@ -187,13 +168,7 @@ def _find_identities(one: object, numbers: frozenset[int], names: frozenset[str]
 
 
 def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool = False) -> set[Hashable]:
-    """Return the given handles that an object itself is, such as the descriptor of a file object.
-
-    Args:
-        one: The object.
-        identities: The identities of the handles.
-        by_value: Also count an int that is the number of a handle, and a str that is the name of one.
-    """
+    """Return the given handles that an object itself is; with `by_value`, also those whose number or name it is."""
     found: set[Hashable] = {id(one), _descriptor_of(one), _name_of_semaphore(one)}
     if by_value and type(one) is int:
         found.add(one)
@@ -208,19 +183,13 @@ def _is_name_of(text: Any, name: str) -> bool:
 
 
 def _name_of_semaphore(one: Any) -> str:
-    """Return the name of a semaphore in /dev/shm.
-
-    Empty for any other object, and for a semaphore without a name.
-    """
+    """Return the name of a semaphore in /dev/shm; empty for one without a name and for any other object."""
     name = getattr(one, "name", None) if type(one).__module__ == "_multiprocessing" else None
     return f"sem.{name.lstrip('/')}" if name else ""
 
 
 def _descriptor_of(one: Any) -> int:
-    """Return the descriptor of a file, socket or epoll object.
-
-    -1 for any other object, and for a closed one.
-    """
+    """Return the descriptor of a file, socket or epoll object; -1 for a closed one and for any other object."""
     kind = type(one)
     try:
         if kind is io.FileIO:
@@ -245,11 +214,7 @@ def is_opaque_handle(kind: type) -> bool:
 
 
 def is_of_extension(kind: type) -> bool:
-    """Return whether a type may keep memory outside Python objects.
-
-    That is the case if the type or one of its bases is written in C, in an extension module or in a standard library
-    module such as `zlib`.
-    """
+    """Return whether a type, or a base of it written in C, may keep memory outside Python objects, as in `zlib`."""
     tops = {str(module_of(base)).partition(".")[0] for base in mro_of(kind) if is_c(base)}
     return not tops <= _OBJECTS_ONLY_MODULES
 

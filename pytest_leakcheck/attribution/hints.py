@@ -1,7 +1,7 @@
 """Give one line of advice for each known shape of leak.
 
-A shape is a recognizable pattern in the cause of a leak (a `Culprit`), or in its survivors: the objects or handles that
-still exist after the iterations that created them (`Held`). To add a shape, add an entry to `SHAPES`, and a test.
+A shape is a recognizable pattern in the cause of a leak (a `Culprit`) or in its survivors (`Held`). To add a shape, add
+an entry to `SHAPES`, and a test.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from pytest_leakcheck.model.resources import find_resource
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One known shape of leak.
-
-    Attributes:
-        fits: Returns whether a cause and its survivors have this shape.
-        advice: The advice to the user: what to change.
-    """
+    """One known shape of leak: a condition, and the advice to the user what to change."""
 
     fits: Callable[[Culprit, Sequence[Held]], bool]
     advice: str
@@ -66,7 +61,6 @@ def _owner_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
 
 
 def _any_of(*fits: Callable[[Culprit, Sequence[Held]], bool]) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if any of these conditions is met."""
     return lambda culprit, held: any(one(culprit, held) for one in fits)
 
 

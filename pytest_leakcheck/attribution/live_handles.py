@@ -1,8 +1,7 @@
 """List the handles that exist, and describe the new ones.
 
-The handles are descriptors, threads, child processes, tasks and memory mappings. The plugin lists handles at each
-change of their number, so a listing must be cheap. Expensive details, such as the peer of a socket or the age of a
-process, are read only for survivors, which are the new handles that still exist at the end.
+The plugin lists handles at each change of their number, so a listing must be cheap. Expensive details, such as the peer
+of a socket or the age of a process, are read only for survivors, which are the new handles that still exist at the end.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Identities:
 
     Attributes:
         fds: Target of each open descriptor of this process, by descriptor number.
-        threads: Descriptions of threads, by native thread id.
+        threads: Descriptions, by native thread id.
         children: Command lines of live descendant processes, and names of zombies, by pid.
         of_children: Targets of the open descriptors of these processes, by pid and descriptor number.
         tasks: Descriptions of asyncio tasks, by ``id()``.
@@ -56,10 +55,7 @@ class Identities:
 
 
 def take_identities() -> Identities:
-    """List all handles now.
-
-    Without /proc, the threads are those that Python knows, and there are no descriptors, processes or mappings.
-    """
+    """List all handles now; without /proc, only tasks and the threads that Python knows."""
     children = live_children()
     of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
     tasks = {id(task): _describe_task(task) for task in _list_tasks()}
@@ -69,8 +65,7 @@ def take_identities() -> Identities:
 def open_files(process: str = "self") -> dict[int, str]:
     """List the open descriptors of a process, each with the identity of its file.
 
-    The identity stays the same when the file is renamed or removed. Teardown removes ``tmp_path``, and a program may
-    write a file under a temporary name and then move it. In both cases, the descriptor still refers to the same file.
+    The identity stays the same when the file is moved, or removed as by the teardown of ``tmp_path``.
     """
     return {fd: _file_identity(process, fd, target) for fd, target in open_targets(process).items()}
 
@@ -87,10 +82,7 @@ def _file_identity(process: str, fd: int, target: str) -> str:
 
 
 def running_threads() -> dict[int, str]:
-    """Describe the threads of this process, by native thread id.
-
-    Threads that Python started are described by their name and function. On Linux, other threads are included.
-    """
+    """Describe the threads of this process by native thread id; on Linux, including those that Python did not start."""
     named = {thread.native_id or 0: _describe_thread(thread) for thread in threading.enumerate()}
     if not sys.platform.startswith("linux"):
         return named
@@ -98,7 +90,7 @@ def running_threads() -> dict[int, str]:
 
 
 def live_children() -> dict[int, str]:
-    """List the command lines of all live descendants of this process, and its zombies, by pid."""
+    """Return the command lines of all live descendants of this process, and descriptions of its zombies, by pid."""
     if not sys.platform.startswith("linux"):
         return {}
     ended = {pid: f"zombie of {read_process_name(str(pid))}, never waited for" for pid in zombies()}
@@ -117,10 +109,7 @@ def _list_tasks() -> Iterator[Any]:
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
-    """Return the numbers (the keys in `Identities`) of the handles that are new.
-
-    A number also counts as new if its description has changed, because it was then reused.
-    """
+    """Return the numbers (keys in `Identities`) of new handles, including reused ones, with another description."""
     kind = find_resource(resource).handles
     then: Mapping[int, str] = getattr(before, kind)
     now: Mapping[int, str] = getattr(after, kind)
@@ -128,10 +117,7 @@ def new_handles(before: Identities, after: Identities, resource: str) -> frozens
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
-    """Describe the new handles, by name of the resource.
-
-    A descriptor number that was reused for another target counts as a new handle.
-    """
+    """Describe the new handles, by name of the resource; a descriptor number reused for another target counts too."""
     fds = group_files(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
     for pid in before.children.keys() & after.children.keys():
         # Look only at children that existed before. The descriptors of a new child are part of the leak of that child.
@@ -175,10 +161,7 @@ def group_files(targets: Iterable[str]) -> tuple[Held, ...]:
 
 
 def _mark_differences(names: Sequence[str], pattern: str) -> str:
-    """Return what names have in common, with ``*`` for each number in which they differ.
-
-    Return the pattern if they differ in more than numbers.
-    """
+    """Return names with ``*`` for each number in which they differ; the pattern if they differ in more than numbers."""
     parts = [_NUMBERS_AND_TEXT.findall(name) for name in names]
     if len({len(one) for one in parts}) > 1:
         return pattern
@@ -189,7 +172,6 @@ def _mark_differences(names: Sequence[str], pattern: str) -> str:
 
 
 def _path_patterns(path: str) -> tuple[str, ...]:
-    """Return the patterns that the name of a file follows, with the folder before each of them."""
     folder, slash, name = path.rpartition("/")
     return tuple(f"{folder}{slash}{pattern.replace('#', '*')}" for pattern in name_patterns(name))
 
@@ -238,10 +220,7 @@ def _describe_thread(thread: threading.Thread) -> str:
 
 
 def _describe_native_thread(number: int) -> str:
-    """Describe a thread that Python did not start.
-
-    The kernel's name of such a thread is the name of the program, unless the library that started it has set another.
-    """
+    """Describe a thread of a C library; its kernel name is that of the program unless the library has set another."""
     name, program = read_process_name(f"self/task/{number}"), read_process_name("self")
     return "thread of a C library" if name in ("", program) else f"{name} (thread of a C library)"
 
@@ -304,10 +283,7 @@ def _read_mappings() -> dict[int, tuple[str, int]]:
 def _new_mappings_by_file(
     before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[str, int]]
 ) -> tuple[Held, ...]:
-    """Sum the newly mapped bytes by file, including growth of earlier mappings.
-
-    Files with less than `_MIN_MAPPING_SHARE` of the total are left out.
-    """
+    """Sum the newly mapped bytes by file, including growth of earlier mappings; leave out files with a small share."""
     gained: Counter[str] = Counter()
     count: Counter[str] = Counter()
     for at, (file, size) in after.items():

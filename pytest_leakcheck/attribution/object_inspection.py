@@ -49,9 +49,8 @@ _C_METHOD_TYPES: Final = (type(str.join), type(object.__init__), type("".__str__
 def all_objects() -> list[object]:
     """List the objects that the garbage collector lists, without modules.
 
-    The names of a module are in a dict, which the collector lists as well. The other referents of a module are private
-    to its C code and may be dead. For example, in Python 3.12, ``gc.get_referents`` of ``_asyncio`` revives objects
-    from a free list and turns that list into a ring.
+    The collector also lists the dict of a module. The module's other referents are private to its C code and may be
+    dead: in Python 3.12, ``gc.get_referents`` of ``_asyncio`` revives objects from a free list and makes it a ring.
     """
     objects = gc.get_objects()
     modules = map(_MODULE_TYPE_IDS.__contains__, map(id, map(type, objects)))
@@ -84,20 +83,13 @@ def container_kind(one: object) -> type | None:
 
 
 def length(one: object) -> int:
-    """Return the number of entries of a container; 0 for other objects.
-
-    The ``__len__`` of a derived class is not called.
-    """
+    """Return the number of entries of a container without calling an overridden ``__len__``; 0 for other objects."""
     kind: Any = container_kind(one)
     return int(kind.__len__(one)) if kind else 0
 
 
 def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
-    """List the newest entries of a container as (key, value), newest first.
-
-    In a sequence, the key is the index; in a set, it is the element itself. A set has no order, so the listed elements
-    are not necessarily its newest.
-    """
+    """List the newest entries as (key, value), newest first; keys are indexes, or the elements of a set (unordered)."""
     kind: Any = container_kind(one)
     if kind is dict:
         return list(islice(reversed(dict.items(one)), count))
@@ -108,20 +100,14 @@ def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
 
 
 def array_types() -> dict[int, str]:
-    """Return the names of the types whose objects keep their data elsewhere, by the ``id()`` of the type.
-
-    These are the array types of the libraries that are loaded, and the types of in-memory files.
-    """
+    """Return the names of types that keep their data elsewhere (loaded arrays, in-memory files), by type ``id()``."""
     wanted = (("numpy", "ndarray"), ("torch", "Tensor"), ("io", "StringIO"), ("io", "BytesIO"))
     found = ((getattr(sys.modules.get(module), name, None), f"{module}.{name}") for module, name in wanted)
     return {id(kind): name for kind, name in found if kind is not None}
 
 
 def amount(one: object, arrays: dict[int, str]) -> int:
-    """Return the size of a `PAYLOAD` value or an array, in bytes or characters.
-
-    0 for other objects.
-    """
+    """Return the size of a `PAYLOAD` value or an array, in bytes or characters; 0 for other objects."""
     kind = type(one)
     value: Any = one
     if kind in (str, bytes, bytearray):
@@ -138,10 +124,7 @@ def amount(one: object, arrays: dict[int, str]) -> int:
 
 
 def _array_size(value: Any) -> int:
-    """Return the size of an array in bytes; 0 if it has no storage, such as a sparse tensor of torch.
-
-    A view counts only its own elements. The base of the view counts for the object that holds the base.
-    """
+    """Return the bytes of an array, or of the own elements of a view; 0 without storage, as for a sparse tensor."""
     try:
         return int(value.nbytes)
     except (RuntimeError, TypeError):
@@ -160,13 +143,7 @@ def _stream_size(stream: io.BytesIO | io.StringIO) -> int:
 
 
 def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:
-    """Return the bytes of an entry, without the parts shared with a neighboring entry.
-
-    Args:
-        one: The entry.
-        beside: The neighboring entry.
-        arrays: The result of `array_types()`.
-    """
+    """Return the bytes of an entry, without the parts shared with a neighboring one; `arrays` is from `array_types`."""
     shared = _parts(beside)
     return sum(_size(part, arrays) for place, part in _parts(one).items() if place not in shared)
 
@@ -226,10 +203,7 @@ def _is_foreign_c_type(kind: type) -> bool:
 
 
 def instance_dict(one: object) -> dict[str, object] | None:
-    """Return the attribute dict of an instance; None where it has none.
-
-    An instance has two if a base written in C has one as well. Then the one that is not empty is returned.
-    """
+    """Return an instance's attribute dict, the filled one if a base in C has its own; None where it has none."""
     empty = None
     for base in mro_of(type(one)):
         descriptor = namespace_of(base).get("__dict__")
@@ -261,10 +235,7 @@ def class_attributes(kind: type) -> list[tuple[str, object]]:
 
 
 def show_key(key: object) -> str:
-    """Return the ``repr`` of a str, bytes or number, shortened if it is long; the type of any other key.
-
-    The ``repr`` of a key of another type could run user code.
-    """
+    """Return the ``repr`` of a str, bytes or number, shortened if long; else the type, as ``repr`` could run code."""
     if type(key) in (str, bytes, int, bool, float):
         text = repr(key)
         return text if len(text) <= _MAX_KEY_LENGTH else f"{text[: _MAX_KEY_LENGTH - 1]}…"
@@ -282,13 +253,7 @@ def describe(one: object) -> str:
 
 
 def describe_many(entries: Collection[object], count: int, arrays: dict[int, str]) -> str:
-    """Describe entries by their most frequent type, as ``20 × bytes, 3,033 B each``.
-
-    Args:
-        entries: The entries, or a sample of them.
-        count: The number of entries to report.
-        arrays: The result of `array_types()`.
-    """
+    """Describe `count` entries by the most frequent type in a sample, as ``20 × bytes, 3,033 B each``."""
     by_type: dict[int, list[object]] = {}
     for one in entries:
         by_type.setdefault(id(type(one)), []).append(one)
@@ -302,10 +267,7 @@ def describe_many(entries: Collection[object], count: int, arrays: dict[int, str
 
 
 def name_of_called(called: Any) -> str:
-    """Return the name of a function or method written in C, a class, or a code object.
-
-    The name is qualified where possible. For any other callable, return the name of its type.
-    """
+    """Return the name of a C function, a class or a code object, qualified if possible; else the name of the type."""
     kind = type(called)
     if kind is BuiltinFunctionType:
         owner = called.__self__

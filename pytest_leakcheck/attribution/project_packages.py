@@ -17,8 +17,6 @@ from typing import Any
 
 
 class _Project:
-    """What is installed of the project under test."""
-
     files: frozenset[str] = frozenset()
     folders: tuple[str, ...] = ()
 
@@ -27,11 +25,8 @@ def set_project(root: Path, packages: Sequence[str]) -> None:
     """Set the project under test, for the whole process.
 
     Its files are found here: during a search for a cause, the modules that this imports would look like a leak of the
-    test.
-
-    Args:
-        root: The folder of the project, in which ``pyproject.toml`` or ``setup.cfg`` may name its distribution.
-        packages: Top-level packages that the user has named (``--leakcheck-blame``); they count as well.
+    test. Its distribution may be named in ``pyproject.toml`` or ``setup.cfg`` of `root`. The packages that the user has
+    named (``--leakcheck-blame``) count as well.
     """
     _Project.files = _find_files(_read_name(root))
     _Project.folders = tuple(_find_folders(packages))
@@ -43,11 +38,7 @@ def belongs_to_project(file: str) -> bool:
 
 
 def unknown_packages(packages: Sequence[str]) -> frozenset[str]:
-    """Return those of the packages that no module in use belongs to, and that cannot be imported.
-
-    Args:
-        packages: Names that the user has given. As in `culprit.touches`, a folder or a module of that name counts.
-    """
+    """Return the packages that cannot be imported and name no folder or module in use, as in `culprit.touches`."""
     unknown = set(packages)
     # A program may store anything in `sys.modules`.
     modules: list[object] = list(sys.modules.values())
@@ -76,7 +67,6 @@ def _find_files(name: str) -> frozenset[str]:
 
 
 def _find_folders(packages: Sequence[str]) -> Iterator[str]:
-    """Yield the folders of packages."""
     for name in packages:
         try:
             spec = find_spec(name)

@@ -19,12 +19,9 @@ _NO_DATE = ""
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One cause, in two sessions.
+    """One cause, as of the later session, or of the earlier one if it is fixed or was not measured again.
 
-    Attributes:
-        change: What happened to it.
-        cause: The cause in the later session, or in the earlier one if it is fixed or was not measured again.
-        was: Growth per iteration in the earlier session, in the unit of the resource; 0 if the cause is new.
+    `was` is the growth per iteration in the earlier session, in the unit of the resource; 0 if the cause is new.
     """
 
     change: Change

@@ -27,20 +27,15 @@ class BaselineError(LeakcheckError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KnownLeak:
-    """One cause of known leaks.
+    """One cause of known leaks; people write `reason` (why it is not fixed yet), `link` and `expires`.
 
     Attributes:
-        finding: The finding id.
-        resource: The resource that grows.
-        verdict: The outcome of the verdict, such as ``leak``.
         rate: Growth per iteration, in the unit of the resource.
         owner: The object that retains the growth; empty if it was never found.
         site: The line that creates the resource, as file and function; empty if it was never found.
         tests: The tests that reach it, sorted: node ids, or ``file::*`` for all tests of a file.
         seen: The date on which the entry was added.
-        reason: Why it is not fixed yet; people write it.
-        link: Where it is discussed; people write it.
-        expires: The date from which the entry counts no more; people write it. Empty: never.
+        expires: The date from which the entry counts no more. Empty: never.
         package: The installed package that creates the resource; empty if it is the project.
         only: Where the entry counts: ``python`` (a version specifier) and ``platform`` (as in ``sys.platform``).
     """
@@ -81,11 +76,7 @@ class Baseline:
 
 
 def read(path: Path) -> Baseline:
-    """Read the file.
-
-    Raises:
-        BaselineError: The file cannot be read, is no baseline, or an entry is invalid.
-    """
+    """Read the file; raise `BaselineError` if it cannot be read, is no baseline, or has an invalid entry."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
         baseline = decode(Baseline, data)

@@ -28,16 +28,14 @@ class LibraryLeak:
     """One known leak of an installed package.
 
     Attributes:
-        package: The name of the distribution.
         versions: A version specifier (PEP 440): the releases that leak.
         text: What leaks, in one sentence without a full stop.
-        name: A short name, which is also that of the reproduction in ``ci/library_leaks``; empty for a user's line.
+        name: Also that of the reproduction in ``ci/library_leaks``; empty for a user's line.
         resources: The resources that grow; empty for any.
         owner: A pattern of the object that retains the growth, for findings that name it. It also fits what this object
             contains. ``*`` stands for any characters. Empty if nothing in Python retains it.
         site: A pattern of a line of the package on the call path, as ``file:function``, for findings without an owner.
             Empty if the owner is always found.
-        link: Where it is discussed; may be empty.
     """
 
     SPARSE: ClassVar = True
@@ -72,25 +70,12 @@ def read_shipped() -> tuple[LibraryLeak, ...]:
 
 @lru_cache(maxsize=4)
 def parse_lines(lines: tuple[str, ...], source: str = "configuration") -> tuple[LibraryLeak, ...]:
-    """Parse the lines of ``leakcheck_library``.
-
-    Args:
-        lines: As written: ``REQUIREMENT: OWNER``.
-        source: The name of the configuration file, for messages.
-
-    Raises:
-        SettingError: A line has no requirement or no owner, or the requirement is invalid.
-    """
+    """Parse the lines ``REQUIREMENT: OWNER`` of ``leakcheck_library``; raise `SettingError` if one is invalid."""
     return tuple(_parse_line(line, f"{_OPTION} = {line!r} ({source})") for line in lines)
 
 
 def find_library_leak(finding: Finding, lines: tuple[str, ...]) -> LibraryLeak | None:
-    """Return the known leak of an installed package that is the cause of a finding's worst verdict; None without one.
-
-    Args:
-        finding: The finding.
-        lines: The valid lines of ``leakcheck_library``; they are compared first.
-    """
+    """Return the known leak that is the cause of the worst verdict; valid ``leakcheck_library`` lines come first."""
     culprit, resource = finding.culprit, finding.verdict.resource
     if culprit is None:
         return None

@@ -20,13 +20,7 @@ State: TypeAlias = Literal["new", "known", "grown", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What the file says of the cause of a finding.
-
-    Attributes:
-        state: ``known``; ``grown``, if it grows faster than recorded; ``expired``, if the entry counts no more; ``new``
-            without an entry.
-        leak: The entry; None if there is none.
-    """
+    """What the file says of a cause: ``grown`` is faster than recorded, ``expired`` an entry that counts no more."""
 
     state: State
     leak: KnownLeak | None = None
@@ -36,13 +30,7 @@ class KnownLeaks:
     """The known leaks that count on this machine today."""
 
     def __init__(self, baseline: Baseline, today: str, *, updating: bool = False) -> None:
-        """Take the entries.
-
-        Args:
-            baseline: The content of the file.
-            today: The date, as ``YYYY-MM-DD``.
-            updating: The session writes the file, so it takes each cause for known.
-        """
+        """Take the entries and the date, as ``YYYY-MM-DD``; a session that is updating takes each cause for known."""
         self.baseline = baseline
         self.updating = updating
         self._today = today
@@ -52,7 +40,7 @@ class KnownLeaks:
         """Find the entry of the cause of a finding's worst verdict.
 
         These are compared, in this order: the finding id; the owner, or the site if either has no owner; and the test,
-        if of the finding no owner is known, and at most a line of the test. A run on a busy machine may find that little.
+        if the finding has no owner, and at most a line of the test. A run on a busy machine may find that little.
         """
         leak = next(iter(self._candidates(finding)), None)
         if leak is None:

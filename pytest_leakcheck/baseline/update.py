@@ -24,13 +24,10 @@ _SIGNIFICANT_DIGITS: Final = 2
 
 @dataclass
 class Observed:
-    """What a session has found, in the order in which it came.
+    """What a session has found: `leaks` that the file may list, new and known, in the order in which they came.
 
-    Attributes:
-        leaks: Findings on leaks that the file may list, new ones and known ones.
-        floors: For each test that an entry lists: the floor of each resource with the verdict ``ok``.
-        ran: The tests of these that have run.
-        whole: All tests of the suite were selected and have run.
+    For each test that an entry lists, `floors` has the floor of each resource with the verdict ``ok``; `ran` has those
+    tests that have run. `whole`: all tests of the suite were selected and have run.
     """
 
     leaks: list[Finding] = field(default_factory=list)
@@ -66,13 +63,7 @@ def find_fixed(baseline: Baseline, observed: Observed) -> tuple[KnownLeak, ...]:
 
 
 def update(baseline: Baseline, observed: Observed, today: str) -> Change:
-    """Add what is new, adjust rates and tests, and drop what is fixed; what people wrote stays.
-
-    Args:
-        baseline: The content of the file before.
-        observed: What the session has found.
-        today: The date of new entries, as ``YYYY-MM-DD``.
-    """
+    """Add what is new, dated ``YYYY-MM-DD``, adjust rates and tests, drop what is fixed; what people wrote stays."""
     known = KnownLeaks(baseline, today)
     written = {leak.finding: leak for leak in baseline.known}
     found: dict[str, KnownLeak] = {}
@@ -101,12 +92,7 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Change:
 
 
 def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
-    """Drop the tests that no longer exist, and the entries without a test.
-
-    Args:
-        baseline: The content of the file.
-        existing: The node ids of all tests of the suite.
-    """
+    """Drop the tests that are not among the node ids of the suite, and the entries without a test."""
     files = {test.partition("::")[0] for test in existing}
 
     def exists(test: str) -> bool:
@@ -118,7 +104,7 @@ def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
 
 
 def merge(baselines: Iterable[Baseline]) -> Baseline:
-    """Return all entries of several files, such as those of a matrix of Python versions; the first has the last word."""
+    """Join several files, such as those of a matrix of Python versions; the first has the last word."""
     merged: dict[str, KnownLeak] = {}
     for baseline in baselines:
         for leak in baseline.known:
@@ -178,7 +164,6 @@ def _entry_for(finding: Finding, today: str) -> KnownLeak:
 
 
 def _joined(leak: KnownLeak, finding: Finding) -> KnownLeak:
-    """Return an entry with what one more finding on its cause adds."""
     tests = leak.tests if leak.lists(finding.test) else (*leak.tests, finding.test)
     return replace(leak, owner=leak.owner or owner_of(finding), site=leak.site or site_of(finding), tests=tests)
 

@@ -1,7 +1,4 @@
-"""Parse a bound over an axis: a law (``O(log n)``), a slope (``1.2 MiB/shard``) or a formula.
-
-The axis is the test's argument that takes the size. The bound limits the peak of a resource at each size.
-"""
+"""Parse a bound on the peak over an axis (the test's argument that takes the size): a law, a slope or a formula."""
 
 from __future__ import annotations
 
@@ -26,12 +23,7 @@ _EXPONENTS_BY_NAME: Final[dict[str, float | None]] = {"1": None, "log n": 0.0, "
 
 @dataclass(frozen=True, slots=True)
 class OrderBound:
-    """The steepest law by which peaks may grow with the size.
-
-    Attributes:
-        exponent: The exponent of the law; 0 means logarithmic, None means constant.
-        text: The bound as written.
-    """
+    """The steepest law by which peaks may grow with the size; exponent 0 means logarithmic, None means constant."""
 
     exponent: float | None
     text: str
@@ -70,17 +62,14 @@ Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
 
 
 def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) -> Bound:
-    """Parse the bound of a budget over an axis.
+    """Parse the bound of a budget over an axis, or raise `BoundError`.
 
     Args:
         value: A text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number, which
             is the bound at every size.
         axis: The name of the axis, which formulas and slopes may use.
-        unit: The unit of the resource; amounts with a unit are valid for bytes only.
+        unit: Amounts with a unit are valid for bytes only.
         lower: Whether the bound is a lower bound. It must then be a formula or a whole number, and ``>=`` is optional.
-
-    Raises:
-        BoundError: The value is not a valid bound.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
         return FormulaBound(constant(value), str(value) if lower else f"<= {value}")

@@ -40,10 +40,7 @@ class Levels(TypedDict, total=False):
 
 
 class BudgetError(LeakcheckError, ValueError):
-    """An invalid budget.
-
-    The message gives the value and the valid forms, but not where the budget was written.
-    """
+    """An invalid budget; the message gives the value and the valid forms, but not where it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +52,10 @@ class Budget:
         level: How far the resource may settle above its start level (the reading at the end of warm-up), in the unit of
             the resource; None bounds growth only.
         per_iteration: The tolerated sustained growth per iteration, in the unit of the resource.
-        over: The number of iterations for which `level` must hold. The measured growth is extrapolated to this number,
-            and the result is compared with `level`. None disables this check.
-        unclosed: What to do if only the cyclic garbage collector releases the resource: ``fail`` the test, ``warn``
-            with a verdict that never fails the test, or ``allow`` it.
-        reason: The reason for the budget, printed with the verdict.
+        over: The number of iterations for which `level` must hold, if the measured growth continues; None: no check.
+        unclosed: What to do if only the cyclic garbage collector releases the resource; ``warn`` never fails the test.
         explicit: Whether a mark, an argument or an option names this resource; else it is judged by default.
-        peak: The allowed peak above the start level while the test runs once, in the unit of the resource; None allows
-            any peak.
+        peak: The allowed peak above the start level while the test runs once, in the unit of the resource; None: any.
     """
 
     resource: str
@@ -137,11 +130,7 @@ def _parse_peak(resource: str, value: object) -> int | None:
 
 
 def parse_level(resource: str, value: object) -> int:
-    """Parse a single level, such as those in ``steps(fd=0, heap="1 MiB")``.
-
-    Raises:
-        BudgetError: The value is not a valid amount of this resource.
-    """
+    """Parse a single level, such as those in ``steps(fd=0, heap="1 MiB")``, or raise `BudgetError`."""
     try:
         return parse_amount(value, find_resource(resource).unit)
     except AmountError as error:
@@ -156,9 +145,7 @@ def default_budget(resource: str, unclosed: Unclosed = "warn") -> Budget:
 def growth_budgets(words: Iterable[str], unclosed: Unclosed = "warn") -> tuple[Budget, ...]:
     """Return budgets that bound the growth of resources that no mark names.
 
-    Args:
-        words: Names of resources; ``countable`` and ``memory`` stand for those of either kind that are judged by default.
-        unclosed: As in `Budget`.
+    The words ``countable`` and ``memory`` stand for the resources of either kind that are judged by default.
     """
     wanted = set(words)
     kinds = {name: "countable" if one.scarce and one.unit == "count" else "memory" for name, one in RESOURCES.items()}
@@ -170,12 +157,9 @@ def growth_budgets(words: Iterable[str], unclosed: Unclosed = "warn") -> tuple[B
 
 
 def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
-    """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``.
+    """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``, or raise `BudgetError`.
 
     Without levels, return growth budgets for all resources that are judged by default.
-
-    Raises:
-        BudgetError: A resource is unknown, or a level is invalid.
     """
     # In a test, the report on an error ends with the user's own line.
     __tracebackhide__ = True

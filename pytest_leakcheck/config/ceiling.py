@@ -1,8 +1,7 @@
 """Parse ceilings: limits far below those of the machine, so that a leaking test fails in seconds, not hours.
 
-RLIMIT_NOFILE limits descriptors. RLIMIT_AS or a cgroup limits memory. With RLIMIT_AS, an allocation in the test fails
-with an error. With a cgroup, the kernel kills the process, as in a container. The device's allocator limits the memory
-of a device.
+RLIMIT_NOFILE limits descriptors. RLIMIT_AS or a cgroup limits memory: with RLIMIT_AS, an allocation in the test fails
+with an error; with a cgroup, the kernel kills the process, as in a container. The device's allocator limits its memory.
 """
 
 from __future__ import annotations
@@ -30,12 +29,7 @@ class CeilingError(LeakcheckError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The limits that one test runs under.
-
-    Attributes:
-        sizes: The limit of each resource in its unit; the keys are from `LIMITED`.
-        means: The mechanism that limits memory.
-    """
+    """The limits of one test, each in the unit of its resource (a key of `LIMITED`), and the means to limit memory."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     means: Means = "rlimit"
@@ -71,11 +65,7 @@ def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) ->
 
 
 def read_option(text: str) -> Ceiling:
-    """Parse the option ``--leakcheck-ceiling``, such as ``fd=256,rss=1GiB``; an empty text sets no ceiling.
-
-    Raises:
-        CeilingError: As for `read_ceiling`.
-    """
+    """Parse ``--leakcheck-ceiling``, such as ``fd=256,rss=1GiB`` or empty, or raise `CeilingError`."""
     given: dict[str, object] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, equals_sign, value = part.partition("=")

@@ -1,8 +1,8 @@
 """Parse a formula of a budget over an axis, such as ``max(64, world_size)`` or ``1.5 MiB * shards + 64 MiB``.
 
-The axis is the test's argument that takes the size. This module replaces amounts with a unit by plain numbers, and
-Python's own parser parses the result. Only numbers, the name of the axis, ``+ - * //``, ``max()`` and ``min()`` are
-allowed. The text is never evaluated as Python.
+Python's own parser parses it after amounts with a unit are replaced by plain numbers. Only numbers, the name of the
+axis (the test's argument that takes the size), ``+ - * //``, ``max()`` and ``min()`` are allowed. The text is never
+evaluated as Python.
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ class BoundError(LeakcheckError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A parsed formula.
-
-    Attributes:
-        text: The formula with all amounts as plain numbers; two formulas with the same text are equal.
-    """
+    """A parsed formula; `text` has all amounts as plain numbers, and two formulas with the same text are equal."""
 
     text: str
     _tree: ast.expr = field(compare=False, repr=False)
@@ -59,13 +55,7 @@ class Formula:
 
 
 def parse_formula(text: str, axis: str, unit: Unit, *, whole: str) -> Formula:
-    """Parse a formula.
-
-    Args:
-        text: The formula, without a comparison sign.
-        axis: The name of the axis, the only name allowed.
-        unit: The unit of the resource; amounts with a unit are valid for bytes only.
-        whole: The bound as written, for messages.
+    """Parse a formula without a comparison sign; `whole` is the bound as written, for messages.
 
     Raises:
         BoundError: The formula cannot be parsed, contains something that is not allowed, has too many numbers and
@@ -116,11 +106,7 @@ def shown(value: object) -> str:
 
 
 def _count_operands(node: ast.expr, axis: str) -> int:
-    """Count the numbers and names of a formula.
-
-    Raises:
-        ValueError: A part of the formula is not allowed, or a divisor may be 0 or negative.
-    """
+    """Count the numbers and names; `ValueError` if a part is not allowed, or a divisor may be 0 or negative."""
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and value <= LARGEST:
             return 1

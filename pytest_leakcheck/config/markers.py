@@ -1,8 +1,4 @@
-"""Parse the marks of a test into its plan, without access to pytest nodes.
-
-The plan consists of budgets, an effort (iterations and time) and a ceiling (resource limits). Errors name the mark and
-its valid form.
-"""
+"""Parse the marks of a test into its plan, without access to pytest nodes. Errors name the mark and its valid form."""
 
 from __future__ import annotations
 
@@ -59,11 +55,7 @@ def valid_form(mark: str) -> str:
 
 
 def is_opted_out(marks: Iterable[Mark]) -> bool:
-    """Return whether the closest mark of the plugin is ``leakcheck(False)``.
-
-    Args:
-        marks: The marks of the test, closest first.
-    """
+    """Return whether the closest mark of the plugin is ``leakcheck(False)``; the marks come closest first."""
     closest = next((one for one in marks if is_budget(one.name) or one.name in ("leakcheck", CEILING, SCALING)), None)
     return closest is not None and _opts_out(closest)
 
@@ -73,23 +65,15 @@ def _opts_out(mark: Mark) -> bool:
 
 
 def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
-    """Return the plan of one test.
+    """Return the plan of one test, or None if no mark requires one; raise `MarkError` if a mark is invalid.
 
     A ``leakcheck(False)`` that is not the closest mark changes nothing.
 
     Args:
-        test: The node id.
         marks: The marks of the test, closest first; if several have the same name, the first is used.
-        settings: The effort and the ceiling of a test without such marks. A value given on the command line overrides
-            the mark.
+        settings: Used where no mark sets a value. A value given on the command line overrides the mark.
         loops: Whether the test uses the fixture ``leakcheck`` and may judge its own loops. If ``leakcheck_ceiling`` is
             the plugin's only mark on such a test, the test is not repeated.
-
-    Returns:
-        The plan, or None if no mark requires one.
-
-    Raises:
-        MarkError: A mark is invalid.
     """
     budgets: dict[str, Budget] = {}
     leakcheck: Mark | None = None
@@ -120,8 +104,8 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
 def plan_unmarked(test: str, settings: Settings) -> Plan:
     """Return the plan of a test without a mark, under ``--leakcheck-scope=all``.
 
-    A few iterations decide whether any counter rises. They are preceded by fewer iterations of warm-up than others,
-    unless the user has set a number of iterations or a ceiling.
+    A few iterations decide whether any counter rises, after a shorter warm-up than usual, unless the user has set a
+    number of iterations, a warm-up or a ceiling.
     """
     effort = effort_of(settings)
     plan = plan_test(
@@ -201,12 +185,7 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """Return what to write instead of an unknown mark; empty if it is not similar to a mark of the plugin.
-
-    Args:
-        name: The unknown mark.
-        known: The marks of the plugin, with those of the project's own counters.
-    """
+    """Return what to write instead of an unknown mark; empty if it is not similar to a known mark of the plugin."""
     from difflib import get_close_matches
 
     if not name.endswith(_BUDGET_SUFFIX):

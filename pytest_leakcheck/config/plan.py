@@ -34,7 +34,7 @@ class EffortError(LeakcheckError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The iterations and the time spent on one test.
+    """The iterations and the time spent on one test; values out of range or of the wrong type raise `EffortError`.
 
     Attributes:
         iterations: The number of judged iterations; a red verdict ends the test earlier. With 0, the test ends as soon
@@ -42,17 +42,12 @@ class Effort:
             later, but after `LONGEST` iterations at most.
         warmup: The number of iterations before the start level is read.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
-        run_length: The number of iterations in the production run that the test represents. The effect of slow growth
-            is judged over that number.
-        isolate: Whether to run the test alone in a separate process.
-        min_time: Seconds that must pass before growth of memory counts as a leak and before an undecided test ends;
-            used only if `iterations` is 0. Within that time, a cache with hand-written eviction may become full, or a
-            rare leak may occur again. A test that retains much memory does not wait for this time.
+        run_length: Iterations of the production run that the test represents; slow growth is judged over that number.
+        min_time: With 0 `iterations`, seconds before growth of memory counts as a leak and before an undecided test
+            ends: a cache with hand-written eviction may become full, or a rare leak occur again. A test that retains
+            much memory does not wait.
         time_without_timeout: What `max_time` was before a shorter timeout of pytest-timeout reduced it; 0 if none did.
         in_script: Whether a script has set these values, so that no option of pytest changes them.
-
-    Raises:
-        EffortError: A value is out of range or of the wrong type.
     """
 
     iterations: int = 0
@@ -81,7 +76,6 @@ class Effort:
 
     @property
     def most(self) -> int:
-        """The maximum number of judged iterations."""
         return self.iterations or (LONGEST if self.min_time else ADAPTIVE)
 
     @property
@@ -106,21 +100,15 @@ class Effort:
         return timeout if wanted <= self.time_without_timeout else f"{option} and {timeout}"
 
     def is_enough(self, iterations: int, seconds: float) -> bool:
-        """Return whether an undecided test ends after this many judged iterations and seconds."""
         return iterations >= (self.usual if seconds >= self.min_time else self.most)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of one test.
+    """The plan of one test, with the budgets in the order of judgement.
 
-    Attributes:
-        test: The node id.
-        budgets: The budgets in the order of judgement.
-        effort: The iterations and the time.
-        process: A description of the separate process that runs the test, for the report; empty if there is none.
-        ceiling: The limits that the test runs under.
-        screen: Whether a few iterations suffice for an ``ok`` if no counter rises in them (`judge.screening`).
+    `process` describes the separate process that runs the test, for the report; empty if there is none. `screen`: a few
+    iterations suffice for an ``ok`` if no counter rises in them (`judge.screening`).
     """
 
     test: str
@@ -138,18 +126,11 @@ def plan_test(
     growth: tuple[Budget, ...] = (),
     ceiling: Ceiling | None = None,
 ) -> Plan:
-    """Make the plan of a test from its explicit budgets and the defaults.
+    """Make the plan of a test from its explicit budgets, at most one per resource, and the defaults.
 
-    Args:
-        test: The node id.
-        budgets: The budgets of the closest marks, at most one per resource.
-        effort: The effort from the settings and the mark.
-        growth: More budgets, for resources that `budgets` does not name.
-        ceiling: The limits that the test runs under, in a separate process. The limited resources are judged as well.
-
-    Returns:
-        The plan, with the budgets in the order of judgement. The order matters because the first red verdict ends the
-        repetition.
+    The budgets are in the order of judgement, because the first red verdict ends the repetition. `growth` has budgets
+    for resources that `budgets` does not name. A test with limits runs in a separate process, and what they limit is
+    judged.
     """
     by_resource = {budget.resource: budget for budget in (*growth, *budgets)}
     if ceiling is not None and ceiling.sizes:

@@ -1,8 +1,8 @@
 """Resolve the settings of one test by the lines of ``leakcheck_rules``: the first whose pattern matches its file.
 
-A line is ``PATTERN: WORDS``, for example ``tests/net/**: resources=fd,thread max_time=15``. A word is ``off``, which leaves
-the files out of ``--leakcheck-scope=all``, or an option of `settings.OPTIONS` by its key without the prefix. A rule
-overrides the configuration; marks and the command line override a rule.
+A line is ``PATTERN: WORDS``, for example ``tests/net/**: resources=fd,thread max_time=15``. A word is ``off``, which
+leaves the files out of ``--leakcheck-scope=all``, or an option of `settings.OPTIONS` by its key without the prefix. A
+rule overrides the configuration; marks and the command line override a rule.
 """
 
 from __future__ import annotations
@@ -38,20 +38,13 @@ _SOURCE: Final = "leakcheck_rules"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line.
-
-    Attributes:
-        pattern: As written.
-        files: Matches the path of a file below the root directory, with ``/`` appended.
-        values: By field of `Settings`.
-    """
+    """One line; `files` matches the path of a file below the root directory, with ``/`` appended."""
 
     pattern: str
     files: re.Pattern[str]
     values: Mapping[str, Any]
 
     def matches(self, test: str) -> bool:
-        """Return whether the rule is for a test with this node id."""
         return self.files.match(f"{test.partition('::')[0]}/") is not None
 
 

@@ -37,19 +37,12 @@ class Sample:
     turn: int
 
     def takes(self, test: str) -> bool:
-        """Return whether a test with this node id is in the sample."""
         return (_hash(test) - self.turn * self.taken) % self.parts < self.taken
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What is known of a test from earlier sessions.
-
-    Attributes:
-        seconds: How long judging it took.
-        measured: When, in seconds since the epoch.
-        red: Whether its finding was red.
-    """
+    """What is known of a test from earlier sessions; `measured` is the time in seconds since the epoch."""
 
     seconds: float
     measured: float
@@ -57,11 +50,7 @@ class Cost:
 
 
 def parse_sample(text: str) -> Sample:
-    """Parse ``1/10@7``, the seventh tenth of the tests, or ``1/10``, by the day: another tenth each day.
-
-    Raises:
-        SamplingError: The text is of another form, or not a share of 1 at most.
-    """
+    """Parse ``1/10@7``, the seventh tenth of the tests, or ``1/10``, a tenth by the day; or raise `SamplingError`."""
     found = _SAMPLE.fullmatch(text)
     if found is None:
         raise SamplingError("expects a share such as 1/10, or 1/10@7 for the seventh turn")
@@ -72,11 +61,7 @@ def parse_sample(text: str) -> Sample:
 
 
 def parse_duration(text: str) -> float:
-    """Parse ``90``, ``90s``, ``10min`` or ``1.5h``, and return the seconds.
-
-    Raises:
-        SamplingError: The text is of another form, or 0.
-    """
+    """Parse ``90``, ``90s``, ``10min`` or ``1.5h``, and return the seconds, above 0; or raise `SamplingError`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not float(found[1]):
         raise SamplingError("expects a time above 0 such as 90s, 10min or 1.5h")
@@ -96,14 +81,7 @@ class TimePlan:
     """
 
     def __init__(self, tests: Sequence[str], costs: Mapping[str, Cost], seconds: float, workers: int = 1) -> None:
-        """Choose the tests.
-
-        Args:
-            tests: Node ids, in the order of the session.
-            costs: By node id.
-            seconds: The time for all of them, in each worker.
-            workers: The processes that share the tests.
-        """
+        """Choose from node ids in the order of the session, by the time for all of them in each worker."""
         self._seconds, self._workers = seconds, workers
         usual = median(one.seconds for one in costs.values()) if costs else 0.0
         self._expected = {test: costs[test].seconds if test in costs else usual for test in tests}
@@ -119,11 +97,7 @@ class TimePlan:
         """Return whether to begin a chosen test; ask in the order in which they run.
 
         A test that is not urgent must leave time for the urgent ones that follow, even if both take twice as long as in
-        earlier sessions.
-
-        Args:
-            test: The node id.
-            spent: Seconds that this worker has spent so far.
+        earlier sessions. `spent` is the seconds that this worker has spent so far.
         """
         if test in self._urgent:
             self._urgent.discard(test)

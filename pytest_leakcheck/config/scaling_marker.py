@@ -1,7 +1,4 @@
-"""Parse the mark ``scaling_budget`` to a `Sweep`: an axis, its sizes and the bounds on the peak of each resource.
-
-The axis is the test's argument that takes the size.
-"""
+"""Parse the mark ``scaling_budget`` to a `Sweep`: the sizes of an argument of the test, and bounds on the peaks."""
 
 from __future__ import annotations
 
@@ -35,14 +32,10 @@ _EXAMPLE_ADVICE: Final = "write sizes such as [8, 16, 32, 64]"
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """The bound on one figure of one resource.
+    """The bound on one figure of one resource (a key of `RESOURCES`, or ``gauge:<name>``).
 
-    Attributes:
-        resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        figure: The figure that `bound` limits. Ranks are the threads or processes that run the test together.
-            ``total`` is the sum of the peaks of all ranks, ``per_rank`` is the highest peak of one rank, and
-            ``at_least`` is the sum with a lower bound.
-        bound: The law, slope or formula.
+    Ranks are the threads or processes that run the test together. ``total`` is the sum of the peaks of all ranks,
+    ``per_rank`` the highest peak of one rank, and ``at_least`` the sum with a lower bound.
     """
 
     resource: str
@@ -56,15 +49,9 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One test that is run at several sizes.
+    """One test that is run at several sizes, in ascending order and of about the same successive ratio.
 
-    Attributes:
-        axis: The argument of the test that takes the size.
-        sizes: The sizes in ascending order; successive sizes have about the same ratio.
-        aims: The bounds, at least one.
-        engine: The engine that starts a world, a group with as many ranks as the size; empty if the test starts its
-            own world or needs none.
-        reason: The reason for the budget.
+    The `engine` starts a world, a group with as many ranks as the size; empty if the test starts its own or needs none.
     """
 
     axis: str
@@ -79,11 +66,7 @@ class Sweep:
 
 
 def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
-    """Parse the closest ``scaling_budget`` mark of a test.
-
-    Args:
-        marks: The marks of the test, closest first.
-        arguments: The names of the arguments of the test.
+    """Parse the first ``scaling_budget`` among the marks of a test, which come closest first.
 
     Raises:
         MarkError: The mark is invalid, or the test also has ``leakcheck`` or a budget mark, which repeat the test.
@@ -165,12 +148,9 @@ class AxisError(LeakcheckError, ValueError):
 
 
 def check_axis(sizes: object) -> tuple[int, ...]:
-    """Check the sizes of an axis: at least 3 whole numbers that rise by a constant factor.
+    """Check the sizes of an axis, or raise `AxisError`: at least 3 whole numbers that rise by a constant factor.
 
     The factor is at least 1.5. The ratio of two successive sizes may deviate from the factor by 10 %.
-
-    Raises:
-        AxisError: The sizes are invalid.
     """
     if not isinstance(sizes, list | tuple):
         raise AxisError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE_ADVICE}")

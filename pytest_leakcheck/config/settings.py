@@ -28,15 +28,9 @@ class SettingError(LeakcheckError, ValueError):
 class Option:
     """One option: the flag ``--leakcheck-<name>`` and the configuration key ``leakcheck_<name>``.
 
-    Attributes:
-        name: The name without the prefix; empty for ``--leakcheck`` itself.
-        kind: The type of the value, both of the flag and of the configuration key.
-        default: The value if the option is not set.
-        metavar: The placeholder for the value in the help.
-        help: The help text; ends with an example if the format is not obvious.
-        ini: Whether the option can be set in the configuration file.
-        flagged: Whether the option can be given on the command line.
-        check: Returns what is wrong with a value; an empty string if it is valid.
+    The name is empty for ``--leakcheck`` itself. The help ends with an example if the format is not obvious. The option
+    can be set in the configuration file if `ini`, and on the command line if `flagged`. `check` returns what is wrong
+    with a value; empty if it is valid.
     """
 
     name: str
@@ -128,7 +122,6 @@ def _check_duration(value: Any) -> str:
 
 
 def _check_by(parser: str, value: Any) -> str:
-    """Return what a function of `config.sampling` says of a value."""
     if not value:
         return ""
     # Imported only if such an option is set, to keep other runs fast.
@@ -435,18 +428,10 @@ _DEFAULT: Final = "default"
 
 
 def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str) -> Settings:
-    """Resolve each option from the command line, the configuration or its default.
+    """Resolve and check each option from the command line, the configuration or its default, or raise `SettingError`.
 
-    Args:
-        command_line: Values by `Option.key`, possibly as text; None if the flag was not given.
-        configuration: Values by `Option.key`, which pytest has converted to the type of the option.
-        origin: The name of the configuration file, for messages.
-
-    Returns:
-        Settings with every value checked.
-
-    Raises:
-        SettingError: A value is of the wrong type, out of range, or not one of the valid words.
+    Values are by `Option.key`. Those of the command line may be text, or None if the flag was not given; pytest has
+    converted those of the configuration to the type of the option. `origin` is the name of the configuration file.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -478,12 +463,7 @@ def _shown(option: Option, value: Any, source: str) -> str:
 
 
 def check_value(option: Option, value: Any, shown: str) -> Any:
-    """Return a value as the type of the option.
-
-    Args:
-        option: Whose value it is.
-        value: The value, possibly as text.
-        shown: The option as it was written, for messages.
+    """Return a value, possibly given as text, as the type of the option; `shown` is the option as it was written.
 
     Raises:
         SettingError: The value is of the wrong type, out of range, or not one of the valid words.

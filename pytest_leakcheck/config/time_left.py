@@ -22,12 +22,7 @@ class Forecast:
     """
 
     def __init__(self, tests: Collection[str], seconds: Mapping[str, float]) -> None:
-        """Take the tests.
-
-        Args:
-            tests: The node ids of the tests that are to be measured.
-            seconds: How long each took in earlier sessions; may lack some, and may have others.
-        """
+        """Take the tests that are to be measured, and the seconds that some of them took in earlier sessions."""
         known = [seconds[test] for test in tests if test in seconds]
         self._known = len(known) >= max(1, _MIN_KNOWN_SHARE * len(tests))
         self._usual = median(known) if known else 0.0
@@ -46,16 +41,10 @@ class Forecast:
 
     @property
     def done(self) -> int:
-        """How many of the tests have ended."""
         return len(self._measured)
 
     def seconds_left(self, test: str = "", elapsed: float = 0.0) -> float | None:
-        """Return the expected seconds until all tests have ended; None if too little is known.
-
-        Args:
-            test: The test that is running.
-            elapsed: Seconds since it began.
-        """
+        """Return the expected seconds until all tests have ended, with `test` running; None if too little is known."""
         if not self._known and not self._measured:
             return None
         usual = self._usual if self._known else fmean(self._measured)

@@ -1,7 +1,4 @@
-"""Add the outcome of a test's ceiling to its verdicts and to what is known of the cause.
-
-A ceiling is a set of limits that a test runs under, far below those of the machine (`config.ceiling`).
-"""
+"""Add the outcome of a test's ceiling (`config.ceiling`) to its verdicts and to what is known of the cause."""
 
 from __future__ import annotations
 
@@ -18,15 +15,10 @@ from pytest_leakcheck.model.verdict import RED, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How the test failed under its ceiling.
+    """How the test failed under its ceiling; `iteration` counts the warm-up as well, and `site` is None if unknown.
 
-    Attributes:
-        resource: The resource whose ceiling was reached.
-        iteration: The number of the iteration that failed, warm-up included.
-        said: The error, on one line.
-        site: The line of the program that failed; None if unknown.
-        in_child: A child process reached the limit, but the error in the test does not show this. The child's limit is
-            not lifted, so the test cannot continue.
+    `in_child`: a child process reached the limit, but the error in the test does not show this. The child's limit is
+    not lifted, so the test cannot continue.
     """
 
     resource: str
@@ -38,14 +30,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class CeilingOutcome:
-    """What happened to a test under its ceiling.
-
-    Attributes:
-        sizes: The limit of each resource, in its unit.
-        iterations: The number of iterations that ran under the limits.
-        failure: How the test failed under the limits; None if it did not.
-        missing: Why a limit could not be imposed, by resource.
-    """
+    """What happened under a ceiling: the limits, each in the unit of its resource, and why one is `missing`."""
 
     sizes: Mapping[str, int]
     iterations: int
@@ -114,7 +99,6 @@ def _judge_without_growth(result: Result, ceiling: CeilingOutcome, failure: Fail
 
 
 def _add_failed_line(culprit: Culprit | None, verdicts: tuple[Verdict, ...], failure: Failure | None) -> Culprit | None:
-    """Add the line that failed to the culprit."""
     if failure is None or failure.site is None:
         return culprit
     cause = next(verdict.resource for verdict in verdicts if _explains_failure(verdict, failure))

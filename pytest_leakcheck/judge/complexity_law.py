@@ -1,21 +1,19 @@
 """Fit a scaling law to peaks at growing sizes. Works on numbers only: no resource, no bound.
 
 **The fit.** y = a + b*f(n), where f is n**p for an exponent p, and ln n at p = 0 (Box and Cox 1964: (n**p - 1)/p is
-continuous there). For each p of a fine grid, a and b are fitted by least squares. The p with the smallest sum of
-squared residuals is the exponent. The constant a is fitted and not subtracted, so that memory held at every size has no
-influence. The interval of the exponent contains every p whose sum exceeds the smallest one by no more than a limit. The
-limit is the larger of two values: what the noise of the peaks alone causes in 19 of 20 cases, and what their distance
-from the best fit causes.
+continuous there). For each p of a fine grid, a and b are fitted by least squares; the p with the smallest sum of
+squared residuals is the exponent. The constant a is fitted, so that memory held at every size has no influence. The
+interval of the exponent contains every p whose sum exceeds the smallest one by at most the larger of two values: what
+the noise of the peaks alone causes in 19 of 20 cases, and what their distance from the best fit causes.
 
-The usual method is the slope of the logarithms of the increments, which the smallest increment distorts. Both methods
-were applied to 300 simulated runs of each law, at six sizes with noise of 36 KiB at each. This fit found the right
-order in 86 % (the usual method: 71 %) for 64 KiB per doubling, in 98 % (77 %) for 64 KiB times the root of n, and in
-97 % (41 %) for 4 KiB per unit. At 256 KiB per doubling both were always right.
+The usual method, the slope of the logarithms of the increments, is distorted by the smallest increment. Over 300
+simulated runs of each law (six sizes, noise of 36 KiB), this fit found the right order in 86 % (the usual method: 71 %)
+for 64 KiB per doubling, in 98 % (77 %) for 64 KiB times the root of n, and in 97 % (41 %) for 4 KiB per unit. At
+256 KiB per doubling both were always right.
 
-**Constant** needs no fit. Peaks are constant if they grow by no more than the resolution, or by no more than the
-largest fall between sizes: a counter that falls by one as the size grows also rises by one for no reason. They are also
-constant if the growth has ended, such as that of a cache which the smaller sizes fill. A share of the peak is not a
-suitable limit, because it would hide any law under a large constant.
+**Constant** needs no fit: the growth is at most the resolution or the largest fall between sizes (a counter that falls
+by one as the size grows also rises by one for no reason), or it has ended, like that of a cache which the smaller sizes
+fill. A share of the peak as the limit would hide any law under a large constant.
 """
 
 from __future__ import annotations
@@ -43,16 +41,9 @@ _ROUNDING_VARIANCE: Final = 1 / 12
 
 
 def fit_law(sizes: Sequence[int], peaks: Sequence[int], *, resolution: int, noise: int) -> Law:
-    """Fit a law to the peaks.
+    """Fit a law to one peak per size; raise `ValueError` unless at least 3 sizes rise strictly, from 1 or more.
 
-    Args:
-        sizes: At least 3 sizes in strictly ascending order, from 1 or more.
-        peaks: The peak at each size, in the unit of the resource.
-        resolution: Growth up to this counts as constant, in that unit.
-        noise: The standard deviation of one peak, in that unit; 0 for an exact counter.
-
-    Raises:
-        ValueError: There are fewer than 3 sizes, they do not rise from 1 or more, or the number of peaks differs.
+    Growth up to `resolution` counts as constant. `noise` is the standard deviation of one peak; 0 for an exact counter.
     """
     if len(sizes) < 3 or len(sizes) != len(peaks):
         raise ValueError(
@@ -78,32 +69,20 @@ def largest_fall(peaks: Sequence[int]) -> int:
 
 
 def trend(peaks: Sequence[int]) -> float:
-    """Return Kendall's tau of the peaks, from -1 to 1.
-
-    It is 1 if every peak is above all those at smaller sizes, and 0 if as many pairs rise as fall.
-    """
+    """Return Kendall's tau, -1 to 1: 1 if each peak is above all before it, 0 if as many pairs rise as fall."""
     signs = [(after > before) - (after < before) for before, after in combinations(peaks, 2)]
     return sum(signs) / len(signs)
 
 
 def standstill(growth: int, count: int, noise: int) -> float:
-    """Return the largest growth over the last two steps that still counts as none.
-
-    Args:
-        growth: The growth over all sizes.
-        count: The number of sizes.
-        noise: The standard deviation of one peak.
-    """
+    """Return the largest growth over the last two steps that counts as none, by the growth over all sizes."""
     # Over the last two steps, a logarithm grows by 2 / (count - 1) of all growth. With many sizes, half of that is the
     # limit.
     return max(2 * noise, growth * min(_MAX_SETTLED_SHARE, 1 / (count - 1)))
 
 
 def _find_settled_size(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> int | None:
-    """Return the size from which on the peaks are constant.
-
-    None unless they are constant over at least the last two steps.
-    """
+    """Return the size from which on the peaks are constant; None unless that covers at least the last two steps."""
     # With three sizes there are no steps before the last two.
     if len(sizes) < 4:
         return None
@@ -143,10 +122,7 @@ def _sum_squared_residuals(shape: Sequence[float], peaks: Sequence[int]) -> floa
 
 
 def _fit_slope(sizes: Sequence[int], peaks: Sequence[int], noise: int) -> tuple[float, tuple[float, float]]:
-    """Return the Theil-Sen slope and its interval.
-
-    The slope is the median of the slopes between any two sizes, weighted by the difference of these sizes.
-    """
+    """Return the Theil-Sen slope (median over pairs of sizes, weighted by their difference) and its interval."""
     # The slopes between the nearest sizes are the noisiest, hence the weights: in 30 trials with 4 KiB per unit, the
     # largest error was 33 % without them, and 16 % with them.
     pairs = sorted(

@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 
 def conclude(result: Result, policy: Policy) -> Finding:
-    """Judge a whole test by the verdicts on its resources.
-
-    Args:
-        result: What the repetition found.
-        policy: What decides whether an outcome is red.
-
-    Returns:
-        The finding. A test that was stopped before its first verdict is ``inconclusive``.
-    """
+    """Judge a whole test by the verdicts on its resources; one stopped before its first verdict is ``inconclusive``."""
     verdicts = result.verdicts
     if not verdicts:
         recording = result.recording
@@ -60,10 +52,7 @@ def conclude(result: Result, policy: Policy) -> Finding:
 
 
 def may_be_known(verdict: Verdict) -> bool:
-    """Return whether the cause of a verdict may be a known leak, of the project or of an installed package.
-
-    A budget in the code is a contract, which no file takes back.
-    """
+    """Return whether the cause may be a known leak; a budget in the code is a contract, which no file takes back."""
     return verdict.outcome in ("leak", "unclosed") and not verdict.explicit
 
 
@@ -115,16 +104,9 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
     reason: str = "",
     culprits: Sequence[Culprit] = (),
 ) -> Finding:
-    """Judge a test that was run at each size of an axis.
+    """Judge a test that was run at each size of an axis, by at least one verdict and at most one culprit per resource.
 
-    Args:
-        recording: The recording of the whole test; those of its runs are in `scaled`.
-        budgets: What was allowed, as text, by resource.
-        judged: At least one verdict.
-        scaled: The measured points, one per size.
-        policy: What decides whether an outcome is red, by `fail_on` and `missing`.
-        reason: The reason stated in the budget.
-        culprits: What is known of the causes, at most one per resource.
+    `recording` is that of the whole test; `scaled` has those of its runs. The policy's `fail_on` and `missing` count.
     """
     verdicts = _colour_worst_first(judged, policy)
     worst = verdicts[0]
@@ -142,23 +124,13 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
 
 
 def conclude_ended(interim: Finding, reason: str) -> Finding:
-    """Complete the interim finding of a test whose process ended before it sent the final one.
-
-    The outcome of the verdict stays the same; how the process ended is appended to its reason.
-
-    Args:
-        interim: The finding that the process sent before it continued the test.
-        reason: How the process ended.
-    """
+    """Append how the process ended to the interim finding that it had sent; the outcome stays the same."""
     worst, *others = interim.verdicts
     return replace(interim, verdicts=(worst.adding(f"then {reason}"), *others))
 
 
 def _find_out_of_time(result: Result, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """Return the resources of a test without a mark whose growth was undecided when its time was over.
-
-    Memory takes many iterations to judge. A slow test without a mark is judged on the countable resources.
-    """
+    """Return what was undecided when a slow unmarked test ran out of time; it is judged on countable resources."""
     if not result.plan.screen or result.recording.stopped != "time":
         return ()
     undecided = [one.resource for one in verdicts if one.outcome == "inconclusive"]
@@ -170,13 +142,7 @@ def _find_out_of_time(result: Result, verdicts: Iterable[Verdict]) -> tuple[str,
 def _colour_worst_first(
     verdicts: Iterable[Verdict], policy: Policy, spared: Container[str] = ()
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts with their colours, the worst first, the others in the order given.
-
-    Args:
-        verdicts: At least one.
-        policy: What decides whether an outcome is red, by `fail_on` and `missing`.
-        spared: Outcomes that are yellow at most.
-    """
+    """Return the verdicts (at least one) with colours, the worst first; outcomes in `spared` are yellow at most."""
     coloured = [replace(one, colour=_choose_colour(one, policy, spared)) for one in verdicts]
     order = ("red", "yellow", "green")
     # Of equal outcomes, one whose resource has grown says more.

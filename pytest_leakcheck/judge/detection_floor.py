@@ -1,6 +1,4 @@
-"""Compute the detection floor: the smallest leak that a series would have shown.
-
-Reports print it with the outcome `ok`.
+"""Compute the detection floor: the smallest leak that a series would have shown. Reports print it with an `ok`.
 
 A countable (exactly counted) resource has no noise. By chance alone, q iterations without a rise would exclude, with
 99 % confidence, a leak that occurs at random once in q / 4.6 iterations (4.6 is -ln 0.01). But the rule
@@ -8,11 +6,10 @@ A countable (exactly counted) resource has no noise. By chance alone, q iteratio
 It therefore needs more quiet iterations: with `_FLOOR_FACTORS`, less than 1 % of 6,000 simulated leaks at each length
 were missed.
 
-For a counter with noise, the floor is found by trial. A leak is added to the readings, rounded down to multiples of the
-counter's smallest increase. The smallest leak that the rule calls growing is the floor. Another run of the same work
-has different noise, so the rule must detect the leak in each of several rotations of this run's increments. The rule
-then detected such a leak in 600 of 600 simulated runs that continued until they were judged, with steady, spiky or
-one-sided noise.
+For a counter with noise, the floor is found by trial: the smallest leak, rounded down to multiples of the counter's
+smallest increase, that the rule calls growing when added to the readings. Another run has different noise, so the rule
+must detect the leak in each of several rotations of this run's increments. It then detected such a leak in 600 of 600
+simulated runs that continued until they were judged, with steady, spiky or one-sided noise.
 """
 
 from __future__ import annotations
@@ -36,17 +33,9 @@ _FLOOR_FACTORS: Final = ((13, 6.0), (30, 8.5), (1 << 40, 10.0))
 def detection_floor(
     readings: Sequence[int], resource: Resource, tolerance: float, first_look: int, quiet: int
 ) -> float | None:
-    """Return the least sustained growth per iteration that would have been called a leak.
+    """Return the least sustained growth per iteration that would have been called a leak; None for too short a series.
 
-    Args:
-        readings: The readings, judged clean.
-        resource: The resource that they count.
-        tolerance: Growth per iteration that is allowed.
-        first_look: As for `growth.growth`.
-        quiet: The number of iterations since the lower envelope last rose.
-
-    Returns:
-        The floor, in the unit of the resource per iteration; None if the series is too short for any.
+    The readings were judged clean. `quiet` is the number of iterations since the lower envelope last rose.
     """
     if resource.scarce:
         return resource.grain * next(certain for longest, certain in _FLOOR_FACTORS if quiet <= longest) / max(1, quiet)

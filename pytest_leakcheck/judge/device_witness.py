@@ -25,13 +25,10 @@ _MIN_RESERVE_GROWTH: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What the driver's count shows about growth that the allocator counted.
+    """What the driver's count shows about growth that the allocator counted; `text` is part of a sentence, or empty.
 
-    Attributes:
-        says: ``alone``: there is no growth, or no driver's count to compare it with. ``confirmed``: the driver's count
-            rose as well. ``denied``: it did not rise enough. ``unseen``: the growth still fits into what was reserved
-            and free, so the driver cannot see it.
-        text: The same as part of a sentence; empty if there is nothing to add.
+    It is ``alone`` without growth or a driver's count, ``confirmed`` if the driver's count rose as well, ``denied`` if
+    it did not rise enough, and ``unseen`` if the growth still fits into what was reserved and free.
     """
 
     says: Testimony
@@ -39,17 +36,7 @@ class Witness:
 
 
 def check_with_driver(verdict: Verdict, states: Sequence[tuple[State, State]]) -> Verdict:
-    """Confirm or overrule a verdict on device memory by the driver's count.
-
-    If the driver cannot see the growth yet, or there is no driver's count, the allocator's count stands.
-
-    Args:
-        verdict: The verdict by the allocator's own count.
-        states: Each device at the start and now, both after free memory was returned to the driver.
-
-    Returns:
-        The verdict; growth that the driver denies is ``inconclusive``.
-    """
+    """Make a verdict on growth ``inconclusive`` if the driver denies it; what the driver cannot see or count stands."""
     if verdict.outcome == "ok":
         return verdict.adding(kept_in_reserve(states, _MIN_RESERVE_GROWTH))
     if verdict.outcome not in ("leak", "over_budget"):
@@ -60,11 +47,7 @@ def check_with_driver(verdict: Verdict, states: Sequence[tuple[State, State]]) -
 
 
 def compare_counts(states: Sequence[tuple[State, State]]) -> Witness:
-    """Compare the driver's count with the allocator's.
-
-    Args:
-        states: Each device at the start and now, both after free memory was returned to the driver.
-    """
+    """Compare the counts of each device at the start and now, both after free memory was returned to the driver."""
     grown = [(before, now) for before, now in states if now.allocated > before.allocated]
     where = _describe_growth(grown) if len(states) > 1 else ""
     heard = [pair for pair in grown if _is_comparable(*pair)]
@@ -84,10 +67,7 @@ def compare_counts(states: Sequence[tuple[State, State]]) -> Witness:
 
 
 def kept_in_reserve(states: Sequence[tuple[State, State]], least: int) -> str:
-    """Describe the growth of the memory that the allocator has reserved but not allocated, as part of a sentence.
-
-    The text is empty if this memory grew by less than ``least`` bytes.
-    """
+    """Describe, as part of a sentence, how the reserved but free memory grew; empty if by less than ``least`` bytes."""
     more = sum(_free_reserve(now) - _free_reserve(before) for before, now in states)
     if more < least:
         return ""

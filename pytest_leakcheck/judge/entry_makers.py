@@ -1,7 +1,4 @@
-"""Judge a shared folder by who made its entries.
-
-Other processes also use such a folder, so entries of unknown origin can make the verdict ``inconclusive``.
-"""
+"""Judge a folder that other processes use too by who made its entries; unknown ones can make it ``inconclusive``."""
 
 from __future__ import annotations
 
@@ -27,12 +24,9 @@ _MAX_ITERATIONS: Final = 100
 class EntryMakers:
     """What is known of who made the entries of a shared folder.
 
-    Attributes:
-        path: The folder.
-        private_folder_helps: A process can be given a private folder instead (``TMPDIR``).
-        counted: The number of entries that count as left by the test.
-        made_here: How many of them this process or a descendant made.
-        aside: Entries that do not count, because entries with such names also arrive while the test is paused.
+    The test is held to have left `counted` entries, `made_here` of them by this process or a descendant. Those `aside`
+    do not count, because entries with such names also arrive while the test is paused. `private_folder_helps`: a
+    process can be given a private folder instead (``TMPDIR``).
     """
 
     path: str
@@ -43,17 +37,7 @@ class EntryMakers:
 
 
 def account_for_makers(verdict: Verdict, budget: Budget, makers: EntryMakers, *, final: bool) -> Verdict | None:
-    """Correct a verdict by what is known of who made the entries.
-
-    Args:
-        verdict: The verdict by the numbers alone, without the entries that are set aside.
-        budget: The budget of the resource.
-        makers: Who made the entries.
-        final: No further iteration will follow.
-
-    Returns:
-        The verdict; None if more iterations would decide.
-    """
+    """Correct a verdict by who made the entries; None if more iterations would decide, but never with `final`."""
     if verdict.outcome == "over_budget" and verdict.kind == "measured":
         return _judge_level(verdict, budget, makers)
     aside = makers.aside
@@ -71,10 +55,7 @@ def account_for_makers(verdict: Verdict, budget: Budget, makers: EntryMakers, *,
 
 
 def _judge_level(verdict: Verdict, budget: Budget, makers: EntryMakers) -> Verdict:
-    """Judge a level by the entries that are known to come from this process tree.
-
-    Other entries do not count, because a single one may exceed the level.
-    """
+    """Judge a level by the entries that are known to come from this process tree; a single other one may exceed it."""
     if makers.made_here > (budget.level or 0):
         return verdict
     unknown = makers.counted - makers.made_here
@@ -98,11 +79,7 @@ def _advice(makers: EntryMakers) -> str:
 
 
 def _find_excluded_rate(found: int, iterations: int) -> float:
-    """Return the smallest leak rate that the number of entries excludes.
-
-    The rate is in entries per iteration. With 99 % probability, a leak of that rate would leave more entries than were
-    found. The result is 1 if the rate is above `_EXCLUDED_RATE`.
-    """
+    """Return the smallest leak rate per iteration that `found` excludes with 99 %; 1 if above `_EXCLUDED_RATE`."""
     if (
         found >= iterations * _EXCLUDED_RATE
         or _tail_probability(found, iterations, _EXCLUDED_RATE) >= _MISS_PROBABILITY

@@ -1,7 +1,4 @@
-"""Identify the resource that ran out from the error, and judge its growth until then.
-
-Reads no counter and no clock.
-"""
+"""Identify the resource that ran out from the error, and judge its growth until then. Reads no counter and no clock."""
 
 from __future__ import annotations
 
@@ -35,10 +32,7 @@ _TENSORFLOW_ERROR: Final = "ResourceExhaustedError"
 
 
 def exhausted_by(error: BaseException) -> tuple[str, ...]:
-    """List the resources that may have run out, judged by an error and its causes.
-
-    Messages are searched as well, because libraries and worker processes may report the cause only there.
-    """
+    """List what may have run out, by an error and its causes; libraries and workers may say it only in the message."""
     for cause in causes(error):
         if isinstance(cause, MemoryError):
             return exhausting("memory")
@@ -55,14 +49,7 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
 def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
     """Judge a series that ended because a resource ran out: a leak if the series grew until the failure.
 
-    Args:
-        series: The readings before the failure.
-        budget: The budget of the resource.
-        error: The error of the failing iteration, on one line.
-
-    Returns:
-        The verdict ``leak``. None if the resource is not the cause: it rose in fewer than half of the iterations, or
-        its last reading is not above its first.
+    None if the resource is not the cause: it rose in under half of the iterations, or did not end above its start.
     """
     x = series.readings
     rises = sum(1 for i in range(1, len(x)) if x[i] > x[i - 1])
@@ -83,13 +70,7 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
 
 
 def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
-    """Judge the memory of a device that no longer responds.
-
-    Args:
-        series: The readings; after the loss they repeat the last one that succeeded.
-        budget: The budget of the resource.
-        error: The error that the device failed with.
-    """
+    """Judge the memory of a device that no longer responds; its readings then repeat the last that succeeded."""
     return Verdict(
         series.resource,
         "inconclusive",
@@ -103,10 +84,7 @@ def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error in one line.
-
-    For the error of a worker process, this is the last line of the worker's own traceback.
-    """
+    """Return an error in one line: for that of a worker process, the last line of the worker's own traceback."""
     lines = str(error).strip().splitlines() or [""]
     said = lines[-1] if "Original Traceback" in str(error) else lines[0]
     name = type(error).__name__

@@ -1,6 +1,4 @@
-"""Decide whether a series of readings is `growing`, `flat` or `undecided`.
-
-Works on numbers only: no resource, no budget.
+"""Decide whether readings are `growing`, `flat` or `undecided`. Works on numbers only: no resource, no budget.
 
 **The rule.** Only the part of a run that cannot be warm-up is judged. After n iterations, with readings x[0] ... x[n],
 let W3 = [n/2, n] and W12 = [n/8, n/2]; the first eighth is ignored.
@@ -17,10 +15,11 @@ risen for 4.6 times the mean gap between its earlier steps. A leak that occurs a
 long with probability exp(-4.6) = 1 %. A counter that has returned to its old minimum is flat as well. A new low in the
 last quarter of the run makes a series flat only if earlier falls were similar, or if the counter stays low.
 
-**The record test** is an e-process: a bet on growth, whose wealth measures the evidence. For each scale w in
-1, 2, 4, 8, 16, 32 take the minima of successive blocks of w readings. When the j-th minimum exceeds all before it, the
-wealth of this scale is multiplied by 1 - L + L*j, else by 1 - L, with L = 0.9. The evidence is the highest value that
-any of the six wealths has reached, times the weight of its scale.
+**The record test** is an e-process: a bet on growth, whose wealth measures the evidence. For each scale w in 1, 2, 4,
+8, 16, 32 take the minima of successive blocks of w readings: minima, because noise is one-sided (blocks wait to be
+freed, threads wait to end). When the j-th minimum exceeds all before it, the wealth of this scale is multiplied by
+1 - L + L*j, else by 1 - L, with L = 0.9. The evidence is the highest value that any of the six wealths has reached,
+times the weight of its scale.
 
 *Statement.* Assume that, after at most n/2 iterations, the block minima are exchangeable (any distribution, any spikes,
 ties allowed). The j-th is then a strict record with conditional probability at most 1/j (Renyi 1962). So each wealth is
@@ -29,10 +28,8 @@ The weights sum to 1. The i-th look (see `looks`) requires evidence of i*(i+1)/A
 ALPHA. So the probability of ever calling such a series growing is at most ALPHA = 0.1 %. No variance is estimated and
 nothing is tuned to a machine.
 
-Minima are used because noise in these counters is one-sided: blocks wait to be freed, threads wait to end.
-
-The bound does not cover a cache that fills at a steady rate, because it looks like a leak until it is full. Two checks
-outside this module handle it: the horizons of `judge.judge_series`, and the search for a container with a maximum size.
+The bound does not cover a cache that fills at a steady rate, because it looks like a leak until it is full. The
+horizons of `judge.judge_series` and the search for a container with a maximum size handle it.
 """
 
 from __future__ import annotations
@@ -72,14 +69,10 @@ State: TypeAlias = Literal["growing", "flat", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The growth of one series, by the rule.
+    """The growth of one series, by the rule; `steps` are the indices at which the lower envelope rose, in W12 and W3.
 
-    Attributes:
-        state: ``growing``, ``flat`` or ``undecided``.
-        slope: Growth per iteration over the second half, in the unit of the readings; 0 if flat.
-        earlier: Growth per iteration over W12, to distinguish decay from lasting growth.
-        steps: Indices at which the lower envelope rose, W12 and W3 together.
-        quiet: The number of iterations since the last of these steps.
+    `slope` is the growth per iteration over the second half, in the unit of the readings, or 0 if flat; `earlier` is
+    that over W12, to distinguish decay from lasting growth. `quiet` is the number of iterations since the last step.
     """
 
     state: State
@@ -90,10 +83,7 @@ class Growth:
 
 
 def looks(last: int) -> Iterator[int]:
-    """Yield the numbers of iterations after which to look for a verdict.
-
-    These are 10, 13, 17, 22, ..., a quarter more each time, and `last`.
-    """
+    """Yield the iterations after which to look for a verdict: 10, 13, 17, 22, ... (a quarter more each) and `last`."""
     n = FIRST_LOOK
     while n < last:
         yield n
@@ -104,16 +94,13 @@ def looks(last: int) -> Iterator[int]:
 def growth(
     readings: Sequence[int], tolerance: float = 0.0, first_look: int = FIRST_LOOK, *, exact: bool = False
 ) -> Growth:
-    """Apply the rule to the readings x[0] ... x[n].
+    """Apply the rule to the readings x[0] ... x[n]; slopes include the tolerated part.
 
     Args:
         readings: The counter at the end of warm-up and after each iteration; at least 2.
         tolerance: Growth per iteration that is allowed. It is subtracted from the readings as a straight line.
         first_look: The least number of iterations for ``growing``. Each look from there on raises the threshold.
         exact: The counter has no noise, so a rise in the last reading is a step and not an edge effect.
-
-    Returns:
-        The growth; slopes include the tolerated part.
     """
     n = len(readings) - 1
     if n < 4:
@@ -136,13 +123,11 @@ def growth(
 
 
 def is_steady(readings: Sequence[int]) -> bool:
-    """Return whether a series without noise grows in nearly every iteration at one rate.
+    """Return whether a noise-free series grows in nearly every iteration at one rate, unlike a cache filled at random.
 
-    A cache that fills at random does not grow like that.
-
-    The median step of the later half is compared with that of the three eighths before it, so that a single larger
-    step, such as a table of the interpreter that doubles, changes nothing. Measured: numpy's cache of small blocks
-    grows by some 300 bytes per iteration for hundreds of iterations, at first in seven of ten iterations.
+    Medians are compared, so that one larger step, such as a doubled table of the interpreter, changes nothing.
+    Measured: numpy's cache of small blocks grows by some 300 bytes per iteration for hundreds of them, at first in 7 of
+    10.
     """
     n = len(readings) - 1
     steps = [after - before for before, after in pairwise(readings)]
@@ -153,11 +138,11 @@ def is_steady(readings: Sequence[int]) -> bool:
 
 
 def usual_step(readings: Sequence[int], slope: float) -> float:
-    """Return the rate of a count without noise: the step of most iterations of the second half, if it is near the slope.
+    """Return the step of most iterations in the second half of a noise-free count, if near the slope; else the slope.
 
-    Else return the slope. Something else in the process may hold a few blocks less at some readings, such as a thread
-    that waits in another place. The minima that the slope is computed from then come from those readings: with four
-    less in every eighth reading or so, and twice for good, +1 per iteration had a slope of 0.89 over 229 iterations.
+    Some readings may hold a few blocks less, for example while a thread waits in another place, and the minima that the
+    slope is computed from come from those: with four less in every eighth reading or so, and twice for good, +1 per
+    iteration had a slope of 0.89 over 229 iterations.
     """
     late = readings[(len(readings) - 1) // 2 :]
     steps = Counter(after - before for before, after in pairwise(late))
@@ -173,10 +158,7 @@ def middle(steps: Sequence[int]) -> int:
 
 
 def decays(grown: Growth) -> bool:
-    """Return whether a series without noise slows down.
-
-    With noise, the rates are too uncertain for this comparison at that stage.
-    """
+    """Return whether a series without noise slows down; with noise, the rates are too uncertain at that stage."""
     return grown.slope < _MIN_LASTING_RATIO * grown.earlier
 
 
@@ -187,10 +169,7 @@ def _persists(late: Sequence[float], slope: float, earlier: float) -> bool:
 
 
 def _rate(window: Sequence[float]) -> float:
-    """Return the growth per iteration between the minima of the first and the last third.
-
-    The distance is that between the starts of the thirds.
-    """
+    """Return the growth per iteration from the minimum of the first third to that of the last, between their starts."""
     third = max(1, len(window) // 3)
     distance = len(window) - third
     return (min(window[-third:]) - min(window[:third])) / distance if distance else 0.0
@@ -208,12 +187,9 @@ def _count_quiet(n: int, start: int, steps: Sequence[int]) -> int:
 
 
 def detect_sawtooth(readings: Sequence[int]) -> tuple[int, float] | None:
-    """Detect a counter that rises steadily, and now and then falls by the growth of several iterations.
+    """Return the usual rise and the mean fall of a counter that rises steadily and now and then falls by several rises.
 
-    Unclosed handles that a garbage collector releases cause this pattern, and so does a buffer that is flushed.
-
-    Returns:
-        The rise in most iterations, and the mean fall; None if the counter does not show this pattern.
+    None without this pattern, which handles that only a garbage collector releases cause, and flushed buffers.
     """
     steps = [after - before for before, after in pairwise(readings)]
     (rise, times), *_ = Counter(steps).most_common(1) or [(0, 0)]
@@ -239,12 +215,7 @@ def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], tolera
 
 
 def _comes_back(before: Sequence[float], last: Sequence[float], slack: float) -> bool:
-    """Return whether the fall to the minimum of the last readings is usual, or lasts.
-
-    It is usual if an earlier fall was at least half as large. Otherwise one large release may hide a leak.
-
-    A fall within the slack (the growth tolerated over that time) hides nothing that would have been called a leak.
-    """
+    """Return whether the last fall lasts or is usual; else a large release may hide a leak, unless within the slack."""
     low = min(last)
     at = next(i for i, value in enumerate(last) if value <= low + slack)
     fall = max(*before, *last[: at + 1]) - low

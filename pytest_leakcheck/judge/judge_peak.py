@@ -14,13 +14,7 @@ from pytest_leakcheck.model.verdict import Verdict
 
 
 def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
-    """Judge the peak of one resource.
-
-    Args:
-        budget: A budget with a peak.
-        point: What the run measured; None if its process ended without a result.
-        ended: How the process ended, as text.
-    """
+    """Judge the peak of one resource; `point` is None if its process ended without a result, as `ended` says."""
     if point is None:
         reason = f"no peak: the process that measured it {ended}"
         return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
@@ -31,13 +25,7 @@ def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
 
 
 def compare_peak(budget: Budget, peak: int, kind: Kind = "measured") -> Verdict:
-    """Compare a peak with the one that the budget allows.
-
-    Args:
-        budget: A budget with a peak.
-        peak: The measured peak above the start level, in the unit of the resource.
-        kind: How the peak was measured.
-    """
+    """Compare a peak above the start level, in the unit of the resource, with the one that the budget allows."""
     unit, allowed = find_resource(budget.resource).unit, budget.peak or 0
     reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
     verdict = Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True, kind=kind)

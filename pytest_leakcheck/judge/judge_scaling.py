@@ -1,11 +1,9 @@
-"""Judge the peaks of one resource over the sizes of an axis by a bound.
+"""Judge the peaks of one resource over the sizes of an axis by a bound. Reads no counter and no clock.
 
-An axis is an argument of the test that takes growing sizes. This module reads no counter and no clock.
-
-The verdict depends on how certain the law is. The bound is exceeded only if all exponents that fit the peaks lie beyond
-the border, and kept only if none does. The verdict is inconclusive, with the sizes to add, if the growth is close to
-the resolution or may have ended, if there are few sizes, or if only the largest size has a higher peak. The reason is
-that a wrong red verdict costs more than two additional sizes.
+An axis is an argument of the test that takes growing sizes. The bound is exceeded only if all exponents that fit the
+peaks lie beyond the border, and kept only if none does. The verdict is inconclusive, with the sizes to add, if the
+growth is close to the resolution or may have ended, if there are few sizes, or if only the largest size has a higher
+peak: a wrong red verdict costs more than two additional sizes.
 """
 
 from __future__ import annotations
@@ -51,25 +49,12 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
     exact: bool = False,
     kind: Kind = "measured",
 ) -> Verdict:
-    """Judge the peaks of one resource.
+    """Judge the peaks of one resource at sizes that `check_axis` returned.
 
-    Args:
-        resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        axis: The name of the axis.
-        sizes: The sizes, as `check_axis` returns them.
-        peaks: The peak at each size, in the unit of the resource.
-        bound: The bound on the peaks.
-        lower: A formula is a lower bound.
-        exact: The peaks are exact to a few pages, unlike the kernel's high-water marks.
-        kind: How the peaks were measured.
-
-    Returns:
-        The verdict with its law. Its slope and floor are per unit of the axis, its level is the largest peak, and its
-        iterations are the number of sizes.
-
-    Raises:
-        KeyError: There is no such resource.
-        ValueError: There are fewer than 3 sizes, or the number of peaks differs.
+    The verdict's slope and floor are per unit of the axis, its level is the largest peak, and its iterations are the
+    number of sizes. With `lower`, a formula is a lower bound. `exact` peaks are exact to a few pages, unlike the
+    kernel's high-water marks. An unknown resource raises `KeyError`; under 3 sizes, or another number of peaks, raise
+    `ValueError`.
     """
     unit = find_resource(resource).unit
     noise = min(NOISE[unit], EXACT) if exact else NOISE[unit]
@@ -84,8 +69,6 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The data of one judgment, shared by its checks."""
-
     resource: str
     one: str
     axis: str
@@ -150,10 +133,7 @@ def _judge_constant(case: _Case, bound: OrderBound) -> Verdict:
 
 
 def _explain_doubt(case: _Case) -> str:
-    """Explain why there may be no growth, or why the growth may have ended.
-
-    The text is the end of a sentence; it is empty if there is no doubt.
-    """
+    """Return, as the end of a sentence, why there may be no growth, or why it may have ended; empty without a doubt."""
     law, peaks = case.law, case.peaks
     if law.growth <= max(2 * law.resolution, 1):
         return f", too close to the resolution ({case.amount(max(law.resolution, 1))})"
@@ -175,10 +155,7 @@ def _explain_doubt(case: _Case) -> str:
 
 
 def _judge_no_growth(case: _Case) -> Verdict:
-    """Judge peaks that are constant on the whole.
-
-    They are ``ok``, unless they fall and then rise again, or vary between too few sizes.
-    """
+    """Judge peaks constant on the whole: ``ok``, unless they fall and rise again, or vary between too few sizes."""
     law, sizes, peaks = case.law, case.sizes, case.peaks
     if law.settles is not None:
         # Growth over the last two steps would have been detected.
@@ -239,7 +216,6 @@ def _judge_slope(case: _Case, bound: SlopeBound) -> Verdict:
 
 
 def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
-    """Judge a formula at every size, and name the first size that breaks it."""
     doubtful = ""
     for size, peak in zip(case.sizes, case.peaks, strict=True):
         limit = bound.at(size)

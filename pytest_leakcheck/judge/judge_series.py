@@ -1,21 +1,16 @@
-"""Judge one series by its readings, a budget and evidence.
+"""Judge one series (the readings of one counter, one per iteration) by its readings, a budget and evidence.
 
-A series is the readings of one counter, one per iteration. This module reads no counter and no clock.
+This module reads no counter and no clock. The questions, in this order:
 
-The questions, in this order:
-
-0. Does the count in other processes rise, and fall now and then? The garbage collectors of these processes are not
-   watched, so nothing else can be decided.
-1. Does the series grow (`judge.growth`)? Statistical growth is only a suspicion, because a bounded cache that is still
-   filling may explain it. For countable resources (descriptors, threads, ...), such growth is enough. Memory and gc
-   objects must grow for a minimum number of iterations, the horizon, because caches fill. If the growth would reach
-   the limit of the process within a production run, it is a leak at once.
+0. Does a count in other processes rise, and fall now and then? Their garbage collectors are not watched, so nothing
+   else can be decided.
+1. Does the series grow (`judge.growth`)? That is enough for countable resources (descriptors, threads, ...). Memory and
+   gc objects must grow for a minimum number of iterations, the horizon, because a bounded cache that is still filling
+   may explain it. If the growth would reach the limit of the process within a production run, it is a leak at once.
 2. Is the level exceeded? That needs no horizon, only a counter that has settled.
-3. Was the resource released, but only by the garbage collector? The rule of question 1 is applied to the running sum of
-   what the collector released.
+3. Does only the garbage collector release the resource? Question 1 is asked of the running sum of what it released.
 
-A second source may then confirm or overrule the answer: who made the entries of a shared folder (`judge.entry_makers`),
-or what the driver of a device counts (`judge.device_witness`).
+A second source may confirm or overrule the answer: `judge.entry_makers` or `judge.device_witness`.
 """
 
 from __future__ import annotations
@@ -42,11 +37,9 @@ from pytest_leakcheck.model.verdict import Outcome, Verdict
 class Profile:
     """How many iterations a kind of counter is observed for.
 
-    Attributes:
-        clean: The minimum number of iterations for an ``ok``. Thirteen iterations without a rise exclude a leak in
-            every 3rd iteration with 99 % confidence; the fifty that memory needs exclude one in every 11th.
-        leak: A series may be called growing from the first look (`growth.looks`) at or after this many iterations.
-        horizon: Growth is a leak only after this many iterations, because caches of up to about this size may fill.
+    `clean` is the minimum for an ``ok``: 13 iterations without a rise exclude a leak in every 3rd iteration with 99 %
+    confidence; the 50 that memory needs exclude one in every 11th. A series may be called growing from the first look
+    at or after `leak`. Growth is a leak only after `horizon`, because caches of up to about this size may fill.
     """
 
     clean: int
@@ -88,16 +81,14 @@ class Context:
         final: No further iteration will follow, so a verdict must be given.
         run_length: Iterations of the production run that the test represents (``leakcheck_run``).
         headroom: How far the resource can still grow before the process dies, in its unit; None if unknown.
-        horizon: The number of iterations after which an undecided test usually ends. The horizon of the profile is
-            never longer than this.
+        horizon: The number of iterations after which an undecided test usually ends: a maximum for the profile's.
         carried: If the series was started again: the level above the first start that the resource had reached by then.
         exact_flat: For resident memory: the exact counter of memory (`Resource.exact_counter`) is flat.
         elsewhere: Other processes hold a part of the resource, and their garbage collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
-        slack: How far a level may be exceeded, in the unit of the resource, in addition to `Resource.slack`. Threads
-            that already ran at the start hold more or less of the resource from one moment to the next.
+        slack: How far a level may be exceeded, in addition to `Resource.slack`: threads that already ran at the start
+            hold more or less of the resource from one moment to the next.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
-        effort: The effort of the test, which names the setting that gives it more time.
     """
 
     final: bool = False
@@ -115,21 +106,16 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of the process in addition to the numbers.
-
-    Evidence is gathered only if the numbers raise a suspicion.
+    """What is known of the process in addition to the numbers; gathered only if these raise a suspicion.
 
     Attributes:
-        explained: An innocent explanation of the growth, as text for the report: for example a cache with a readable
-            bound that is still filling.
-        filling_up_to: The level at which the cache that explains the growth will be full, if this test has too few
-            iterations to fill it; else None.
+        explained: An innocent explanation of the growth, as text: for example a cache with a readable bound that fills.
+        filling_up_to: The level at which that cache will be full, if this test has too few iterations to fill it.
         explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
         isolate: A run alone in a fresh process would show whether the explanation is true; without an explanation,
             whether the growth is a leak.
         kept_by_plugin: If a pytest plugin keeps what has grown: what the user can do. More iterations would not help.
         background: What the resource gained while the test was paused, as text; then something else makes it grow.
-        makers: For a shared folder: who made its entries.
         device: For memory of a device: each device at the start and now, with its driver's count.
     """
 
@@ -148,10 +134,9 @@ NO_EVIDENCE: Final = Evidence()
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One series with its growth, which `examine` computes once. `verdict` judges it for any evidence.
+    """One series with its growth, which `examine` computes once; `verdict` judges it for any evidence.
 
-    `grown` is the growth of the readings, `collected` that of what the garbage collector released. `wander` is the
-    largest fall of the readings in the second half.
+    `collected` is the growth of what the garbage collector released, `wander` the largest fall in the second half.
     """
 
     series: Series
@@ -173,7 +158,6 @@ class Examination:
 
     @property
     def slack(self) -> int:
-        """How far a level may be exceeded."""
         return self.resource.slack + self.context.slack
 
     @property
@@ -190,11 +174,7 @@ class Examination:
         return self.context.headroom is not None and self.grown.slope * self.context.run_length >= self.context.headroom
 
     def verdict(self, evidence: Evidence = NO_EVIDENCE) -> Verdict | None:
-        """Judge the series in the light of the evidence.
-
-        Returns:
-            A verdict, or None if more iterations are needed; never None with ``context.final``.
-        """
+        """Judge the series by the evidence; None if more iterations are needed, but never with ``context.final``."""
         case = self._add_evidence(evidence)
         found = (
             _check_releases_elsewhere(case)
@@ -209,11 +189,7 @@ class Examination:
         return None if found is None else self.confirm(found, evidence)
 
     def confirm(self, verdict: Verdict, evidence: Evidence) -> Verdict | None:
-        """Confirm or overrule a verdict by the second source in the evidence; without one, the verdict stands.
-
-        Returns:
-            The verdict, or None if more iterations are needed.
-        """
+        """Confirm or overrule a verdict by the second source, if there is one; None if more iterations are needed."""
         if evidence.makers is not None:
             return account_for_makers(verdict, self.budget, evidence.makers, final=self.context.final)
         if evidence.device is not None:
@@ -221,11 +197,7 @@ class Examination:
         return verdict
 
     def _add_evidence(self, evidence: Evidence) -> Examination:
-        """Return a copy with the evidence.
-
-        If the evidence explains a part of the growth, that part is tolerated (`_EXPLAINED_MARGIN`), and the growth is
-        computed again.
-        """
+        """Return a copy with the evidence; growth that it explains is tolerated, and the rest computed again."""
         if not evidence.explained_rate:
             return replace(self, evidence=evidence)
         tolerance = self.tolerance + evidence.explained_rate * _EXPLAINED_MARGIN
@@ -263,28 +235,12 @@ class Examination:
 def judge(
     series: Series, budget: Budget, context: Context | None = None, evidence: Evidence = NO_EVIDENCE
 ) -> Verdict | None:
-    """Judge one resource.
-
-    Args:
-        series: At least two readings.
-        budget: The budget of the resource.
-        context: The facts about the run; by default, those of a run that may continue.
-        evidence: What is known of the process; by default nothing.
-
-    Returns:
-        A verdict, or None if more iterations are needed; never None with ``context.final``.
-    """
+    """Judge at least two readings; None if more iterations are needed, but never with ``context.final``."""
     return examine(series, budget, context or Context()).verdict(evidence)
 
 
 def judge_once(series: Series, budget: Budget, makers: EntryMakers | None = None) -> Verdict:
-    """Judge a block that ran once, by the difference of its two readings.
-
-    Args:
-        series: Two readings.
-        budget: A budget with a level.
-        makers: For a shared folder: who made its entries.
-    """
+    """Judge a block that ran once, by the difference of its two readings and a budget with a level."""
     verdict = _judge_difference(examine(series, budget, Context(final=True)))
     return verdict if makers is None else account_for_makers(verdict, budget, makers, final=True) or verdict
 
@@ -305,10 +261,7 @@ def _judge_difference(case: Examination) -> Verdict:
 
 
 def examine(series: Series, budget: Budget, context: Context) -> Examination:
-    """Compute the figures that the questions share.
-
-    These are the growth of the readings, the growth of what was released, the level and the noise.
-    """
+    """Compute what the questions share: the growth of the readings and of what was released, level and noise."""
     resource = find_resource(series.resource)
     quiet = context.quiet_heap and resource.thread_caches
     x = series.readings
@@ -328,10 +281,10 @@ def examine(series: Series, budget: Budget, context: Context) -> Examination:
 
 
 def _check_releases_elsewhere(case: Examination) -> Verdict | None:
-    """Question 0: a count in other processes rises steadily, and falls now and then.
+    """Question 0: a count in other processes rises steadily, and falls now and then, for an unknown reason.
 
-    The cause of the falls is unknown, so neither the growth nor the level of such a count can be judged. There are two
-    exceptions: the count never exceeds the allowed level, or the falls undo less than half of the rises.
+    Neither growth nor level is judged then, unless the count never exceeds the level, or falls undo under half of the
+    rises.
     """
     teeth = detect_sawtooth(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
     if (
@@ -351,7 +304,7 @@ def _check_releases_elsewhere(case: Examination) -> Verdict | None:
 
 
 def _check_plugin(case: Examination) -> Verdict | None:
-    """Question 1a: a pytest plugin keeps what has grown, so neither the growth nor the level shows what the test does."""
+    """Question 1a: a pytest plugin keeps what has grown, so neither growth nor level shows what the test does."""
     advice = case.evidence.kept_by_plugin
     return case.say("inconclusive", case.evidence.explained, advice) if advice else None
 
@@ -382,10 +335,7 @@ def _check_growth(case: Examination) -> Verdict | None:
 
 
 def _check_filling(case: Examination) -> Verdict | None:
-    """Question 1b: the entries of a bounded cache account for the growth, so it ends at the bound.
-
-    A leak that grows up to about half as fast as the cache would not be detected.
-    """
+    """Question 1b: a bounded cache accounts for the growth. A leak up to about half as fast would not be detected."""
     end, level, headroom = case.evidence.filling_up_to, case.budget.level, case.context.headroom
     if end is None or case.grown.state == "flat":
         return None
@@ -403,10 +353,9 @@ def _has_held(case: Examination) -> bool:
 
 
 def _is_kept_by_allocator(case: Examination) -> bool:
-    """Return whether resident memory may grow because the allocator's memory fragments.
+    """Return whether resident memory may grow by fragmentation, which slows down and shows in no exact counter.
 
-    In that case the exact counters do not grow. Growth by fragmentation slows down. Growth that keeps its rate is
-    memory that no allocator counts, such as pages of a mapping.
+    Growth that keeps its rate is memory that no allocator counts, such as pages of a mapping.
     """
     if not _is_unshown(case):
         return False
@@ -415,7 +364,7 @@ def _is_kept_by_allocator(case: Examination) -> bool:
 
 
 def _is_unshown(case: Examination) -> bool:
-    """Return whether the series is resident memory, and the exact counters do not show its growth."""
+    """Return whether this is resident memory whose growth the exact counters do not show."""
     return bool(case.resource.exact_counter) and (case.context.exact_flat or not case.budget.judges_all_growth)
 
 
@@ -491,16 +440,12 @@ def _check_settled(case: Examination) -> Verdict | None:
 
 
 def _below_resolution(case: Examination) -> bool:
-    """Return whether an unproven change is too small for the resolution of the counter."""
     x = case.series.readings
     return case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
 
 
 def _explain_undecided(case: Examination) -> Verdict | None:
-    """Explain why there is no decision; None as long as further iterations may lead to one.
-
-    They cannot if the allocator keeps the memory.
-    """
+    """Explain why there is no decision; None as long as more iterations may lead to one."""
     grown, n = case.grown, case.n
     enough = case.context.final or (n >= min(RETAINED.horizon, case.context.horizon) and decays(grown))
     if _is_kept_by_allocator(case) and grown.state == "growing" and enough:
@@ -526,7 +471,6 @@ def _explain_undecided(case: Examination) -> Verdict | None:
 
 
 def _advise_more(case: Examination) -> str:
-    """Recommend more iterations: by the time, if that was the limit."""
     needed = case.profile.clean if case.n < case.profile.clean else max(2 * case.n, case.horizon)
     seconds = case.context.seconds
     if not seconds and case.context.effort.in_script:

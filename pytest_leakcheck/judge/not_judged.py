@@ -1,7 +1,4 @@
-"""Create the verdicts on resources that could not be judged, with the reason.
-
-The outcome of these verdicts is ``unavailable`` or ``inconclusive``.
-"""
+"""Create the verdicts (``unavailable`` or ``inconclusive``) on resources that could not be judged, with the reason."""
 
 from __future__ import annotations
 
@@ -19,13 +16,7 @@ from pytest_leakcheck.probes.base import Unavailable
 
 
 def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
-    """Report that a resource cannot be read here.
-
-    Args:
-        resource: The name of the resource.
-        why: The reason.
-        peak: The verdict is about the peak of one run.
-    """
+    """Report that a resource cannot be read here; `peak`: the verdict is about the peak of one run."""
     return Verdict(resource, "unavailable", reason=why, peak=peak)
 
 
@@ -39,16 +30,7 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Ve
 
 
 def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, restarted: bool) -> tuple[Verdict, ...]:
-    """Return an ``inconclusive`` verdict for each budget, because no time was left after warm-up.
-
-    No iteration followed after the start level was read.
-
-    Args:
-        budgets: The budgets that would have been judged.
-        effort: The effort of the test.
-        seconds: How long the test ran.
-        restarted: Whether the series had been started again.
-    """
+    """Return an ``inconclusive`` verdict for each budget: no iteration followed after the start level was read."""
     reason = "no time was left after warm-up"
     if restarted:
         reason = "the series was restarted (late release, frozen garbage or full cache); no time was left after that"
@@ -60,13 +42,7 @@ def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, r
 
 
 def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that was stopped before its first verdict.
-
-    Args:
-        plan: The plan of the test.
-        seconds: How long the test ran.
-        start_read: Whether the start level had been read.
-    """
+    """Return an ``inconclusive`` verdict for a test that was stopped before its first verdict."""
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
     missed = "a verdict" if start_read else "the first reading"
     reason = f"stopped after {seconds:.1f} s, before {missed}"
@@ -74,15 +50,7 @@ def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that passed at first and failed in a later iteration.
-
-    The test failed for a reason other than a leak.
-
-    Args:
-        plan: The plan of the test.
-        iteration: The number of the iteration that failed.
-        ended_with: The error, on one line.
-    """
+    """Return an ``inconclusive`` verdict for a test that passed at first and later failed, but not by a leak."""
     first = plan.budgets[0]
     return Verdict(
         first.resource,
@@ -95,24 +63,13 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
 
 
 def measurement_failed(resource: str, reason: str, *, explicit: bool) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that could not be measured because of an error of the plugin.
-
-    Args:
-        resource: The resource that the verdict is about.
-        reason: The error, as text.
-        explicit: Whether the test names this resource.
-    """
+    """Return an ``inconclusive`` verdict for a test that an error of the plugin kept from being measured."""
     advice = "if the test does not replace or close what the plugin uses, please report this"
     return Verdict(resource, "inconclusive", reason=reason, advice=advice, explicit=explicit)
 
 
 def miscounted(verdict: Verdict, reason: str) -> Verdict:
-    """Return the verdict on objects or descriptors if the test changes which ones are counted: ``inconclusive``.
-
-    Args:
-        verdict: What the readings show.
-        reason: What the test does.
-    """
+    """Return the ``inconclusive`` verdict on objects or descriptors if the test changes which ones are counted."""
     advice = "call it in a fixture of wider scope, or bound memory: heap_budget()"
     if verdict.resource == DESCRIPTORS:
         advice = "close or copy only descriptors that the test has opened"
@@ -120,12 +77,7 @@ def miscounted(verdict: Verdict, reason: str) -> Verdict:
 
 
 def left_early(result: Result, step: int | None) -> Result:
-    """Return the result of a loop that the test left before its end: ``inconclusive``, unless it is red already.
-
-    Args:
-        result: What the loop has found.
-        step: The number of the step in which it was left; None if it was never begun.
-    """
+    """Return the result of a loop that was left in this step, or never begun: ``inconclusive``, unless red already."""
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
     first = result.plan.budgets[0]
@@ -140,13 +92,9 @@ def left_early(result: Result, step: int | None) -> Result:
 
 
 def interrupted(result: Result) -> Result:
-    """Return the result of a test that Ctrl-C ended: what its counters have done so far, ``inconclusive``.
+    """Return the result of a test that Ctrl-C ended, with what its counters have done so far as ``inconclusive``.
 
-    Verdicts that were given before stay as they are; after a red one, no other resource is judged. The others never fail
-    the test.
-
-    Args:
-        result: What was found until then, with the readings.
+    Verdicts given before stay; after a red one, no other resource is judged. The others never fail the test.
     """
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
@@ -180,14 +128,7 @@ def _so_far(budget: Budget, result: Result) -> Verdict:
 
 
 def sizes_interrupted(resources: Iterable[str], scaled: Scaled, size: int, sizes: int) -> list[Verdict]:
-    """Return an ``inconclusive`` verdict for each resource of a test that Ctrl-C ended at one size of its axis.
-
-    Args:
-        resources: The resources that have a bound.
-        scaled: The peaks at the sizes before.
-        size: The size that was running.
-        sizes: How many sizes there are.
-    """
+    """Return an ``inconclusive`` verdict for each resource of a test that Ctrl-C ended at one size of its axis."""
     names = tuple(resources)
     peaks = []
     for point in scaled.points:
@@ -204,12 +145,7 @@ def sizes_interrupted(resources: Iterable[str], scaled: Scaled, size: int, sizes
 
 
 def process_interrupted(plan: Plan, iteration: int) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that Ctrl-C ended while it ran in a separate process.
-
-    Args:
-        plan: The plan of the test.
-        iteration: The number of the iteration that was running; 0 before the first.
-    """
+    """Return the ``inconclusive`` verdict on a test that Ctrl-C ended in a separate process; its readings are lost."""
     where = f"in iteration {iteration}" if iteration else "before the first iteration"
     first = plan.budgets[0]
     return Verdict(
@@ -223,17 +159,9 @@ def process_interrupted(plan: Plan, iteration: int) -> Verdict:
 
 
 def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test whose process ended before it reported a verdict.
-
-    Args:
-        resource: The resource that the verdict is about.
-        iterations: How many iterations the process is known to have completed.
-        reason: Why the process gave no verdict.
-        advice: What to do.
-    """
+    """Return an ``inconclusive`` verdict for a test whose process ended before it reported a verdict."""
     return Verdict(resource, "inconclusive", iterations=iterations, reason=reason, advice=advice)
 
 
 def _advise_more_time(effort: Effort, seconds: float) -> str:
-    """Recommend a time limit for a test of which a few iterations took this long."""
     return f"allow about ten times as long: {effort.advise_time(10 * seconds)}"

@@ -13,11 +13,10 @@ class Policy:
     """What decides whether an outcome is red.
 
     Attributes:
-        fail_on: Outcomes that are red; ``inconclusive`` only under an explicit budget. If there is none, nothing is red.
+        fail_on: Outcomes that are red; ``inconclusive`` only under an explicit budget. If empty, nothing is red.
         missing: With ``"fail"``, a resource that has an explicit budget but cannot be read is red.
         blame: Packages. A ``leak``, ``over_budget`` or ``unclosed`` is red only if a suspect line is in one of them. If
             empty, the line may be anywhere.
-        known: The known leaks; None if there is no file of them.
         library: The lines of ``leakcheck_library``; None if known leaks of installed packages are red as well.
     """
 
@@ -29,6 +28,5 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Settings, known: KnownLeaks | None) -> Policy:
-        """Return the policy of a session with these settings."""
         library = settings.library if settings.library_leaks else None
         return cls(settings.fail_on, settings.missing, settings.blame, known, library)

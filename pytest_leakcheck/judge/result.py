@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the repetition of one test found.
+    """What the repetition of one test found: one verdict per judged resource, in order; none follows a red one.
 
-    Attributes:
-        plan: The plan that was carried out.
-        recording: All readings.
-        verdicts: One per judged resource, in the order of judgment; after a red one, no other resource is judged.
-        held: Survivors by resource (for ``unclosed``: what the collector released), if they can be identified.
-        culprit: What is known of the cause of a red verdict.
+    `held` are the survivors by resource (for ``unclosed``: what the collector released), if they can be identified.
     """
 
     plan: Plan

@@ -1,6 +1,6 @@
 """Decide after a few iterations whether a test without a mark needs to be judged in full.
 
-Most tests of a suite are clean, and a full judgement takes 13 to 58 iterations of each. A screen takes 4 after the
+Most tests of a suite are clean, and a full judgement takes 13 to 58 iterations of each; a screen takes 4 after the
 warm-up. It compares the last reading with the one two iterations before, so a leak in every iteration or in every
 second one shows in it, whatever the test's first iterations have allocated. A counter that has risen there, but not in
 the two iterations before, may have risen once: then 4 more iterations decide. A count that falls once, between rises in
@@ -33,16 +33,10 @@ _NONE_HELD: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 def screen(series: Sequence[tuple[Series, Budget]], held: Mapping[str, int] = _NONE_HELD) -> tuple[Verdict, ...]:
-    """Judge a test by its first iterations.
+    """Return an ``ok`` for each resource, with the smallest leak that would have shown; nothing if any has risen.
 
-    Args:
-        series: The readings of each resource, with its budget: one at the start and one after each iteration.
-        held: How much of a resource bounded caches hold, and nothing else does, in its unit: what they have gained in
-            the second half of these iterations.
-
-    Returns:
-        An ``ok`` for each resource, with the smallest leak that the screen would have shown; nothing if any of them
-        has risen.
+    The readings are one at the start and one per iteration. `held` is how much of a resource bounded caches hold, and
+    nothing else does, in its unit: what they have gained in the second half of these iterations.
     """
     if any(find_risen(series, held)):
         return ()
@@ -90,7 +84,6 @@ def _rises_steadily(series: Series, budget: Budget) -> bool:
 
 
 def _rises_mostly(series: Series, budget: Budget) -> bool:
-    """Return whether a count has risen in most of the iterations, although it may have fallen between."""
     if find_resource(budget.resource).unit != "count":
         return False
     steps = (later - earlier for earlier, later in pairwise(series.readings))

@@ -38,15 +38,9 @@ FEWEST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """How fast a counter grows.
+    """How fast a counter grows from `start` to `end`; `low` to `high` contains the slope in about 95 % of cases.
 
-    Attributes:
-        value: Growth in the unit of the counter, per unit of x.
-        low: The lower end of the interval, which contains the slope in about 95 % of cases.
-        high: The upper end of the interval.
-        start: The first x.
-        end: The last x.
-        level: The value of the line at `end`, in the unit of the counter.
+    Slopes are in the unit of the counter per unit of x. `level` is the value of the line at `end`.
     """
 
     value: float
@@ -58,15 +52,7 @@ class Slope:
 
 
 def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
-    """Fit the slope of y over x.
-
-    Args:
-        xs: Values in ascending order; of points with equal values after thinning, only the first counts.
-        ys: The readings of the counter at these values.
-
-    Returns:
-        The slope; None if fewer than five different x remain after thinning.
-    """
+    """Fit the slope of y over ascending x, the first of equal ones; None below five different x after thinning."""
     points = thin(xs, ys)
     if len(points) < FEWEST:
         return None

@@ -1,8 +1,4 @@
-"""Describe the cause of a resource's growth, as values.
-
-`Where` and `Site` describe where the retained resource is created. `Held` describes what survives the iterations, and
-`Owner` the object that references it.
-"""
+"""Describe the cause of a resource's growth, as values."""
 
 from __future__ import annotations
 
@@ -84,21 +80,12 @@ class Culprit:
 def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
 
-    The digits are a hash of the resource and of what is known of the cause, the first of these:
-
-    1. The line that creates the resource, if it belongs to the project (`own_line`): its file, function, called function
-       and text.
-    2. The owner, because many tests reach one leak of an installed package, each by a line of its own.
-    3. The innermost line of an installed package, likewise.
-    4. The test.
+    The digits are a hash of the resource and of the first known of these: the project's line that creates the resource
+    (`own_line`: its file, function, called function and text); the owner (many tests reach one leak of an installed
+    package, each by a line of its own); the innermost line of an installed package; the test.
 
     The number of the line, the folder of the file and the outcome are not part of it. So the identifier is the same on
     another machine and after lines are added above, and all tests that fail for one cause share it.
-
-    Args:
-        test: The node id.
-        resource: The resource that grows.
-        culprit: The known cause, if any.
     """
     where, owner = (culprit.where, culprit.owner) if culprit is not None else (None, None)
     site = own_line(culprit)
@@ -114,7 +101,7 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
 
 
 def short_id(finding: str) -> str:
-    """Return the digits with which a fingerprint begins; the rest names the resource and the line."""
+    """Return the digits with which a fingerprint begins."""
     return finding[:_ID_DIGITS]
 
 
@@ -127,9 +114,8 @@ def _identify(resource: str, parts: tuple[str, ...], *names: str) -> str:
 def own_line(culprit: Culprit | None) -> Site | None:
     """Return the line of the project that creates the resource; None if it is unknown, or says less than the owner.
 
-    A line of a test says less: many tests may call what keeps the resource. It counts only if no installed package is
-    called there, and the owner is unknown or belongs to the test. A line of the project that calls an installed package
-    counts.
+    A line of the project that calls an installed package counts. A line of a test counts only if it calls none, and the
+    owner is unknown or belongs to the test: many tests may call what keeps the resource.
     """
     if culprit is None or culprit.where is None or (inner := _find_inner(culprit.where.path)) is None:
         return None
@@ -150,10 +136,7 @@ def creating_line(culprit: Culprit | None) -> Site | None:
 
 
 def library_lines(culprit: Culprit) -> tuple[Site, ...]:
-    """Return the lines of installed packages that the project has called last, outermost first.
-
-    A line of a package that calls back into the project is not one of them.
-    """
+    """Return the lines of installed packages below the project's last line, outermost first."""
     found: list[Site] = []
     for site in culprit.where.path if culprit.where is not None else ():
         if _is_installed(site.file):
@@ -309,9 +292,6 @@ class Site:
 
 
 def touches(path: Sequence[Site], packages: Sequence[str]) -> bool:
-    """Return whether any frame of a call path belongs to one of the packages.
-
-    A frame belongs to a package if its file path contains a folder or module of that name.
-    """
+    """Return whether the file path of any frame contains a folder or module with the name of one of the packages."""
     wanted = set(packages)
     return any(not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem)) for site in path)

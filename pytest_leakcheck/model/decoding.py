@@ -24,9 +24,8 @@ class DecodeError(LeakcheckError, ValueError):
 def encode(value: Any) -> Any:
     """Convert dataclasses to dicts in the order of their fields, and tuples to lists.
 
-    The dict of a dataclass with a ``SCHEMA`` attribute starts with the key ``schema``. It ends with the properties that
-    the attribute ``DERIVED`` names, if there is one; `decode` does not read them. If the attribute ``SPARSE`` is true,
-    fields and properties with their default (None for a property) are left out.
+    A ``SCHEMA`` attribute comes first, as the key ``schema``. The properties that ``DERIVED`` names come last; `decode`
+    does not read them. With ``SPARSE``, fields and properties with their default (None for a property) are left out.
     """
     if is_dataclass(value):
         encoded = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
@@ -45,11 +44,8 @@ def encode(value: Any) -> Any:
 def decode(kind: type[T], data: object, path: str = "") -> T:
     """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type.
 
-    Args:
-        kind: A dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings, tuples and
-            optionals.
-        data: The encoded value.
-        path: The path of the value within the whole document, for error messages.
+    `kind` is a dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings, tuples and
+    optionals. `path` is that of the value within the whole document, for error messages.
 
     Raises:
         DecodeError: A part is missing, has another type, or was written with another schema.
@@ -90,13 +86,10 @@ def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return
 
 @cache
 def _classify(kind: Any) -> tuple[Any, tuple[Any, ...], frozenset[Any]]:
-    """Classify an annotation.
+    """Return the shape of an annotation, the types of its parts, and the scalar type that all parts share, in a set.
 
-    Returns:
-        The shape: `object` for a dataclass; `NoneType` for an optional; None for a scalar; otherwise the type itself,
-        which is `Literal`, `dict`, `tuple` or a named tuple class.
-        The types of the parts, or the values of a literal.
-        A set with the scalar type that all parts share, or an empty set. Parts of that type need no decoding.
+    The shape is `object` for a dataclass, `NoneType` for an optional, None for a scalar; else `Literal`, `dict`,
+    `tuple` or a named tuple class. Without such a scalar type, the set is empty.
     """
     origin, args = get_origin(kind), get_args(kind)
     if is_dataclass(kind):

@@ -9,12 +9,8 @@ from dataclasses import dataclass
 class State:
     """The memory of one device at one moment, in bytes.
 
-    Attributes:
-        device: The name of the device.
-        allocated: Memory allocated to live tensors.
-        reserved: Memory that the allocator obtained from the driver, in use or not; None if the allocator does not
-            report this.
-        driver: Memory in use as reported by the driver; None if it was not queried.
+    Live tensors have `allocated`. The allocator obtained `reserved` from the driver, in use or not; None if it does not
+    report this. The driver reports `driver` as in use; None if it was not queried.
     """
 
     device: str

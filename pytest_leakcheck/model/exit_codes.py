@@ -1,7 +1,4 @@
-"""Exit statuses shared by the shell commands.
-
-Each command defines its own meaning of 0 and 1.
-"""
+"""Exit statuses shared by the shell commands; each command defines its own meaning of 0 and 1."""
 
 from __future__ import annotations
 

@@ -70,7 +70,6 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict."""
         return self.verdicts[0]
 
     @property
@@ -95,10 +94,7 @@ class Finding:
 
     @property
     def missing(self) -> str:
-        """The explicit budgets that could not be judged here, with reasons; may be empty.
-
-        A test with such budgets must not pass.
-        """
+        """The explicit budgets that could not be judged here, with reasons; unless empty, the test must not pass."""
         return "; ".join(
             f"{one.resource}: {one.reason}" for one in self.verdicts if one.outcome == "unavailable" and one.explicit
         )

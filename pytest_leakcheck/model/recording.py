@@ -1,7 +1,4 @@
-"""Describe readings as values with a JSON form: a `Series` per counter, a `Recording` per test.
-
-A recording made in another process (an xdist worker, a fresh child process) is judged and rendered like a local one.
-"""
+"""Describe readings in a JSON form that processes can exchange: a `Series` per counter, a `Recording` per test."""
 
 from __future__ import annotations
 
@@ -90,10 +87,8 @@ class Recording:
     phases: tuple[Phase, ...] = ()
 
     def kind(self, resource: str) -> Kind:
-        """Return how the readings of a resource were obtained."""
         found = self.find(resource)
         return found.kind if found is not None else "measured"
 
     def find(self, resource: str) -> Series | None:
-        """Return the series of a resource, or None if it was not read."""
         return next((series for series in self.series if series.resource == resource), None)

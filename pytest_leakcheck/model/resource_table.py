@@ -1,9 +1,9 @@
-"""List the resources that a budget can bound: one row of traits each.
+"""List the resources that a budget can bound: one row of traits (`resources.Resource`) each.
 
 The table is plain data, because a run without ``--leakcheck`` reads it for its markers and must import nothing else.
-`resources.Resource` defines the traits. ``base`` names a row of `BASES`, whose traits the row extends or overrides.
-``instrument`` names the class or function in `probes` that reads the resource; it takes no arguments. The process tree
-and the shared folders have no ``instrument``, because `runner.instruments` opens them.
+``base`` names a row of `BASES`, whose traits the row extends or overrides. ``instrument`` names the class or function
+in `probes` that reads the resource; it takes no arguments. The process tree and the shared folders have none, because
+`runner.instruments` opens them.
 """
 
 from __future__ import annotations

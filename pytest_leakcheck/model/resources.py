@@ -142,11 +142,7 @@ GAUGE_PREFIX: Final = "gauge:"
 
 
 def find_resource(name: str) -> Resource:
-    """Return a resource by its name; all names ``gauge:<name>`` share one resource.
-
-    Raises:
-        KeyError: There is no such resource.
-    """
+    """Return a resource by its name, or raise `KeyError`; all names ``gauge:<name>`` share one resource."""
     return _GAUGE_RESOURCE if name.startswith(GAUGE_PREFIX) else RESOURCES[name]
 
 
@@ -163,11 +159,7 @@ def added_rows(names: Iterable[str]) -> dict[str, Resource]:
 
 @contextmanager
 def known(rows: Mapping[str, Resource]) -> Iterator[None]:
-    """Add the resources of another project to `RESOURCES` while its report is rendered.
-
-    Args:
-        rows: Resources by name, from `added_rows`. Those already in `RESOURCES` stay as they are.
-    """
+    """Add to `RESOURCES`, while a report is rendered, those of another project (`added_rows`) that are not in it."""
     new = [name for name in rows if name not in RESOURCES]
     RESOURCES.update((name, rows[name]) for name in new)
     try:

@@ -1,7 +1,7 @@
-"""Describe the peaks of a test at each size of an axis, as values with a JSON form.
+"""Describe the peaks of a test at each size of an axis (an argument that takes growing sizes), with a JSON form.
 
-An axis is an argument of the test that takes growing sizes. Each size is measured in processes of its own and yields
-one `Point`. A world is a group of ranks: processes or threads that run the test together.
+Each size is measured in separate processes and yields one `Point`. A world is a group of ranks: processes or threads
+that run the test together.
 """
 
 from __future__ import annotations
@@ -27,15 +27,10 @@ ENGINES: Final = ("thread", "process", "gloo")
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """A request to run a test at one size.
+    """A request to run a test at one size; `axis` is empty if the test is not run over one.
 
-    Attributes:
-        axis: The argument of the test that takes the size; empty if the test is not run over an axis.
-        size: The value of that argument.
-        resources: The resources whose peaks are measured.
-        engine: The engine that starts the world of ranks; empty if the test starts the world or needs none.
-        naming: Bytes of memory above the start level at which to find what the memory consists of; 0 to measure only
-            the peak.
+    The `engine` starts the world of ranks; empty if the test starts the world or needs none. `naming` is the memory
+    above the start level, in bytes, at which to find what the memory consists of; 0 to measure only the peak.
     """
 
     axis: str
@@ -76,8 +71,8 @@ class Point:
     def peak(self, resource: str, figure: Figure) -> int:
         """Return the peak above the start: of the highest rank for ``per_rank``, else the sum over all ranks.
 
-        The sum of resident memory includes the child processes. The ranks may have peaked at different moments, so the
-        sum is an upper bound.
+        The sum of resident memory includes the child processes. It is an upper bound: the ranks' peaks may not
+        coincide.
         """
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
@@ -91,10 +86,7 @@ class Point:
 
     @property
     def near_peak(self) -> int:
-        """The threshold at which to analyze the memory of the rank with the highest peak.
-
-        The threshold is in bytes above the start, slightly below that peak.
-        """
+        """Bytes above the start, slightly below the highest peak of a rank, at which to analyze that rank's memory."""
         return round(_NEAR_PEAK_RATIO * self.peak(RESIDENT, "per_rank"))
 
     def kind(self, resource: str) -> Kind:
@@ -110,10 +102,7 @@ class Point:
 
 
 def peaks_of(recording: Recording, resource: str) -> tuple[int, ...]:
-    """Return the peaks of a resource in one process.
-
-    There are several if the ranks are threads, each with its own gauge.
-    """
+    """Return the peaks of a resource in one process: several if the ranks are threads, each with its own gauge."""
     return tuple(peak for name, peak in recording.peaks.items() if name.partition("@")[0] == resource)
 
 
@@ -139,15 +128,11 @@ class Scaled:
         return tuple(point.peak(resource, figure) for point in self.points)
 
     def most_informative_point(self, quick: float) -> Point:
-        """Return the point at which to analyze the composition of memory.
+        """Return the point at which to analyze the composition of memory, of those that took at most `quick` seconds.
 
-        This is the first point whose peak is at least twice the peak at the smallest size, so that at least half of it
+        This is the first point whose peak is at least twice that at the smallest size, so that at least half of it
         comes from the size. Larger sizes are not used, because the analysis makes a run about four times as long. If no
-        point qualifies, the last one considered is returned.
-
-        Args:
-            quick: Only points that took at most this many seconds are considered; if there are none, the smallest size
-                is returned.
+        point qualifies, it is the last one considered, or the smallest size.
         """
         found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
@@ -156,8 +141,7 @@ class Scaled:
     def is_exact(self, resource: str) -> bool:
         """Return whether the peaks are exact at every size.
 
-        Only the peak of resident memory may be inexact: if it was taken from the kernel's coarser high-water mark, or
-        if it includes child processes.
+        Only that of resident memory may not be: from the kernel's coarser high-water mark, or with child processes.
         """
         if resource != RESIDENT:
             return True

@@ -31,24 +31,13 @@ LARGEST: Final = 2**63 - 1
 
 
 class AmountError(LeakcheckError, ValueError):
-    """An invalid amount.
-
-    The message gives the value and the valid forms. The caller prepends where the amount was written.
-    """
+    """An invalid amount. The message gives it and the valid forms; the caller prepends where the amount was written."""
 
 
 def parse_amount(value: object, unit: Unit) -> int:
-    """Parse a level: a whole number, or for bytes also a text such as ``"64 MiB"``.
+    """Parse a level, at least 0, or raise `AmountError`: a whole number, or for bytes also a text such as ``"64 MiB"``.
 
-    Args:
-        value: An ``int``, or for bytes also a ``str`` that may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or TB.
-        unit: The unit of the resource.
-
-    Returns:
-        The amount, at least 0; fractions of a byte are rounded down.
-
-    Raises:
-        AmountError: The value is negative, too large, of the wrong type, or in an unknown unit.
+    A text may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; fractions of a byte are rounded down.
     """
     return math.floor(_parse_number(value, unit, whole=True))
 

@@ -85,10 +85,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers and the project's own probes (counters), and read the settings.
-
-    With ``--leakcheck``, register the measuring hooks as well.
-    """
+    """Register the markers and probes, and read the settings; with ``--leakcheck``, register the measuring hooks."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     if added := config.hook.pytest_leakcheck_probes(config=config):
@@ -122,11 +119,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _refuse_options_without_effect(config: pytest.Config) -> None:
-    """Refuse an option of the plugin that was typed without ``--leakcheck``. In ``addopts``, plain runs share it.
-
-    Raises:
-        pytest.UsageError: There is such an option.
-    """
+    """Refuse an option of the plugin that was typed without ``--leakcheck``. In ``addopts``, plain runs share it."""
     typed = [str(one).partition("=")[0] for one in config.invocation_params.args]
     given = [option.flag for option in OPTIONS if option.flag in typed]
     if given:
@@ -139,8 +132,7 @@ def _refuse_options_without_effect(config: pytest.Config) -> None:
 def _disable_assert_rewriting(config: pytest.Config) -> None:
     """Keep pytest from rewriting the asserts of this package, because that would compile the whole package again.
 
-    Without a bytecode cache, as is common in CI, compiling takes 0.1 s in each session. pytest has no option for this,
-    so this function changes private attributes of pytest.
+    Without a bytecode cache, as is common in CI, that takes 0.1 s per session. pytest has no option for this.
     """
     hook = config.pluginmanager.rewrite_hook
     # With --assert=plain the hook has neither attribute.
@@ -175,11 +167,7 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give the argument named by ``scaling_budget`` a size: the one that this process measures, or else the smallest.
-
-    Raises:
-        pytest.Collector.CollectError: The marker is invalid.
-    """
+    """Give the argument of ``scaling_budget`` a size: the one that this process measures, or else the smallest."""
     # Look in the keywords first: they already contain the names of the markers of all parents. `get_closest_marker`
     # walks these markers, which takes 5,400 instructions per test.
     if _SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(_SCALING) is None:
@@ -201,11 +189,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _read_settings(config: pytest.Config) -> Settings:
-    """Read and check all options, even without ``--leakcheck``, so that an invalid value fails on the first run.
-
-    Raises:
-        pytest.UsageError: A value is invalid.
-    """
+    """Read and check all options, even without ``--leakcheck``, so that an invalid value fails on the first run."""
     command_line: dict[str, Any] = {option.key: config.getoption(option.key) for option in OPTIONS if option.flagged}
     origin = config.inipath.name if config.inipath else "configuration"
     configuration: dict[str, Any] = {}

@@ -1,8 +1,7 @@
 """Keep allure-pytest from recording every repetition of a test.
 
 allure-pytest writes a file for each attachment and each fixture of a run, and lists the steps and attachments in the
-result of the test. The first iteration is recorded, because its reports are logged if it fails. So is the logged run.
-The iterations between them are not.
+result of the test. Only the first iteration, whose reports are logged if it fails, and the logged run are recorded.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class AllureResults:
                 manager.unregister(self._listener)
 
     def resume(self) -> None:
-        """Record what tests do again."""
         for manager in self._managers:
             if not manager.is_registered(self._listener):
                 manager.register(self._listener, _LISTENER)

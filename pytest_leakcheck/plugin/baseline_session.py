@@ -33,11 +33,7 @@ class BaselineSession:
     """The hooks of a session that has, or writes, a file of known leaks; registered in each process that measures."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Read the file, and store the known leaks on the config.
-
-        Raises:
-            pytest.UsageError: The file is not usable, does not exist at the given path, or may not be written now.
-        """
+        """Store the known leaks on the config; raise `pytest.UsageError` if the file cannot be used or written now."""
         self._config, self._settings = config, settings
         self._path = Path(config.rootpath, settings.baseline or _NAME)
         self._writes = settings.update_baseline or settings.prune_baseline
@@ -105,7 +101,6 @@ class BaselineSession:
         self._existing.update(ids)
 
     def add(self, finding: Finding) -> None:
-        """Take a finding of this session."""
         if self._known is None:
             return
         if finding.known:
@@ -114,11 +109,7 @@ class BaselineSession:
             self._observed.add_floors(finding)
 
     def finish(self, session: pytest.Session) -> None:
-        """Compare the file with the findings, and write it if that is wanted.
-
-        Raises:
-            OSError: The file cannot be written; the earlier one is still there.
-        """
+        """Compare the file with the findings, and write it if wanted; an `OSError` leaves the earlier file there."""
         if self._known is None or not self._is_controller:
             return
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)

@@ -12,10 +12,8 @@ from typing import Any
 def allow_blocking() -> Any:
     """Begin the plugin's own work, which reads files, while the event loop of a test is running.
 
-    blockbuster marks its own calls by the same switch, one for each thread. It has no public one.
-
-    Returns:
-        The switch, for `forbid_blocking`; None if there is none, or if it is on already.
+    Return the switch for `forbid_blocking`; None if there is none, or if it is on already. blockbuster marks its own
+    calls by the same switch, one for each thread. It has no public one.
     """
     blockbuster = sys.modules.get("blockbuster.blockbuster")
     switch: Any = getattr(blockbuster, "_skip", None)

@@ -37,12 +37,7 @@ class Sampling:
         self._costs: dict[str, Cost] = {}
 
     def choose(self, items: Collection[pytest.Item], unmarked: Collection[str]) -> None:
-        """Leave out the items that this session does not judge.
-
-        Args:
-            items: All items; those to be judged have a plan, a sweep, or use the fixture.
-            unmarked: The node ids of those that are judged without a mark.
-        """
+        """Leave out items that this session does not judge; `unmarked` are the ids of those judged without a mark."""
         asked = [item for item in items if is_asked(item)]
         if self._settings.cases == "one":
             cases: dict[str, list[str]] = {}
@@ -92,11 +87,7 @@ class Sampling:
         self._cache.set(_CACHE, {test: [one.seconds, one.measured, one.red] for test, one in known.items()})
 
     def lines(self, left_out: int) -> Iterator[str]:
-        """Yield a line on the tests for which there was no time.
-
-        Args:
-            left_out: How many there were.
-        """
+        """Yield a line on the tests for which there was no time; `left_out` is their number."""
         if left_out:
             turn = "those that have waited longest come first next time"
             if self._cache is None:

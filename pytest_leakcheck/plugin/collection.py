@@ -35,10 +35,7 @@ class Collection:
     def pytest_make_collect_report(
         self,
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Plan the collected items.
-
-        An invalid mark is a collection error, so that pytest reports it in the same way with and without xdist.
-        """
+        """Plan the items; an invalid mark is a collection error, which pytest reports alike with and without xdist."""
         report = yield
         wrong = self._plan_items(report.result or ())
         if wrong:
@@ -70,11 +67,7 @@ class Collection:
             terminalreporter.write_line(f"{line}, {config.rootpath}", yellow=True)
 
     def _plan_items(self, nodes: Iterable[object]) -> list[str]:
-        """Store a plan on each item that is to be judged, and on each other one the reason why it is not.
-
-        Returns:
-            An error message for each item with an invalid mark.
-        """
+        """Store a plan on each item to judge, on each other one why not; return an error message per invalid mark."""
         wrong: list[str] = []
         for item in nodes:
             if not isinstance(item, pytest.Item):

@@ -25,17 +25,9 @@ def has_colours(config: pytest.Config) -> bool:
 
 
 class ColouredReport(TerminalRepr):
-    """The report of a red finding, in color on the terminal.
-
-    Everywhere else, it has the text and the attributes of the report that it replaces.
-    """
+    """The report of a red finding, in color on the terminal; elsewhere it acts as the report that it replaces."""
 
     def __init__(self, plain: Any) -> None:
-        """Create the report.
-
-        Args:
-            plain: The report as pytest made it.
-        """
         self._plain = plain
 
     def __getattr__(self, name: str) -> Any:
@@ -45,7 +37,6 @@ class ColouredReport(TerminalRepr):
         return str(self._plain)
 
     def toterminal(self, tw: Any) -> None:
-        """Write the report."""
         if not tw.hasmarkup:
             self._plain.toterminal(tw)
             return
@@ -56,24 +47,12 @@ class ColouredReport(TerminalRepr):
 
 
 class SameCauseReport(ColouredReport):
-    """The report of a red finding whose cause an earlier test has: on the terminal, one line that names that test.
-
-    Attributes:
-        same: What is known of the finding.
-    """
+    """The report of a red finding whose cause an earlier test has: on the terminal, one line that names that test."""
 
     def __init__(self, plain: Any, same: SameCause, line: str) -> None:
-        """Create the report.
-
-        Args:
-            plain: The report as pytest made it.
-            same: What is known of the finding.
-            line: What the terminal shows.
-        """
         super().__init__(plain)
         self.same = same
         self._line = line
 
     def toterminal(self, tw: Any) -> None:
-        """Write the line."""
         tw.line(self._line, red=True)

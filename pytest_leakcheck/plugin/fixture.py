@@ -46,9 +46,9 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """Return the value of the fixture.
 
-    It measures nothing without ``--leakcheck``, and nothing with a debugger or in the last run of a repeated test,
-    which is logged. Inside the iterations of such a test, and in a process that runs a test once for its peaks, it
-    measures only gauges and checkpoints.
+    It measures nothing without ``--leakcheck``, with a debugger, or in the last, logged run of a repeated test. In the
+    iterations of such a test, and in a process that runs a test once for its peaks, it measures only gauges and
+    checkpoints.
     """
     if not settings.active:
         return Inert()
@@ -69,10 +69,7 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
 
 
 class _RepeatedFixture(Inert):
-    """The fixture in a test that is repeated as a whole.
-
-    Loops run `n` steps, by default one. Gauges are read at the end of the test's body in each iteration.
-    """
+    """The fixture in a test that is repeated as a whole; it reads gauges at the end of the body in each iteration."""
 
     def __init__(self, iteration: Iteration) -> None:
         self._iteration = iteration
@@ -240,11 +237,7 @@ class MeasuringFixture:
         report_results(self._node, [result for result, _step in self._left], self._settings)
 
     def finish(self) -> None:
-        """Report the loops that the test has left, and whether it measured anything; call after the body of the test.
-
-        Raises:
-            LeakError: The verdict on such a loop is red (failing).
-        """
+        """After the body, report the loops that the test has left, and whether it measured anything."""
         from pytest_leakcheck.config.plan import Plan
         from pytest_leakcheck.judge.not_judged import left_early
         from pytest_leakcheck.judge.result import Result

@@ -21,9 +21,9 @@ _FAILED: Final = "failed"
 class FoldedFailures:
     """The hook that folds them while pytest prints its sections; registered with ``--leakcheck``.
 
-    The first test of a cause keeps its block and its line. If several others follow, they have one heading and one line
-    each in both sections, which count them. pytest counts all of them, and other plugins see all. Under ``-v``, nothing
-    is folded, because each test has its block.
+    The first test of a cause keeps its block and its line. If several others follow, each section has one entry for
+    them, which counts them. pytest counts all of them, and other plugins see all. Under ``-v``, nothing is folded,
+    because each test has its block.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -64,12 +64,7 @@ class _WholeInside:
 
 
 def fold_failures(failed: Iterable[Any], glyphs: Glyphs) -> list[Any]:
-    """Return the reports with one in place of several that refer to the same block.
-
-    Args:
-        failed: The reports of tests that have failed.
-        glyphs: The characters that the terminal can show.
-    """
+    """Return the reports of failed tests, with one in place of several that refer to the same block."""
     groups: dict[Any, list[Any]] = {}
     for report in failed:
         same = report.longrepr.same if isinstance(report.longrepr, SameCauseReport) else None

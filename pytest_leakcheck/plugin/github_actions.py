@@ -28,12 +28,6 @@ class GithubActions:
     """The hooks that report to GitHub; registered in the process that prints, if `is_used`."""
 
     def __init__(self, config: pytest.Config, headline: Callable[[], str]) -> None:
-        """Take where to report.
-
-        Args:
-            config: pytest's configuration.
-            headline: Returns the line that accounts for all tests.
-        """
         self._headline = headline
         self._causes = Causes()
         self._root = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath)
@@ -45,7 +39,6 @@ class GithubActions:
         )
 
     def add(self, finding: Finding) -> None:
-        """Take a finding of the session."""
         self._causes.add(finding)
 
     @pytest.hookimpl(trylast=True)

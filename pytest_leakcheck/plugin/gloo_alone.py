@@ -36,10 +36,7 @@ def _join_process_group(**options: Any) -> Iterator[None]:
 
 
 class _SingleRankGroup:
-    """A hook that gives each test with gloo ranks a group of one.
-
-    Collective operations then work, although the session has started no ranks.
-    """
+    """A hook that gives each test with gloo ranks a group of one, in which collective operations work."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -29,9 +29,9 @@ _PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest,
 def is_of_harness(error: Exception) -> bool:
     """Return whether an error was raised in the measurement, or in what the measurement called.
 
-    That is so if code of this package called it, and not code of pytest that this package called. The error may have
-    its cause in the test, which may have closed our descriptors or replaced a function of the standard library. Wrong
-    use of the plugin (`LeakcheckError`) is not an error of the measurement.
+    That is so if code of this package called it, and not code of pytest that this package called. The cause may lie in
+    the test, which may have closed our descriptors or replaced a function of the standard library. Wrong use of the
+    plugin (`LeakcheckError`) does not count.
     """
     if isinstance(error, LeakcheckError):
         return False
@@ -41,10 +41,7 @@ def is_of_harness(error: Exception) -> bool:
 
 
 def why_failed(error: Exception) -> str:
-    """Describe an error of the measurement on one line, with the innermost line of this package that it passed through.
-
-    Any other error is raised again.
-    """
+    """Describe an error of the measurement, with its innermost line in this package; raise any other error again."""
     if not is_of_harness(error):
         raise error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OURS)]
@@ -52,13 +49,10 @@ def why_failed(error: Exception) -> str:
 
 
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
-    """Return the result for a test that could not be measured because of an error of the measurement.
+    """Return the result for a test whose measurement failed with this error; raise any other error again.
 
-    Args:
-        plan: The plan of the test.
-        error: The error. Any other error is raised again.
-        of_test: Whether an error that a function of the project raised counts as well, for example a function that the
-            test has put in place of one of the standard library, or a gauge.
+    With `of_test`, an error that a function of the project raised counts as well, for example a gauge, or a function
+    that the test has put in place of one of the standard library.
     """
     innermost = _files_of(error)[-1]
     if not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):

@@ -21,10 +21,7 @@ _SKIPPED_PHASES: Final = ("shrink", "explain")
 
 
 class Examples:
-    """The Hypothesis settings of one test.
-
-    For a test that does not use Hypothesis, it does nothing. It never imports Hypothesis.
-    """
+    """The Hypothesis settings of one test. For other tests, it does nothing; it never imports Hypothesis."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._holder: Any = None
@@ -54,10 +51,7 @@ class Examples:
             )
 
     def fix(self) -> None:
-        """Set the fixed settings; call this before each run except the first.
-
-        They are set each time, because Hypothesis may have replaced them.
-        """
+        """Set the fixed settings; call before each run except the first, because Hypothesis may have replaced them."""
         if self._holder is None:
             return
         if self._original is None:

@@ -13,44 +13,33 @@ if TYPE_CHECKING:
 
 
 class Leakcheck(Protocol):
-    """The interface of the fixture, which a test can use with and without ``--leakcheck``.
-
-    Attributes:
-        rank: The number of this process or thread, from 0, if several run the test together; else 0.
-    """
+    """The interface of the fixture, which a test can use with and without ``--leakcheck``."""
 
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """The number of this process or thread, from 0, if several run the test together; else 0."""
+        ...
 
     def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
         """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
 
+        The numbers of the steps begin at 0 and include the warm-up. A red (failing) verdict raises `LeakError` at the
+        end of the loop.
+
         Args:
             n: The number of steps after the warm-up; if omitted, as many as the verdict needs.
-            levels: How far each resource may be above its start level (the reading after the warm-up); with ``fd=None``,
-                only the growth of ``fd`` is bounded. If omitted, the growth of all resources that are judged by default
-                is bounded.
-
-        Yields:
-            The number of the step, from 0; steps of the warm-up are counted.
-
-        Raises:
-            LeakError: The verdict is red (failing); raised at the end of the loop.
+            levels: How far each resource may be above its start level (the reading after the warm-up); with
+                ``fd=None``, only the growth of ``fd`` is bounded. If omitted, the growth of all resources that are
+                judged by default is bounded.
         """
         ...
 
     def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         """Judge a block that runs once: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
 
-        The levels after the block are compared with those before it.
-
-        Args:
-            levels: How far each resource may be above its level before the block. If omitted, file descriptors,
-                threads, child processes, shared memory and temporary files are limited to 0.
-
-        Raises:
-            LeakError: A level is exceeded, or something was released only by the garbage collector; raised at the end
-                of the block.
+        The levels state how far each resource may be above its level before the block. If they are omitted, file
+        descriptors, threads, child processes, shared memory and temporary files are limited to 0. The end of the block
+        raises `LeakError` if a level is exceeded, or if something was released only by the garbage collector.
         """
         ...
 
@@ -74,10 +63,7 @@ class Leakcheck(Protocol):
 
 
 class Inert:
-    """The implementation that measures nothing.
-
-    Loops run `n` steps, by default one; gauges and checkpoints are ignored.
-    """
+    """The implementation that measures nothing: loops run `n` steps, by default one; other calls have no effect."""
 
     @property
     def rank(self) -> int:
@@ -103,11 +89,7 @@ class Inert:
 
 
 def check_steps(n: int | None) -> None:
-    """Check the number of steps of a loop.
-
-    Raises:
-        ValueError: The number is less than 1.
-    """
+    """Raise `ValueError` if the number of steps of a loop is less than 1; None is valid."""
     __tracebackhide__ = True
     if n is not None and n < 1:
         raise ValueError(f"leakcheck.steps({n!r}): the number of steps must be at least 1")

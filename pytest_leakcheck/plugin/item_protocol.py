@@ -1,7 +1,4 @@
-"""Choose how to run an item: as is, repeated, isolated, or once per size.
-
-Isolated means in a subprocess. The sizes are those that the mark ``scaling_budget`` lists.
-"""
+"""Choose how to run an item: as is, repeated, isolated (in a subprocess), or once per size of ``scaling_budget``."""
 
 from __future__ import annotations
 
@@ -50,11 +47,7 @@ class ItemProtocol:
         return None
 
     def _plan_if_isolated(self, item: pytest.Item) -> Plan | None:
-        """Return the plan of an item that must run in a subprocess.
-
-        Returns:
-            The plan; None for other items, and in a process that was started for one test.
-        """
+        """Return the plan of an item that must run in a subprocess; None for others, and in a process for one test."""
         if PROCESS in item.config.stash:
             return None
         plan = item.stash.get(PLAN, None) or self._plan_of_fixture(item)
@@ -63,8 +56,8 @@ class ItemProtocol:
     def _plan_of_fixture(self, item: pytest.Item) -> Plan | None:
         """Return a provisional plan for a test that uses the fixture; None for other tests.
 
-        The fixture makes the real plan when the test runs. This plan only provides the effort (iterations and time) and
-        the ceiling (resource limits). Its budget names the resource in the report if the subprocess gives no verdict.
+        The fixture makes the real plan when the test runs. This one provides only the effort and the ceiling; its
+        budget names the resource in the report if the subprocess gives no verdict.
         """
         if "leakcheck" not in getattr(item, "fixturenames", ()) or item.stash.get(NOT_ASKED, ""):
             return None

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 
 def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
-    """Restore a report of an item from its serialized form.
-
-    The report and its findings get the node id that the item has in this process.
-    """
+    """Restore a serialized report of an item; it and its findings get the node id that the item has in this process."""
     data["nodeid"] = item.nodeid
     with OriginalFunctions():
         found = findings_of(data.pop("leakcheck", ""))
@@ -41,13 +38,7 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
 
 
 def warn(item: pytest.Item, warning: Warned) -> None:
-    """Log a warning from a child process.
-
-    Args:
-        item: The test that warned.
-        warning: The warning as the child process sent it. If its category is not imported in this process, the category
-            becomes `Warning`.
-    """
+    """Log a warning from a child process; a category that is not imported in this process becomes `Warning`."""
     module, name = warning.category
     category = getattr(sys.modules.get(module), name, None)
     if not (isinstance(category, type) and issubclass(category, Warning)):
@@ -64,13 +55,7 @@ def warn(item: pytest.Item, warning: Warned) -> None:
 
 
 def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:
-    """Tear down fixtures of earlier tests that the next item does not need.
-
-    Args:
-        item: The test that ends.
-        nextitem: The next test; None after the last one.
-        log: Log the report of the tear-down even if it passed. A failed one is always logged.
-    """
+    """Tear down fixtures that the next item does not need; log the report if it failed, or in any case with `log`."""
     state = item.session._setupstate
     call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
     report = pytest.TestReport.from_item_and_call(item, call)
@@ -99,12 +84,7 @@ def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
 
 
 def findings_of(text: str, nodeid: str = "") -> list[Finding]:
-    """Return the findings that `attach` has stored as text.
-
-    Args:
-        text: What `attach` has stored.
-        nodeid: The node id of the test, if it is at hand: the findings then share it, which saves a string per test.
-    """
+    """Return the findings that `attach` has stored as text; they share a given `nodeid`, which saves memory."""
     found = [loads(line) for line in text.splitlines()]
     for one in found:
         if one["recording"]["test"] == nodeid:

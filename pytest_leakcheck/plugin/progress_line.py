@@ -61,7 +61,6 @@ class ProgressLine:
         return list(filter(None, [estimate(self._config, self._sampling, self._forecast, len(items))]))
 
     def add(self, finding: Finding) -> None:
-        """Take a finding of the session."""
         if finding.colour == "red":
             self._red.add(finding.test)
 
@@ -97,12 +96,7 @@ class ProgressLine:
         self._erase()
 
     def watch(self, watch: Watch | None, *, repeats: bool) -> Watch:
-        """Return what is called while an item runs in a subprocess: the given function, and the drawing of the line.
-
-        Args:
-            watch: Observes the process; may be None.
-            repeats: Whether the subprocess repeats the item, so that the board shows the iteration.
-        """
+        """Return a function that calls `watch`, if any, and draws the line; with `repeats`, it shows the iteration."""
 
         def look(pid: int, board: Board) -> None:
             if watch is not None:
@@ -169,10 +163,7 @@ class IterationCounts:
 
 
 def estimate(config: pytest.Config, sampling: Sampling, forecast: Forecast, tests: int, workers: int = 1) -> str:
-    """Return a line that states how many tests are measured, and how long that takes.
-
-    It is empty if that is not known, if the session is short, or with ``-q``.
-    """
+    """Return how many tests are measured, and how long it takes; empty if unknown, for a short session or ``-q``."""
     expected = forecast.seconds_left()
     expected = None if expected is None else min(expected / workers, sampling.limit)
     if expected is None or expected < _MIN_ESTIMATE or config.get_verbosity() < 0:

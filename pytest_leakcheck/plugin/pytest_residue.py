@@ -38,10 +38,7 @@ _PLACEHOLDER: Final = "PYTEST_LEAKCHECK"
 
 
 class Residue:
-    """The state of an item and its session before the first iteration.
-
-    `put_back` restores it after each iteration.
-    """
+    """The state of an item and its session before the first iteration, which `put_back` restores."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -101,10 +98,7 @@ class Residue:
             del item.config.stash[failed_subtests_key][key]
 
     def failed_subtests(self) -> bool:
-        """Return whether subtests of this iteration failed.
-
-        pytest counts them separately from the outcome of the item.
-        """
+        """Return whether subtests of this iteration failed; pytest counts them apart from the outcome of the item."""
         return any(count > 0 for _key, count in self._subtest_failures())
 
     def _subtest_failures(self) -> list[tuple[Any, int]]:
@@ -120,8 +114,8 @@ class Residue:
 def _settle_environment() -> None:
     """Bring the dict behind ``os.environ`` to the size that it keeps.
 
-    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries still occupy space in the
-    dict. When it is full, Python rebuilds it, and the first time its size changes.
+    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries occupy space until the dict
+    is full and Python rebuilds it; the first time, its size changes.
     """
     data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
     key, size = os.environ.encodekey(_PLACEHOLDER), sys.getsizeof(data)
@@ -155,10 +149,10 @@ def _folders_of_pytester(pytester: Any) -> tuple[Any, Any]:
 
 
 def _release_number(config: pytest.Config, folder: str) -> None:
-    """Make pytest reuse the number of a removed folder.
+    """Make pytest reuse the number of a removed folder, because a new number in each iteration would retain memory.
 
-    A new number in each iteration would retain memory: paths intern their parts, and Python 3.12 retains interned
-    strings until the process ends. The import system keeps a finder for each folder.
+    Paths intern their parts, and Python 3.12 retains interned strings until the process ends. The import system keeps a
+    finder for each folder.
     """
     factory = getattr(config, "_tmp_path_factory", None)
     numbers: dict[str, int] = getattr(factory, "_next_number", {})

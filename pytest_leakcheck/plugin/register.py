@@ -30,9 +30,8 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 def register(config: pytest.Config, settings: Settings) -> None:
     """Register the measuring hooks, and prepare this process for them.
 
-    Make child processes traceable that are forked from now on. Set which project is under test. If the settings request
-    it, make ``vram`` count the bytes of the live CPU tensors. Make an xdist worker use its own temporary folder; in the
-    main process, remove stale folders of killed sessions.
+    Child processes that are forked from now on become traceable. An xdist worker moves to its own temporary folder; the
+    main process removes stale folders of killed sessions.
     """
     set_project(config.rootpath, settings.blame)
     if prepare_children():

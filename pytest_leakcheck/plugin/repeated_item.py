@@ -2,8 +2,8 @@
 
 Each iteration runs set-up, call and tear-down without logging. The counters are read after the tear-down, so that what
 a fixture retains counts. The verdict is known before the last run. A red (failing) verdict is raised in the call phase
-of that run. Every consumer (short summary, JUnit, annotations, xdist) therefore sees an ordinary failed test whose
-first line is the finding.
+of that run, so every consumer (short summary, JUnit, annotations, xdist) sees an ordinary failed test whose first line
+is the finding.
 """
 
 from __future__ import annotations
@@ -74,10 +74,7 @@ class Repeater:
         self._snapshot: DeviceSnapshot
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
-        """Repeat an item, then log one run with the finding.
-
-        If the test forks and an exception reaches this method in the child process, the child exits here.
-        """
+        """Repeat an item, then log one run with the finding. A forked child process exits here on an exception."""
         origin = item.stash[ORIGIN] = Origin()
         examples = Examples(item)
         self._snapshot = DeviceSnapshot(item, self._settings)
@@ -152,10 +149,7 @@ class Repeater:
 
     @staticmethod
     def _may_decide_alone(item: pytest.Item, result: Result, seconds: float) -> bool:
-        """Return whether to repeat an undecided test again, alone in a fresh process.
-
-        That is so if a fresh process would decide one of its verdicts, no verdict is red, and enough time is left.
-        """
+        """Return whether a fresh process would decide one of the verdicts, none is red, and enough time is left."""
         undecided = any(verdict.isolate for verdict in result.verdicts)
         red = any(verdict.outcome in RED for verdict in result.verdicts)
         in_time = seconds <= _MAX_SHARE_BEFORE_ISOLATION * result.plan.effort.max_time
@@ -163,10 +157,7 @@ class Repeater:
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Record which threads a test left running, whether the test was judged or not.
-
-        If such a thread may cause growth in a later test, the verdict on that growth names the test that left it.
-        """
+        """Record the threads that a test, judged or not, left running: a verdict on later growth names that test."""
         # A test may have replaced or forbidden what listing the threads takes.
         with contextlib.suppress(Exception):
             self._note_threads(nodeid)
@@ -178,10 +169,7 @@ class Repeater:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """Replace the body of the logged run if the finding requires it.
-
-        A red finding raises `LeakError`. A finding on a resource that could not be read skips the test.
-        """
+        """In the logged run, raise `LeakError` for a red finding, and skip the test if a resource could not be read."""
         if REPEATING in item.stash or PLAN not in item.stash:
             return
         for finding in item.stash.get(FINDINGS, []):
@@ -218,12 +206,11 @@ class Repeater:
     def _repeat(
         self, item: pytest.Item, plan: Plan, examples: Examples, subtests: list[pytest.TestReport]
     ) -> tuple[Result | None, list[pytest.TestReport] | None]:
-        """Run the iterations, which are not logged.
+        """Run the iterations, which are not logged; return the result, and reports to log instead of a last run.
 
-        Returns:
-            First, the result; None without a verdict, because the first iteration failed, skipped or failed as
-            expected, or a debugger stopped in it. Second, the reports of the first iteration, to log instead of a last
-            run, if there is no result, or a later iteration or the measurement failed without a red verdict; else None.
+        The result is None if the first iteration failed, skipped or failed as expected, or a debugger stopped in it.
+        The reports are those of the first iteration, if there is no result, or a later iteration or the measurement
+        failed without a red verdict; else None.
         """
         timer = Timer(item)
         timer.stop()
@@ -268,11 +255,10 @@ class Repeater:
 
 
 class _InterimSender:
-    """The sender of interim results from the subprocess of an isolated test to the session.
+    """The sender of interim results from an isolated test, which its ceiling (a resource limit) may kill.
 
-    A test under a ceiling (a resource limit) may be killed before it reports. So this class sends the path of its
-    cgroup at once, and its finding as soon as the cause is known. In a session that runs the test itself, this class
-    does nothing.
+    It sends the path of the cgroup at once, and the finding as soon as its cause is known. In a session that runs the
+    test itself, it does nothing.
     """
 
     def __init__(self, item: pytest.Item, repetition: Repetition, settings: Settings) -> None:
@@ -297,15 +283,7 @@ class _InterimSender:
 
 
 def _run_silently(item: pytest.Item, subtests: list[pytest.TestReport]) -> list[pytest.TestReport]:
-    """Run one iteration without logging; fixtures of wider scopes are not torn down.
-
-    Args:
-        item: The test.
-        subtests: Receives the reports of subtests.
-
-    Returns:
-        The reports of the subtests and of all phases.
-    """
+    """Run one iteration without logging; keep fixtures of wider scopes. Return the reports of subtests and phases."""
     subtests.clear()
     # Record the warnings and discard them. pytest's own record spans all iterations and would keep all their warnings.
     with warnings.catch_warnings(record=True):

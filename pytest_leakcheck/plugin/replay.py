@@ -29,9 +29,8 @@ _BUFFER_BYTES: Final = 1 << 16
 class FirstRun:
     """The reports of the first iteration, kept while the other iterations run.
 
-    The start level is the reading that later ones are compared with. With a warm-up, the reports exist before that
-    reading and are part of it. Without a warm-up, the start level is read before the first iteration. In this case, the
-    reports are written into a buffer that was allocated before that reading.
+    With a warm-up, they exist before the start level is read, and are part of it. Without a warm-up, the start level is
+    read before the first iteration, so they are written into a buffer that was allocated before that reading.
     """
 
     def __init__(self, item: pytest.Item, *, warmup: int) -> None:
@@ -104,14 +103,7 @@ def with_finding(
 ) -> list[pytest.TestReport]:
     """Add a finding to the reports of a run that passed; a red (failing) finding makes the call report a failure.
 
-    Args:
-        item: The test.
-        reports: The reports of all phases and subtests.
-        finding: The finding on the test.
-        seconds: How long all iterations took together; becomes the duration of the call.
-
-    Returns:
-        The reports, in the same order.
+    `seconds` is the time of all iterations together; it becomes the duration of the call.
     """
     changed = []
     for report in reports:

@@ -33,11 +33,7 @@ class ReportFiles:
     """The files of a session; only the process that prints has them. Use it once: `begin`, `add` ..., `finish`."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Check the paths; nothing is written yet.
-
-        Raises:
-            pytest.UsageError: A file cannot be written to the given path.
-        """
+        """Check the paths, and raise `pytest.UsageError` if a file cannot be written there; nothing is written yet."""
         self._settings = settings
         self._title = f"Leaks in {config.rootpath.name}"
         json = _check_path(config, "--leakcheck-json", settings.json)
@@ -58,7 +54,6 @@ class ReportFiles:
             self._journal.begin()
 
     def add(self, finding: Finding) -> None:
-        """Take a finding."""
         if finding.colour == "green" and self._settings.json_readings != "all":
             finding = replace(finding, recording=replace(finding.recording, series=()))
         if self._journal is not None:
@@ -68,11 +63,7 @@ class ReportFiles:
             self._lines.append(to_text(finding))
 
     def finish(self, describe: Callable[[], Session]) -> Iterator[str]:
-        """Write the files, and yield what went wrong.
-
-        Args:
-            describe: Returns the session as a whole. It is called once, and only if there are files.
-        """
+        """Write the files, and yield what went wrong. `describe` is called once, and only if there are files."""
         describe = cache(describe)
         yield from filter(None, (self._try_to_write(path, write, describe) for path, write in self._files.items()))
 
@@ -109,15 +100,7 @@ class ReportFiles:
 def describe_session(
     config: pytest.Config, settings: Settings, headline: str, notes: tuple[str, ...], seconds: float
 ) -> Session:
-    """Describe a session that ends.
-
-    Args:
-        config: pytest's configuration.
-        settings: The settings of the session.
-        headline: The line that accounts for all tests.
-        notes: The other lines that belong to no finding.
-        seconds: How long the session took.
-    """
+    """Describe a session that ends; `headline` accounts for all tests, and `notes` belong to no single finding."""
     versions = {"pytest-leakcheck": _own_version(), "pytest": pytest.__version__}
     return Session(
         headline,
@@ -143,11 +126,7 @@ def _own_version() -> str:
 
 
 def _check_path(config: pytest.Config, flag: str, given: str) -> Path | None:
-    """Return the path of a file; None if none is wanted.
-
-    Raises:
-        pytest.UsageError: The file cannot be written.
-    """
+    """Return the path of a file; None if none is wanted. Raise `pytest.UsageError` if it cannot be written."""
     if not given:
         return None
     path = Path(config.invocation_params.dir, given)

@@ -22,13 +22,7 @@ def is_active(item: pytest.Item) -> bool:
 def run_again(item: pytest.Item, nextitem: pytest.Item | None, reports: Sequence[pytest.TestReport]) -> bool:
     """Log the reports of a failed first iteration as the first attempt, and make and log the other attempts.
 
-    Args:
-        item: The test, for which `is_active` holds.
-        nextitem: The test that runs next.
-        reports: The reports of all phases of the iteration. With reports of subtests, nothing is done.
-
-    Returns:
-        Whether all reports are logged.
+    Call it only if `is_active` holds. Return whether all reports are logged. With reports of subtests, nothing is done.
     """
     plugin = _find_plugin(item)
     if any(isinstance(report, pytest.SubtestReport) for report in reports):

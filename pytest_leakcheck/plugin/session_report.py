@@ -1,8 +1,4 @@
-"""Collect the findings of a session, and write the summary.
-
-A finding is the verdict on one test. Findings arrive attached to test reports, including the reports that xdist workers
-send.
-"""
+"""Collect the findings of a session, which arrive attached to reports (also those of xdist workers); summarize them."""
 
 from __future__ import annotations
 
@@ -63,11 +59,7 @@ class SessionReport:
     def __init__(
         self, config: pytest.Config, settings: Settings, baseline: BaselineSession, sampling: Sampling | None
     ) -> None:
-        """Check the paths of the files to write; register the hooks of an xdist controller.
-
-        Raises:
-            pytest.UsageError: A file cannot be written to the given path.
-        """
+        """Register the hooks of an xdist controller; raise `pytest.UsageError` if a file cannot be written."""
         self._config, self._settings, self._baseline, self._sampling = config, settings, baseline, sampling
         # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
         self._shown: list[str] = []
@@ -118,7 +110,6 @@ class SessionReport:
         return result
 
     def _take(self, report: pytest.TestReport) -> None:
-        """Take the findings of a report."""
         red: Finding | None = None
         if text := getattr(report, "leakcheck", ""):
             for finding in findings_of(text, report.nodeid):
@@ -149,7 +140,6 @@ class SessionReport:
             report.longrepr = ColouredReport(report.longrepr)
 
     def add(self, finding: Finding) -> None:
-        """Take a finding."""
         self._tally.add(finding)
         for take in self.listeners:
             take(finding)

@@ -30,10 +30,7 @@ class Iteration:
     """The state of an item that is being repeated.
 
     Attributes:
-        residue: The state before the first iteration. It is restored after each iteration, because pytest retains
-            results.
-        repetition: Measures and judges the iterations.
-        gauges: The user's own counters, set with ``leakcheck.gauge``.
+        residue: The state before the first iteration; restored after each iteration, because pytest retains results.
         count: The number of the current iteration, from 1; 0 before the first.
         error: The exception of the current iteration; None as long as it has not failed.
     """

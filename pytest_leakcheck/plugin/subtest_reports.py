@@ -30,13 +30,9 @@ class _SilentHooks:
 
 @contextlib.contextmanager
 def kept_apart(session: pytest.Session) -> Iterator[list[pytest.TestReport]]:
-    """Collect the reports that tests log, instead of logging them.
+    """Yield a list that collects the reports that tests log, instead of logging them.
 
-    pytest has no option for this. Items take their hooks from `Session.gethookproxy`, so this function replaces that
-    method.
-
-    Yields:
-        A list to which each report is appended.
+    pytest has no option for this, but items take their hooks from `Session.gethookproxy`, which this function replaces.
     """
     of_session = session.gethookproxy
     reports: list[pytest.TestReport] = []

@@ -21,10 +21,7 @@ _MAX_WIDTH: Final = 120
 
 
 def encoding_of(config: pytest.Config) -> str:
-    """Return the encoding of the session's terminal; ``ascii`` if it is unknown.
-
-    An xdist worker receives it from its controller, and a process that was started for one test from its session.
-    """
+    """Return the encoding of the session's terminal; ``ascii`` if it is unknown."""
     if ENCODING in config.stash:
         return config.stash[ENCODING]
     if xdist.is_worker(config):
@@ -40,10 +37,7 @@ def glyphs_of(config: pytest.Config) -> Glyphs:
 
 
 def width_of(config: pytest.Config) -> int:
-    """Return the columns for the first line of a report: those of the terminal, but at least 80 and at most 120.
-
-    A process without a terminal reporter uses 80 columns.
-    """
+    """Return the columns for the first line of a report: those of the terminal, 80 to 120; 80 without a reporter."""
     if not config.pluginmanager.hasplugin("terminalreporter"):
         return WIDTH
     return max(WIDTH, min(_MAX_WIDTH, config.get_terminal_writer().fullwidth))

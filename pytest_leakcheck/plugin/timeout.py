@@ -1,9 +1,9 @@
 """Adapt the timers of pytest-timeout and of pytest's own `faulthandler_timeout` to a test that is repeated.
 
 pytest-timeout sets the timer once per test. With its method "signal", this module restarts the timer for each iteration
-and stops it while the plugin works between two iterations. So the plugin never causes a timeout, and no timeout
-interrupts a reading. With the method "thread", the timer ends the whole process. Restarting such a timer would create
-threads, which disturbs the measurement. So it spans all iterations, and is restarted only for the last run.
+and stops it in between, so the plugin never causes a timeout, and no timeout interrupts a reading. With the method
+"thread", the timer ends the whole process. Restarting it would create threads, which disturbs the measurement, so it
+spans all iterations, and is restarted only for the last run.
 
 pytest's `faulthandler_timeout` prints the stacks of a test that takes longer, or ends the process. Its timer is a
 thread too, so it is restarted between two iterations only from time to time.
@@ -64,11 +64,7 @@ class _StackDump:
 
 
 class Timer:
-    """The timers of one test.
-
-    It does nothing without pytest-timeout, or if the timeout is for the test body only, and without
-    `faulthandler_timeout`.
-    """
+    """The timers of one test. A timeout that is not set, or that is for the test body only, is left alone."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -85,7 +81,6 @@ class Timer:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
 
     def start(self) -> None:
-        """Restart the timers before an iteration."""
         self._stack_dump.restart()
         if self._restarts:
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
@@ -99,10 +94,10 @@ class Timer:
 
 
 def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
-    """Limit the time of a plan to a share of the test's timeout.
+    """Limit the time of a plan to a share of the test's timeout; the rest of the timeout is for the last run.
 
-    The rest of the timeout is for the last run. The limit holds for both methods of pytest-timeout, although only a
-    timer of the method "thread" spans all iterations.
+    The limit holds for both methods of pytest-timeout, although only a timer of the method "thread" spans all
+    iterations.
     """
     if not is_loaded(item):
         return plan

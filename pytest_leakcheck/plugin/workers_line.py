@@ -42,7 +42,6 @@ class WorkersLine:
         self._running: dict[str, tuple[str, float]] = {}
 
     def add(self, finding: Finding) -> None:
-        """Take a finding of the session."""
         if finding.colour == "red":
             self._red.add(finding.test)
 
@@ -108,11 +107,7 @@ class _ObservedQueue:
         self._queue, self._wait, self._receive = queue, wait, receive
 
     def get(self, **_options: object) -> Any:
-        """Return the next event.
-
-        Raises:
-            Empty: There is none yet; xdist then waits again.
-        """
+        """Return the next event; raise `Empty` if there is none yet, on which xdist waits again."""
         event = None
         try:
             event = self._queue.get(timeout=_EVERY)

@@ -1,8 +1,4 @@
-"""Pass settings from an xdist controller to its workers.
-
-The settings are the encoding of the terminal and a temporary folder. Findings (verdicts on tests) travel in the other
-direction, attached to test reports.
-"""
+"""Pass the encoding of the terminal and a temporary folder from an xdist controller to its workers."""
 
 from __future__ import annotations
 
@@ -43,11 +39,7 @@ def told_encoding(config: pytest.Config) -> str | None:
 
 
 def use_own_folder(config: pytest.Config) -> None:
-    """Make a worker use the temporary folder that the controller made for it.
-
-    Each worker has a folder of its own. If the program under test has chosen another temporary folder, that folder
-    stays in use.
-    """
+    """Make a worker use the temporary folder that the controller made for it, unless the program has chosen another."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     if _FOLDER_KEY in given and shared_folder() == given[_SHARED_KEY]:
         move_into(Path(given[_FOLDER_KEY]))
@@ -60,10 +52,7 @@ def shared_folder_of(config: pytest.Config) -> str | None:
 
 
 class Controller:
-    """The hooks of an xdist controller.
-
-    They are registered only with xdist, because without it, pytest does not know xdist's hooks.
-    """
+    """The hooks of an xdist controller; registered only with xdist, because without it, pytest does not know them."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._folders: list[Path] = []

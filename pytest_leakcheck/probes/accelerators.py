@@ -1,7 +1,4 @@
-"""Find the accelerators that this process uses through torch, TensorFlow or JAX.
-
-This module asks only libraries that the program has already loaded, and imports none of them.
-"""
+"""Find the accelerators of torch, TensorFlow and JAX, if the program has loaded them; import none of these."""
 
 from __future__ import annotations
 
@@ -24,14 +21,9 @@ def open_vram() -> Vram:
 
 
 def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
-    """Return all devices that the loaded libraries can use.
+    """Return all devices that the loaded libraries can use; raise `NotInUse` if there is none.
 
-    Args:
-        accounted: If there is no device, return devices that sum live tensors on the CPU instead.
-
-    Raises:
-        NotInUse: There is no device.
-        Unavailable: The loaded libraries have no accelerator, and their tensors on the CPU cannot be summed either.
+    With ``accounted``, fall back to devices that sum live tensors on the CPU, or raise `Unavailable`.
     """
     libraries: dict[str, Any] = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
     finders: dict[str, Callable[[Any], Iterator[Device]]] = {
@@ -59,19 +51,9 @@ def _why_none(libraries: dict[str, Any], *, accounted: bool) -> str:
 
 
 class TorchDevice(Device):
-    """One accelerator of torch, read from its caching allocator.
-
-    The figures are exact, in steps of 512 bytes.
-    """
+    """One accelerator of torch, read from its caching allocator; exact, in steps of 512 bytes."""
 
     def __init__(self, torch: Any, kind: str, index: int) -> None:
-        """Store which device to read.
-
-        Args:
-            torch: The torch module.
-            kind: The device type, such as ``"cuda"``.
-            index: The device's index.
-        """
         self.name = f"{kind}:{index}"
         self._torch, self._index = torch, index
         # `torch.accelerator` has memory functions from torch 2.9 on; before that, only the module of each device type
@@ -84,14 +66,7 @@ class TorchDevice(Device):
         self._driver: ProcessMemory | None = None
 
     def open(self) -> None:
-        """Initialize the device now, so that no test is charged for the memory of its first use.
-
-        On a device that this process uses, this creates the context, the random generator and the workspaces of matrix
-        products.
-
-        Raises:
-            Unavailable: This torch has no count of allocated bytes for the device.
-        """
+        """Initialize a device in use now, so that no test is charged for what its first use allocates."""
         torch = self._torch
         if not callable(getattr(self._memory, "memory_allocated", None)):
             raise Unavailable(f"torch {torch.__version__} does not report the memory allocated on {self.name}")
@@ -106,10 +81,7 @@ class TorchDevice(Device):
         self._driver = find_driver(torch, self._index)
 
     def _is_used(self) -> bool:
-        """Return whether this process uses the device.
-
-        `open` leaves an unused device untouched, because a context takes half a gigabyte on it.
-        """
+        """Return whether this process uses the device; `open` skips others, because a context takes half a gigabyte."""
         current: int = self._torch.accelerator.current_device_index()
         return self._index == current or bool(self.reserved())
 
@@ -122,10 +94,7 @@ class TorchDevice(Device):
         return int(found["allocated_bytes"]["all"]["current"]) if found else 0
 
     def pieces(self) -> Mapping[Hashable, int] | None:
-        """Return the size of each allocated block by its address.
-
-        None if this torch does not list the blocks of its allocator.
-        """
+        """Return the size of each allocated block by its address; None if this torch does not list them."""
         if self._list_segments is None:
             return None
         found: dict[Hashable, int] = {}
@@ -174,10 +143,7 @@ class TorchDevice(Device):
 
 
 class TensorflowDevice(Device):
-    """One GPU of TensorFlow.
-
-    TensorFlow takes nearly all device memory at once, so the driver's count does not show what tensors use.
-    """
+    """One GPU of TensorFlow, which takes nearly all device memory at once: the driver's count does not show tensors."""
 
     def __init__(self, tensorflow: Any, name: str) -> None:
         self.name = name
@@ -199,10 +165,7 @@ class TensorflowDevice(Device):
 
 
 class JaxDevice(Device):
-    """One accelerator of JAX.
-
-    JAX's peak counter cannot be reset, so `peak` returns None (see `Device.peak`).
-    """
+    """One accelerator of JAX, whose peak counter cannot be reset, so `peak` returns None."""
 
     def __init__(self, device: Any, version: str) -> None:
         self.name = f"{device.platform}:{device.id}"

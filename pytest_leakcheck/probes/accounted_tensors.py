@@ -1,7 +1,4 @@
-"""Sum the bytes of live tensors on the CPU (kind ``"accounted"``).
-
-The plugin uses these sums on machines without an accelerator, with ``--leakcheck-vram=accounted``.
-"""
+"""Sum the bytes of live tensors on the CPU (``--leakcheck-vram=accounted``), on machines without an accelerator."""
 
 from __future__ import annotations
 
@@ -13,10 +10,7 @@ from pytest_leakcheck.probes.device import Device
 
 
 class AccountedTorch(Device):
-    """Bytes in storages of torch tensors that this thread has made since `open`.
-
-    See `torch_storages`.
-    """
+    """Bytes in storages of torch tensors that this thread has made since `open` (see `torch_storages`)."""
 
     name = "cpu"
     kind = "accounted"
@@ -50,10 +44,7 @@ class AccountedTorch(Device):
 
 
 class AccountedTensorflow(Device):
-    """Bytes of TensorFlow's eager tensors on the CPU.
-
-    Buffers of ``tf.data`` are not included.
-    """
+    """Bytes of TensorFlow's eager tensors on the CPU, without buffers of ``tf.data``."""
 
     name = "CPU:0"
     kind = "accounted"
@@ -91,14 +82,7 @@ class AccountedJax(Device):
 
 
 def accounts_of(libraries: Mapping[str, Any]) -> tuple[Device, ...]:
-    """Return one accounting device per library.
-
-    Args:
-        libraries: The loaded libraries by name.
-
-    Raises:
-        Unavailable: No library supports accounting.
-    """
+    """Return one accounting device per loaded library; raise `Unavailable` if no library supports accounting."""
     accounts = {"torch": AccountedTorch, "tensorflow": AccountedTensorflow, "jax": AccountedJax}
     # For each library, an attribute that it lacks while it is only partly imported.
     wanted = {"torch": "Tensor", "tensorflow": "config", "jax": "live_arrays"}

@@ -1,12 +1,8 @@
-"""Record which folder entries this process creates, from audit events.
+"""Record which folder entries this process creates, from audit events (`_PATH_ARGUMENT_INDEX`).
 
-CPython raises an event before it creates an entry by `open`, `os.mkdir`, `os.rename`, `os.link`, `os.symlink`, by
-binding a socket, by ``sqlite3.connect``, and before `os.truncate`, which sets the size of a new shared-memory segment.
-It raises none for `os.mkfifo`, for semaphores and in C code, so this process may also have created entries that are not
-recorded.
-
-An audit hook can never be removed. This module therefore installs one hook per process, which returns at once while no
-`MadeHere` is active.
+CPython raises them before the creation; that of `os.truncate` is for new shared memory. `os.mkfifo`, semaphores and C
+code raise none, so entries made here may be missing. An audit hook can never be removed, so there is only one per
+process, which returns at once while no `MadeHere` is active.
 """
 
 from __future__ import annotations
@@ -40,13 +36,11 @@ _PATH_ARGUMENT_INDEX: Final = {
 
 
 class MadeHere:
-    """The names of entries that this process creates between folder listings.
+    """The names of entries that this process and its forked children create, since the listing before the last one.
 
-    The names go into a preallocated Bloom filter, two slots per name, so memory does not grow while a test is measured.
-    The filter is shared with forked children, so their entries are recorded too. Only the last part of each path is
-    stored, so it does not matter by which path the folder is reached. A name that another process created is mistaken
-    for one created here with a probability of at most (2k / 65,536)^2, where k is the number of names recorded since
-    the listing before the last one.
+    They go into a preallocated Bloom filter, two slots per name, so memory does not grow while a test is measured. Only
+    the last part of each path is stored, so any path to the folder will do. A name by another process is mistaken for
+    one made here with a probability of at most (2k / 65,536)^2, where k is the number of names.
     """
 
     def __init__(self) -> None:
@@ -57,12 +51,7 @@ class MadeHere:
         self._earlier: frozenset[int] = frozenset()
 
     def start(self, earlier: Iterable[int]) -> None:
-        """Forget all names and start recording.
-
-        Args:
-            earlier: Native ids of the threads that were running before the test; the calling thread counts as the
-                test's.
-        """
+        """Forget all names and start recording; ``earlier`` holds native ids of threads that ran before the test."""
         self._earlier = frozenset(earlier) - {threading.get_native_id()}
         self.listed()
         self.listed()
@@ -71,30 +60,22 @@ class MadeHere:
         _install_hook()
 
     def stop(self) -> None:
-        """Stop recording and release the filter."""
         if self in _watching:
             _watching.remove(self)
         self._marks.close()
 
     def note(self, name: str) -> None:
-        """Record that an entry with this name is about to be created."""
         bit = _BY_EARLIER_THREAD if threading.get_native_id() in self._earlier else _BY_TEST
         one = hash(name)
         self._marks[self._offset + one % _SLOTS] |= bit
         self._marks[self._offset + (one >> 32) % _SLOTS] |= bit
 
     def __contains__(self, name: str) -> bool:
-        """Return whether the test, or a thread started since `start`, has created this name.
-
-        Only names recorded since the listing before the last one are known.
-        """
+        """Return whether the test, or a thread started since `start`, has created this name."""
         return bool(self._made_by(name) & _BY_TEST)
 
     def by_earlier_thread(self, name: str) -> bool:
-        """Return whether a thread that was already running before the test has created this name.
-
-        Only names recorded since the listing before the last one are known.
-        """
+        """Return whether a thread that was already running before the test has created this name."""
         return bool(self._made_by(name) & _BY_EARLIER_THREAD)
 
     def _made_by(self, name: str) -> int:
@@ -103,10 +84,7 @@ class MadeHere:
         return now | before
 
     def listed(self) -> None:
-        """Start a new generation of the filter, and drop the one before the last.
-
-        Call this after each listing of the folder.
-        """
+        """Start a new generation of the filter, and drop the one before the last; call this after each listing."""
         self._offset ^= _SLOTS
         self._marks[self._offset : self._offset + _SLOTS] = _EMPTY_GENERATION
 
@@ -149,13 +127,11 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def _run_in_one_piece(hook: FunctionType) -> None:
-    """Let no other thread run between the start of a hook and its first call of a function.
+    """Let no other thread run before the hook's first call: ``RESUME`` lets one run if its argument is below 2.
 
-    While `sys.settrace` or `sys.setprofile` raises its audit event in one thread, CPython 3.11 refuses calls of both in
-    all other threads with a RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each new thread calls
-    `sys.settrace` when it starts. If the hook lets such a thread run during the event, the thread dies before it runs
-    anything, and a pool that has lost a thread hangs. A function lets other threads run at its ``RESUME`` instruction
-    if the argument of ``RESUME`` is below 2.
+    While `sys.settrace` or `sys.setprofile` raises its audit event, CPython 3.11 refuses both in other threads with a
+    RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each new thread calls `sys.settrace`; it then
+    dies before it runs anything, and its pool hangs.
     """
     # Imported here because only this version of Python needs it.
     import opcode

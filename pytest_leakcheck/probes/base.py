@@ -6,40 +6,26 @@ from typing import Protocol
 
 
 class Unavailable(Exception):
-    """The error that a counter cannot be read, or a limit cannot be set, on this machine.
-
-    The message says why and, where possible, what would help.
-    """
+    """The error that a counter cannot be read, or a limit set; the message says why and, if possible, what helps."""
 
 
 class NotInUse(Unavailable):
-    """The error that this process does not use the resource yet.
-
-    There is then nothing to judge, unless a budget names the resource.
-    """
+    """The error that this process does not use the resource yet: nothing to judge, unless a budget names it."""
 
 
 class Instrument(Protocol):
-    """The interface of an object that reads one counter.
+    """The interface of an object that reads one counter, named by a key of `resources.RESOURCES`.
 
-    What `open` takes is part of the level at the start of the measurement; `read` must retain nothing more.
-
-    The docstrings of instruments use these labels: Resolution (the smallest visible change), Noise (changes without a
-    leak), Cost (of one reading), Scope (the processes that count), Fallback (what is read where the source is missing).
-
-    Attributes:
-        resource: The name of the counter, a key of `resources.RESOURCES`.
+    What `open` takes is part of the level at the start of the measurement; `read` must retain nothing more. Docstrings
+    give Resolution (the smallest visible change), Noise (changes without a leak), Cost (of one reading), Scope (the
+    processes that count), Fallback (what is read where the source is missing).
     """
 
     @property
     def resource(self) -> str: ...
 
     def open(self) -> None:
-        """Prepare for reading.
-
-        Raises:
-            Unavailable: The counter does not exist here.
-        """
+        """Prepare for reading; raise `Unavailable` if the counter does not exist here."""
         ...
 
     def read(self) -> int:

@@ -15,7 +15,6 @@ _READ_FIRST: Final = ("object", "block")
 
 
 def _make(path: str) -> Instrument:
-    """Make the instrument at a path of the form ``module:name``, where the module is in this package."""
     module, _, name = path.partition(":")
     instrument: Instrument = getattr(import_module(f"pytest_leakcheck.probes.{module}"), name)()
     return instrument
@@ -35,11 +34,7 @@ CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
 
 
 def open_instruments(wanted: Iterable[str]) -> tuple[list[Instrument], dict[str, Unavailable]]:
-    """Open the instruments that read the wanted resources.
-
-    Returns:
-        The open instruments, and for each wanted resource that cannot be read here the reason.
-    """
+    """Open the instruments of the wanted resources; return them, and the reasons for those that cannot be read here."""
     names = set(wanted)
     instruments: list[Instrument] = []
     missing: dict[str, Unavailable] = {}

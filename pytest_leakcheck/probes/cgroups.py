@@ -1,7 +1,4 @@
-"""Read memory cgroup limits and create a cgroup with a limit.
-
-Both versions of cgroups are supported.
-"""
+"""Read memory cgroup limits, and create a cgroup with a limit, in both versions of cgroups."""
 
 from __future__ import annotations
 
@@ -23,13 +20,9 @@ _UNLIMITED_BYTES: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A cgroup that has a memory limit.
+    """A cgroup with a memory limit in bytes, shared by all its processes.
 
-    Attributes:
-        folder: The cgroup's folder.
-        limit: The limit in bytes, shared by all processes of the cgroup.
-        usage: The file that holds the bytes in use.
-        cache: The key in ``memory.stat`` of the reclaimable part of the usage.
+    ``usage`` is the file with the bytes in use; ``cache`` is the key in ``memory.stat`` of the reclaimable part.
     """
 
     folder: Path
@@ -39,15 +32,7 @@ class Group:
 
 
 def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -> Iterator[Group]:
-    """Yield the cgroups of a process that have a memory limit, innermost first.
-
-    Yields nothing if the files of the cgroups cannot be read.
-
-    Args:
-        pid: The process id.
-        proc: The mount point of procfs.
-        mount: The mount point of cgroups.
-    """
+    """Yield the cgroups of a process that have a memory limit, innermost first; none if they cannot be read."""
     with contextlib.suppress(OSError, ValueError):
         for version, path in memory_paths(pid, proc):
             if version == 2:
@@ -60,11 +45,7 @@ def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -
 
 
 def memory_paths(pid: int | str = "self", proc: Path = PROC) -> Iterator[tuple[int, str]]:
-    """Yield the cgroup version and the process's path, for each cgroup hierarchy that may limit memory.
-
-    Raises:
-        OSError: The process is gone, or this system has no cgroups.
-    """
+    """Yield the version and the path in each hierarchy that may limit memory; OSError without process or cgroups."""
     for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
         _number, controllers, path = line.split(":", 2)
         if not controllers:
@@ -88,8 +69,6 @@ def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache:
 
 @dataclass(frozen=True, slots=True)
 class _FileNames:
-    """Names of the control files, which differ between the two cgroup versions."""
-
     limit: str
     events: str
 
@@ -105,9 +84,6 @@ class MemoryGroup:
 
     In version 1 it is a child of the process's cgroup. In version 2 it is a sibling, or a child of the root cgroup,
     because there all other cgroups that have child cgroups cannot hold processes.
-
-    Attributes:
-        path: The cgroup's folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,15 +92,7 @@ class MemoryGroup:
 
     @classmethod
     def make(cls, limit: int, find_parent: Callable[[], Path | None] | None = None) -> MemoryGroup:
-        """Create an empty cgroup.
-
-        Args:
-            limit: The limit of the cgroup in bytes.
-            find_parent: Returns the cgroup to create it in; by default `find_parent_group`.
-
-        Raises:
-            Unavailable: This process lacks the permission, or there are no memory cgroups.
-        """
+        """Create an empty cgroup with a limit in bytes; raise `Unavailable` without permission or memory cgroups."""
         own = (find_parent or find_parent_group)()
         if own is None:
             raise Unavailable("no cgroup with a memory controller was found for this process")
@@ -140,11 +108,7 @@ class MemoryGroup:
         return group
 
     def join(self) -> None:
-        """Move this process into the cgroup.
-
-        Raises:
-            Unavailable: The kernel refuses.
-        """
+        """Move this process into the cgroup; raise `Unavailable` if the kernel refuses."""
         try:
             (self.path / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
         except OSError as error:

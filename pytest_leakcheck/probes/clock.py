@@ -1,11 +1,8 @@
 """Clocks and `sleep` that tests cannot replace; the functions of `time` are for tests to fake.
 
-Tests replace functions of `time`, sometimes for the whole session. freezegun stops the clocks, and replaces the names that
-other modules have imported from `time` too, because it searches all modules for these function objects. A `partial` is
-another object, so it stays. The clocks are read by `time.clock_gettime` where it exists: freezegun leaves that alone, so
-they go on even if this module is imported after time has been frozen.
-
-The plugin imports this module before any conftest.py. All processes of a machine read the same monotonic clock.
+freezegun replaces the functions of `time` in all modules, but not a `partial` of one, and leaves `time.clock_gettime`
+alone, so these clocks go on even if this module is imported after time was frozen. The plugin imports it before any
+conftest.py. All processes of a machine read the same monotonic clock.
 """
 
 from __future__ import annotations

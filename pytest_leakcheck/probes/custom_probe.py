@@ -1,7 +1,4 @@
-"""Add a project's own counters.
-
-The plugin judges them in addition to the built-in counters. The marker ``<name>_budget`` sets their bound in a test.
-"""
+"""Add a project's own counters to the built-in ones; the marker ``<name>_budget`` sets their bound in a test."""
 
 from __future__ import annotations
 
@@ -20,29 +17,21 @@ from pytest_leakcheck.probes.device import Device, Vram
 
 
 class ProbeError(LeakcheckError, ValueError):
-    """The error that a probe cannot be added.
-
-    The message quotes the invalid value and says what is valid.
-    """
+    """The error that a probe cannot be added; the message quotes the invalid value and says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A project's own counter, returned from the hook ``pytest_leakcheck_probes``.
+    """A project's own counter, returned from the hook ``pytest_leakcheck_probes``; raises `ProbeError` if invalid.
 
     Attributes:
         name: An identifier in lower case; the marker is ``<name>_budget``.
-        read: Returns the counter's current value. It is called after each iteration, so it must be fast and retain
-            nothing.
-        unit: ``"count"`` or ``"bytes"``.
-        plural: The plural of the name, for reports; by default the name with an s.
+        read: Returns the current value. It is called after each iteration, so it must be fast and retain nothing.
+        plural: For reports; by default the name with an s.
         scarce: The counter is exact and counts a limited resource, so it is judged after few iterations. If false, it
             is judged like memory, over a horizon of 200 iterations.
         tolerance: Growth per iteration that is never called a leak, in the counter's unit.
         default: Judge the counter in each test that carries ``leakcheck`` and names no resources.
-
-    Raises:
-        ProbeError: The name is no identifier in lower case, or the unit is unknown.
     """
 
     name: str
@@ -60,7 +49,6 @@ class Probe:
             raise ProbeError(f"Probe({self.name!r}): unit={self.unit!r} is neither 'count' nor 'bytes'")
 
     def as_resource(self) -> Resource:
-        """Return the counter as an entry for the table of resources."""
         plural = self.plural or f"{self.name}s"
         made_of: MadeOf = "memory" if self.unit == "bytes" else "anything"
         return Resource(
@@ -69,20 +57,12 @@ class Probe:
 
 
 class _ProbeInstrument:
-    """The instrument that reads a `Probe`."""
-
     def __init__(self, probe: Probe) -> None:
         self.resource = probe.name
         self.read = probe.read
 
     def open(self) -> None:
-        """Read once, to check that the counter works.
-
-        A failing counter makes the instrument unavailable instead of failing the test.
-
-        Raises:
-            Unavailable: The counter raised an exception, or returned something other than an integer.
-        """
+        """Read once: a counter that fails makes the instrument unavailable instead of failing the test."""
         try:
             value = self.read()
         except Exception as error:  # noqa: BLE001 - the project's code may raise anything
@@ -99,13 +79,7 @@ _DEFAULT_VRAM: Final = CATALOG["vram"]
 
 
 def add_probes(probes: Iterable[Probe | Device]) -> None:
-    """Register probes for this session.
-
-    Devices replace those that ``vram`` would find by itself.
-
-    Raises:
-        ProbeError: A name is taken, or an entry is neither a probe nor a device.
-    """
+    """Register probes for this session, or raise `ProbeError`; devices replace those that ``vram`` finds by itself."""
     given = tuple(probes)
     devices = tuple(one for one in given if isinstance(one, Device))
     if devices:
@@ -124,10 +98,7 @@ def add_probes(probes: Iterable[Probe | Device]) -> None:
 
 
 def account_for_tensors() -> None:
-    """Let ``vram`` sum live tensors on the CPU if there is no accelerator.
-
-    Devices that the project has added take precedence.
-    """
+    """Let ``vram`` sum live tensors on the CPU if there is no accelerator, and the project has added no devices."""
     if CATALOG["vram"] is _DEFAULT_VRAM:
         CATALOG["vram"] = lambda: Vram(partial(find_accelerators, accounted=True))
 

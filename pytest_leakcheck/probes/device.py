@@ -16,46 +16,30 @@ _KINDS_BY_TRUST: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated"
 
 
 class Device:
-    """The memory figures of one accelerator.
-
-    All amounts are in bytes. `allocated`, `reserved` and `peak` cover this process alone.
+    """The memory figures of one accelerator, in bytes; `allocated`, `reserved` and `peak` cover this process alone.
 
     For a device that the plugin does not know, or for a simulated one, subclass `Device` and return an instance from
-    the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that were returned there.
-
-    Attributes:
-        name: The name that a program uses, such as ``"cuda:0"``.
-        kind: The origin of the figures; every report shows it unless it is ``"measured"``. ``"accounted"``: sums of
-            what the program allocates. ``"simulated"``: from a model of a device. ``"predicted"``: for work that was
-            not done.
+    the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that were returned there. Every report
+    shows the origin of the figures (``kind``) unless it is ``"measured"``: ``"accounted"`` sums what the program
+    allocates, ``"simulated"`` is a model of a device, ``"predicted"`` is for work that was not done.
     """
 
     name: str = "device"
     kind: Kind = "measured"
 
     def open(self) -> None:
-        """Prepare for reading, and allocate now what the first use of the device allocates once.
-
-        Raises:
-            Unavailable: The device cannot be read here.
-        """
+        """Prepare for reading, or raise `Unavailable`; allocate now what the first use of the device allocates once."""
 
     def allocated(self) -> int:
         """Return the bytes that live tensors occupy now."""
         raise NotImplementedError
 
     def reserved(self) -> int | None:
-        """Return the bytes that the allocator has obtained from the driver; None if unknown.
-
-        They include memory that no tensor uses.
-        """
+        """Return the bytes that the allocator has obtained from the driver, used by tensors or not; None if unknown."""
         return None
 
     def driver(self) -> int | None:
-        """Return the bytes in use by the driver's count; None if the driver is not asked.
-
-        They include other processes where the driver does not count this process alone.
-        """
+        """Return the bytes in use by the driver's count, which may include other processes; None if it is not asked."""
         return None
 
     def capacity(self) -> int | None:
@@ -63,19 +47,11 @@ class Device:
         return None
 
     def pieces(self) -> Mapping[Hashable, int] | None:
-        """Return the size of each allocated piece by its key; None if unknown.
-
-        A piece is one allocation. Its key identifies it, and may be its address. The plugin uses the keys to find the
-        line that allocates retained memory, as it finds the line that opens a descriptor.
-        """
+        """Return the size of each allocation by an identifying key, to find the line that made it; None if unknown."""
         return None
 
     def peak(self) -> int | None:
-        """Return the peak of `allocated` since `reset_peak`.
-
-        None if the device keeps no peak. Then only the plugin's readings of `allocated`, at each call and return in the
-        test, show the peak.
-        """
+        """Return the peak of `allocated` since `reset_peak`; None if unknown, then readings of `allocated` show it."""
         return None
 
     def reset_peak(self) -> None:
@@ -85,14 +61,7 @@ class Device:
         """Wait for pending work, and release unused reserved memory to the driver."""
 
     def limit(self, size: int) -> Callable[[], None]:
-        """Limit this process to this many bytes on the device.
-
-        Returns:
-            A function that removes the limit.
-
-        Raises:
-            Unavailable: The device cannot be limited.
-        """
+        """Limit this process to `size` bytes, or raise `Unavailable`; return a function that removes the limit."""
         raise Unavailable(f"{self.name} cannot be limited to {size} bytes")
 
     def describe(self) -> str:
@@ -108,21 +77,13 @@ class Vram:
 
     Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, depending
     on the library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts,
-    other libraries), unless a device reports it. Without a device the instrument is unavailable; it never reads a
-    silent 0.
-
-    Attributes:
-        lost: The error of the first device that failed during a reading; empty while all devices answer.
+    other libraries), unless a device reports it. Fallback: none; without a device the instrument is unavailable, and
+    never reads a silent 0. `lost` is the error of the first device that failed; empty while all answer.
     """
 
     resource = "vram"
 
     def __init__(self, find: Callable[[], Sequence[Device]]) -> None:
-        """Store how to find the devices.
-
-        Args:
-            find: Returns the devices; raises `Unavailable` if there are none.
-        """
         self._find = find
         self._devices: tuple[Device, ...] = ()
         self._states: tuple[State, ...] = ()
@@ -132,11 +93,6 @@ class Vram:
         self.lost = ""
 
     def open(self) -> None:
-        """Find and open all devices.
-
-        Raises:
-            Unavailable: There is no device, or one does not answer.
-        """
         devices = tuple(self._find())
         opened: list[Device] = []
         try:
@@ -162,7 +118,6 @@ class Vram:
 
     @property
     def name(self) -> str:
-        """All devices, with the sources of their figures."""
         return ", ".join(device.describe() for device in self._devices)
 
     @property
@@ -172,11 +127,7 @@ class Vram:
         return sum(size for size in sizes if size) if all(sizes) else None
 
     def read(self) -> int:
-        """Return the sum over all devices.
-
-        If a device fails, `lost` records the error once, and the last sum is returned from then on, so that the other
-        resources can still be judged.
-        """
+        """Return the sum over all devices; once a device fails, set `lost`, and return the last sum from then on."""
         if self.lost:
             return self._last_total[0]
         try:
@@ -190,10 +141,7 @@ class Vram:
         return total
 
     def pieces(self) -> dict[Hashable, int] | None:
-        """Return the size of each allocated piece by device and key.
-
-        None if a device does not list its pieces.
-        """
+        """Return the size of each allocated piece by device and key; None if a device does not list its pieces."""
         found: dict[Hashable, int] = {}
         for at, device in enumerate(self._devices):
             pieces = device.pieces()
@@ -203,10 +151,7 @@ class Vram:
         return found
 
     def peak(self) -> int | None:
-        """Return an upper bound of the highest sum since `reset_peak`; None if unknown.
-
-        It is the sum of the devices' peaks, which need not have been reached at the same moment.
-        """
+        """Return the sum of the devices' peaks, an upper bound of the peak since `reset_peak`; None if unknown."""
         if self.lost:
             return None
         peaks = [device.peak() for device in self._devices]
@@ -218,14 +163,7 @@ class Vram:
                 device.reset_peak()
 
     def limit(self, size: int) -> Callable[[], None]:
-        """Limit this process to this many bytes on each device.
-
-        Returns:
-            A function that removes the limits.
-
-        Raises:
-            Unavailable: A device cannot be limited.
-        """
+        """Limit this process to `size` bytes on each device, or raise `Unavailable`; return a function to undo it."""
         lifting: list[Callable[[], None]] = []
 
         def lift() -> None:
@@ -245,10 +183,7 @@ class Vram:
         self._states = self._take_states()
 
     def states(self) -> tuple[tuple[State, State], ...]:
-        """Return each device's state at `mark` and now; empty if a device failed.
-
-        Both states are taken after `Device.settle`.
-        """
+        """Return each device's state at `mark` and now, both after `Device.settle`; empty if a device failed."""
         now = self._take_states()
         return tuple(zip(self._states, now, strict=True)) if len(now) == len(self._states) else ()
 

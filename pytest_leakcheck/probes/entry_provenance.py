@@ -17,13 +17,9 @@ Origin: TypeAlias = Literal["here", "elsewhere", "unknown"]
 class Provenance:
     """A record of who created the entries of one folder.
 
-    Attributes:
-        own: Entries that Python created in this process or a forked child, including removed ones, except those by
-            earlier threads. `Folder` adds entries that this process tree has in use.
-        native: Entries that this process tree created outside Python.
-        by_earlier_thread: Entries created by threads that were already running before the test.
-        makers: The kernel's reports of which process created an entry (fanotify); None where there are none.
-        children: Detects whether this process has had child processes.
+    `own`: by Python in this process or a forked child, including removed ones, except by earlier threads; `Folder` adds
+    those in use by this process tree. `native`: by this process tree outside Python. `by_earlier_thread`: by threads
+    from before the test. `makers`: the kernel's reports (fanotify); None where there are none.
     """
 
     # Dicts in place of sets, because the plugin counts the objects that the garbage collector tracks. Up to Python
@@ -40,23 +36,18 @@ class Provenance:
         self._pending: dict[str, int] = {}
 
     def follow(self) -> None:
-        """Start recording which entries this process creates.
-
-        Entries of other processes are recorded too, where the kernel allows it.
-        """
+        """Start recording which entries this process creates and, where the kernel allows it, other processes."""
         self._made = MadeHere()
         self._made.start(map(int, thread_ids()))
         with contextlib.suppress(OSError):
             self.makers = Makers(self._path)
 
     def close(self) -> None:
-        """Stop recording creators."""
         if self._made is not None:
             self._made.stop()
             self._made = None
 
     def restart(self) -> None:
-        """Forget all entries."""
         self.own.clear()
         self.native.clear()
         self.by_earlier_thread.clear()
@@ -72,12 +63,7 @@ class Provenance:
         return made if all(name in made for name in new) else made | self.makers.take()
 
     def attribute(self, name: str, makers: Mapping[str, int]) -> Origin:
-        """Return the origin of a new entry.
-
-        Args:
-            name: The entry.
-            makers: The result of `take_makers`.
-        """
+        """Return the origin of a new entry; ``makers`` is the result of `take_makers`."""
         self.native.pop(name, None)
         if self._made is not None and self._made.by_earlier_thread(name):
             self.by_earlier_thread[name] = None
@@ -89,21 +75,13 @@ class Provenance:
         )
 
     def listed(self, now: Collection[str], makers: Mapping[str, int]) -> None:
-        """Prepare for the next listing of the folder.
-
-        Args:
-            now: All entries in the listing that has just ended.
-            makers: The result of `take_makers`. Creators of entries that are not in this listing are kept for the next.
-        """
+        """Prepare for the next listing of the folder; keep creators of entries that this one (``now``) lacks."""
         if self._made is not None:
             self._made.listed()
         self._pending = {name: process for name, process in makers.items() if name not in now}
 
     def _is_by_other_process(self, name: str, makers: Mapping[str, int]) -> bool:
-        """Return whether a process outside this process tree certainly created the entry.
-
-        If this process tree created the entry, record it in `native`.
-        """
+        """Return whether a process outside this tree certainly created it; record this tree's entries in `native`."""
         if name not in makers:
             return False
         if is_stranger(makers[name], self.children):
@@ -113,7 +91,6 @@ class Provenance:
         return False
 
     def _belongs_to_other_user(self, name: str) -> bool:
-        """Return whether the entry belongs to another user."""
         if not hasattr(os, "geteuid"):
             return False
         try:

@@ -1,8 +1,7 @@
-"""Report which process created an entry of a folder, with Linux's fanotify.
+"""Report which process created an entry of a folder, also in C code, with Linux's fanotify.
 
-The reports include entries created by C code and by other processes, such as forked children. Without privileges
-(allowed from Linux 5.13 on), the kernel reports only this process's id, and 0 for all others. Docker's default profile
-forbids the call; then `Makers` raises an error.
+Without privileges (allowed from Linux 5.13 on), the kernel reports only this process's id, and 0 for all others, such
+as forked children. Docker's default profile forbids the call; then `Makers` raises an error.
 """
 
 from __future__ import annotations
@@ -36,17 +35,10 @@ _QUEUE_LINK: Final = "anon_inode:[fanotify]"
 
 
 class Makers:
-    """The creators of new entries in one folder, read from a queue of the kernel.
-
-    The queue stays open for the next `Makers` of the same folder, because the kernel takes 6 to 8 ms to close a queue.
-    """
+    """The creators of new entries in one folder; the next `Makers` reuses the queue, as closing it takes 6 to 8 ms."""
 
     def __init__(self, path: str) -> None:
-        """Start following the folder, and discard earlier events.
-
-        Raises:
-            OSError: fanotify is not available here.
-        """
+        """Start following the folder, and discard earlier events; raise OSError where fanotify is not available."""
         if not sys.platform.startswith("linux"):
             raise OSError("fanotify exists only on Linux")
         self._key = os.getpid(), path
@@ -60,10 +52,7 @@ class Makers:
         self.take()
 
     def take(self) -> dict[str, int]:
-        """Return the process id of the creator of each entry since the last call, by entry name.
-
-        0 stands for another process whose id the kernel does not report.
-        """
+        """Return the process ids of creators since the last call, by entry name; 0 if the kernel does not report it."""
         made: dict[str, int] = {}
         queue = _open_queues.get(self._key, -1)
         # A forked child shares the queue and must not read from it. The program may have closed the queue by closing a
@@ -84,10 +73,7 @@ class Children:
         self._faults_before = _count_child_faults()
 
     def any(self) -> bool:
-        """Return whether a child has ended since the detector's creation, or one is alive.
-
-        A living resource tracker of `multiprocessing` is ignored. True where this is unknown (no `os.waitid`).
-        """
+        """Return whether a child lives, but for the tracker, or has ended since creation; True without `os.waitid`."""
         if not hasattr(os, "waitid"):
             return True
         try:
@@ -103,10 +89,7 @@ def is_here(process: int) -> bool:
 
 
 def is_stranger(process: int, children: Children) -> bool:
-    """Return whether the process is certainly neither this one nor a descendant.
-
-    If this process has had children, a process that has ended might have been a descendant.
-    """
+    """Return whether the process is certainly neither this one nor a descendant; one that has ended may have been."""
     if process == os.getpid():
         return False
     if not children.any():
@@ -152,10 +135,7 @@ def _is_queue(descriptor: int) -> bool:
 
 
 def _has_only_tracker_child(process: int) -> bool:
-    """Return whether no child is alive except the resource tracker of `multiprocessing`.
-
-    The tracker removes shared memory and creates no entries.
-    """
+    """Return whether only the resource tracker of `multiprocessing` lives, which creates no entries."""
     module = sys.modules.get("multiprocessing.resource_tracker")
     tracker = getattr(getattr(module, "_resource_tracker", None), "_pid", None)
     try:
@@ -172,10 +152,7 @@ def _read_children(path: str) -> list[bytes]:
 
 
 def _count_child_faults() -> int:
-    """Return the page faults of children that have ended and were waited for.
-
-    The number rises with each such child, because no process runs without a page fault.
-    """
+    """Return the page faults of children that were waited for; each such child adds at least one."""
     if not hasattr(os, "waitid"):
         return 0
     import resource
@@ -185,7 +162,6 @@ def _count_child_faults() -> int:
 
 
 def _checked(result: int) -> int:
-    """Return the result of a C function; raise its errno if it is negative."""
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

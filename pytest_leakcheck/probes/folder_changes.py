@@ -38,11 +38,7 @@ class Changes(Protocol):
 
 
 def follow(paths: Sequence[str]) -> Changes:
-    """Follow the folders by the fastest method available here.
-
-    Raises:
-        OSError: A folder cannot be opened.
-    """
+    """Follow the folders by the fastest method available here; raise OSError if one cannot be opened."""
     try:
         return Notices(paths)
     except OSError:
@@ -53,9 +49,8 @@ def follow(paths: Sequence[str]) -> Changes:
 class Notices:
     """A follower of folders that uses inotify (Linux only).
 
-    It is exact. Cost: 1.3 us for all folders together while nothing happens. Closing an inotify queue that has watches
-    blocks for 8 to 16 ms. `close` therefore only removes the watches, which takes 0.1 ms. It keeps the queue, one
-    descriptor of the process, for the next instance.
+    It is exact. Cost: 1.3 us for all folders together while nothing happens. Closing a queue that has watches takes 8
+    to 16 ms, so `close` only removes the watches (0.1 ms), and keeps the queue, one descriptor, for the next instance.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -137,8 +132,7 @@ def _is_queue(file: OwnFile) -> bool:
 class Stamps:
     """A follower of folders that compares their modification times; cost: 0.9 us for each folder.
 
-    `take` reports a changed folder again, although nothing else happened, until it has read the folder more than 0.1 s
-    (`_CLOCK_TICK_NS`) after the change.
+    `take` reports a changed folder again until it has read it more than 0.1 s (`_CLOCK_TICK_NS`) after the change.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -170,7 +164,6 @@ class Stamps:
 
 
 def _checked(result: int, path: str | None = None) -> int:
-    """Return the result of a C function; raise its errno if it is negative."""
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error), path)

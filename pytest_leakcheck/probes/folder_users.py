@@ -1,7 +1,4 @@
-"""Find which entries of a shared folder are in use by processes.
-
-A process uses an entry if it has the entry, or something below it, open, mapped, or as its working directory.
-"""
+"""Find folder entries in use: a process has them, or something below, open, mapped or as its working directory."""
 
 from __future__ import annotations
 
@@ -13,14 +10,9 @@ from pytest_leakcheck.probes.processes import descendants
 
 
 def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
-    """Return the entries in use by processes other than this one and its descendants.
+    """Return the entries in use by processes other than this one and its descendants, of the same user (by /proc).
 
-    Processes of other users cannot be inspected, and without /proc no process can. Cost: about 2 us for each descriptor
-    of each process of the same user (to read one link), and the time to read the mappings of these processes.
-
-    Args:
-        folder: The folder of the entries.
-        names: The names of the entries to check.
+    Cost: about 2 us for each descriptor of each process of the same user, and the time to read their mappings.
     """
     return _select_names(
         folder,

@@ -1,17 +1,15 @@
 """Count entries in shared folders: shared memory and temporary files.
 
 A folder does not record who created an entry, and other processes use it too. The plugin therefore lets the test rest
-(pauses it) for a while, to see which entries arrive without it. An entry is attributed as follows:
+(pauses it) for a while, to see which entries arrive without it. Readings are numbered by row: row 0 is the start level,
+and each iteration adds a row. An entry is attributed as follows:
 
-- Created by Python in this process since the test began (`probes.audit_events`; threads that ran before are excluded),
-  or in use by this process or a descendant: it counts.
-- Owned by another user, in use by another process, or created by another process (`fanotify`, where it is available):
-  it does not count.
+- Created by Python in this process since the test began (`audit_events`; but for threads that ran before), or in use by
+  this process or a descendant: it counts.
+- Owned by another user, or in use or created (`fanotify`, where available) by another process: it does not count.
 - Of unknown origin: it counts, unless it arrives while the test rests, or its name resembles the names of such entries.
-  Entries with such names still count if they arrive faster while the test runs than chance allows. This is not certain,
-  so `Folder.set_aside` holds the entries that are left out for their names, and the verdict mentions them.
-
-Readings are numbered by row: row 0 is the start level, and each iteration adds a row.
+  Those still count if they arrive faster while the test runs than chance allows. This is not certain, so
+  `Folder.set_aside` holds the entries that are left out for their names, and the verdict mentions them.
 """
 
 from __future__ import annotations
@@ -44,15 +42,10 @@ _SIGNIFICANCE: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Entries that do not count because of their names.
+    """Entries that do not count, because similar names also arrive while the test rests; the creators are unknown.
 
-    Entries with similar names also arrive while the test rests. The creators of both are unknown.
-
-    Attributes:
-        working: The number of entries that arrived while the test ran and still exist.
-        resting: The number of other entries that do not count and still exist: they arrived while the test rested, or
-            come from a thread that also creates such entries while the test rests.
-        kinds: The name patterns of the `working` entries.
+    Of those that still exist, ``working`` counts those that arrived while the test ran, and ``resting`` those that
+    arrived during a rest, or by a thread that creates such entries then too. ``kinds`` are the patterns of the former.
     """
 
     working: int
@@ -61,21 +54,11 @@ class SetAside:
 
 
 class Folder:
-    """``shm`` or ``disk``: entries added since the start that still exist.
+    """``shm`` or ``disk``: entries added since the start that still exist, without those known to be other processes'.
 
-    Entries that are known to be other processes' do not count.
-
-    Resolution: one entry; subfolders are not searched. Noise: other processes' entries, see `rested`. Cost: none while
-    nothing changes (`probes.folder_changes`), otherwise one listing. Scope: the machine. Fallback: without /dev/shm
-    (macOS, Windows) ``shm`` is unavailable.
-
-    Attributes:
-        resource: ``shm`` or ``disk``.
-        path: The folder.
-        others: Name patterns of other processes' entries, each with an example.
-        count: The number of entries that counted at the last listing.
-        changed: Whether entries may have appeared or disappeared since the last listing.
-        provenance: Who created the entries.
+    Resolution: one entry; subfolders are not searched. Noise: other processes' entries, see `rested`; `others` maps
+    patterns of their names to an example. Cost: none while nothing changes (`probes.folder_changes`), otherwise one
+    listing. Scope: the machine. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable.
     """
 
     def __init__(self, resource: str, path: str) -> None:
@@ -101,22 +84,16 @@ class Folder:
         self._next_listing_ns = array("q", (0,))
 
     def open(self) -> None:
-        """Record the current entries as the start state.
-
-        Raises:
-            Unavailable: There is no such folder, or it cannot be listed.
-        """
+        """Record the current entries as the start state; raise `Unavailable` if the folder cannot be listed."""
         try:
             self.restart()
         except OSError as error:
             raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
 
     def follow_makers(self) -> None:
-        """Start recording who creates entries."""
         self.provenance.follow()
 
     def close(self) -> None:
-        """Stop recording creators."""
         self.provenance.close()
 
     def restart(self) -> None:
@@ -133,15 +110,11 @@ class Folder:
         self._next_listing_ns[0] = 0
 
     def kinds(self) -> list[str]:
-        """Return, for each counted entry, the path of the folder joined with a pattern of the entry's name.
-
-        Entries with similar names have the same pattern.
-        """
+        """Return the folder's path with a name pattern, for each counted entry; similar names have the same pattern."""
         common = Counter(kind for name in self._arrived for kind in name_patterns(name))
         return [f"{self.path}/{max(name_patterns(name), key=common.__getitem__)}" for name in self._arrived]
 
     def names(self) -> list[str]:
-        """Return the entries that count."""
         return list(self._arrived)
 
     @property
@@ -190,18 +163,10 @@ class Folder:
         self._next_listing_ns[0] = 2 * ended - began if ended - began > _SLOW_LISTING_NS and not risen else 0
 
     def rested(self, row: int, seconds: float, worked: float) -> bool:
-        """List the folder after a rest.
+        """List the folder after a rest; what arrived in it does not count, unless Python created it in this process.
 
-        Entries that arrived during the rest do not count, unless Python created them in this process.
-
-        Args:
-            row: The number of the next row.
-            seconds: Total seconds of rest since the start.
-            worked: Total seconds of work since the start.
-
-        Returns:
-            Whether a new name pattern was attributed to other processes. If so, the counts of all rows change, and the
-            caller must rewrite them (`recount`).
+        ``seconds`` and ``worked`` are the total seconds of rest and of work since the start. Return whether a new name
+        pattern was attributed to other processes: then the counts of all rows change, and the caller must `recount`.
         """
         known = dict(self._arrived)
         self.relist(row, resting=True)
@@ -238,11 +203,7 @@ class Folder:
         return bool(found)
 
     def set_aside_used(self) -> bool:
-        """Drop entries in use by other processes, and count those in use by this process tree.
-
-        Returns:
-            Whether there were any. If so, the counts of all rows change, and the caller must rewrite them (`recount`).
-        """
+        """Drop entries in use by other processes, count those in use here; return whether to `recount` all rows."""
         unknown = [
             name for name in self._arrived if name not in self.provenance.own and name not in self.provenance.native
         ]
@@ -271,19 +232,13 @@ class Folder:
                 column[row] += 1
 
     def is_due(self, *, whole: bool) -> bool:
-        """Return whether to list the folder now.
-
-        It is due if something has changed and, unless ``whole``, the pause after a slow listing is over.
-        """
+        """Return whether something has changed and, unless ``whole``, the pause after a slow listing is over."""
         return self.changed and (
             whole or not self._next_listing_ns[0] or clock.monotonic_ns() >= self._next_listing_ns[0]
         )
 
     def _is_from_background(self, name: str) -> bool:
-        """Return whether a background thread has created the entry.
-
-        Such a thread was running before the test, and creates entries with this name pattern while the test rests too.
-        """
+        """Return whether a thread from before the test made the entry, and also makes such names during rests."""
         return name in self.provenance.by_earlier_thread and not self._background_patterns.keys().isdisjoint(
             name_patterns(name)
         )
@@ -293,31 +248,17 @@ class Folder:
 
 
 def watched_folders() -> tuple[Folder, ...]:
-    """Return the folder of shared memory, and the temporary folder.
-
-    Named semaphores are in the folder of shared memory too.
-    """
+    """Return the folder of shared memory, which also holds named semaphores, and the temporary folder."""
     return Folder("shm", "/dev/shm"), Folder("disk", tempfile.gettempdir())  # noqa: S108 - the folder is only watched
 
 
 def name_patterns(name: str) -> tuple[str, str]:
-    """Return two patterns of a name: one without its numbers, one without its random suffix.
-
-    Names that were generated in the same way have equal patterns.
-    """
+    """Return a name without its numbers, and without its random suffix; names generated alike have equal patterns."""
     return _HEX_NUMBER.sub("#", name), _RANDOM_END.sub("*", name)
 
 
 def _exceeds_steady_arrivals(working: int, resting: int, share: float) -> bool:
-    """Return whether more entries arrived during work than steady arrivals explain.
-
-    This is a one-sided binomial test at the level `_SIGNIFICANCE`.
-
-    Args:
-        working: Arrivals while the test ran.
-        resting: Arrivals while the test rested.
-        share: The fraction of the time during which the test ran.
-    """
+    """Return whether a one-sided binomial test rejects steady arrivals; ``share`` is the part of the time at work."""
     total = working + resting
     here, there = log(share), log(1 - share)
 

@@ -1,9 +1,8 @@
-"""Freeze existing objects and watch the garbage collector.
+"""Freeze existing objects and watch the garbage collector, which this module never switches on or off.
 
 `gc.freeze()` hides the existing objects from the collector, so a full collection per iteration costs microseconds and
-``gc.get_objects()`` returns only new objects. This module never switches the collector on or off. A callback in
-``gc.callbacks`` reads the counters of descriptors, threads and device memory at the start and stop of each collection
-that this module does not run itself. What the counters fall by is what the collector released.
+``gc.get_objects()`` returns only new objects. A callback reads the counters of descriptors, threads and device memory
+at the start and stop of each automatic collection (not run by this module): what they fall by was released.
 """
 
 from __future__ import annotations
@@ -43,14 +42,10 @@ class BusyError(LeakcheckError, RuntimeError):
 
 
 class CollectorWatch:
-    """A watch that freezes objects, runs collections, and sums what automatic collections release.
+    """A watch that freezes objects, and sums what automatic collections release; only one can be open in a process.
 
-    Automatic collections are those that the plugin does not run itself. Only one watch can be open in a process.
-
-    Attributes:
-        has_released: Whether automatic collections have released anything since the last `take_released`.
-        owes_walk: Whether garbage among old objects was frozen, and has not been collected since.
-        released_names: What the released descriptors pointed to, while `name_released` is on.
+    `has_released` refers to the time since the last `take_released`. `owes_walk`: garbage among old objects was frozen,
+    and not collected since. `released_names` are the targets of released descriptors, while `name_released` is on.
     """
 
     _is_open = False
@@ -58,12 +53,7 @@ class CollectorWatch:
     _next_walk = 0.0
 
     def __init__(self, read: Callable[[], tuple[int, int]], read_device: Callable[[], int] | None = None) -> None:
-        """Store the counters to read.
-
-        Args:
-            read: Returns the current numbers of descriptors and threads of this process.
-            read_device: Returns the bytes on accelerators; None if there are none.
-        """
+        """Store how to read descriptors and threads of this process, and bytes on accelerators (None: no device)."""
         self._read = read
         self._read_device = read_device
         # Descriptors, threads, bytes on devices. The arrays are preallocated, because a Python int stored at each
@@ -83,22 +73,14 @@ class CollectorWatch:
 
     @property
     def enabled(self) -> bool:
-        """Whether the program's collector is on.
-
-        If it is off, garbage counts as retained, because the plugin does not collect it either.
-        """
+        """Whether the program's collector is on; if not, garbage counts as retained: the plugin collects none."""
         return gc.isenabled()
 
     def open(self, walk: Walk = "now") -> None:
-        """Collect the current garbage, freeze all other objects, and start watching.
+        """Collect garbage, freeze all other objects, and start watching; raise `BusyError` if another watch is open.
 
-        Args:
-            walk: When to walk all objects for garbage, which takes 10 to 20 ms for 30,000, and more with each test of a
-                session: now, or if as much time has passed as `_WALK_SHARE` asks for, or later. Without a walk, garbage
-                among old objects is frozen too, and stays until the watch is closed or thawed.
-
-        Raises:
-            BusyError: Another watch is open in this process.
+        A walk over 30,000 objects takes 10 to 20 ms, and more with each test of a session. Without it (``walk``),
+        garbage among old objects is frozen too, and stays until the watch is closed or thawed.
         """
         if CollectorWatch._is_open:
             raise BusyError(
@@ -124,7 +106,6 @@ class CollectorWatch:
         CollectorWatch._next_walk = ended + _WALK_SHARE * (ended - began)
 
     def close(self) -> None:
-        """Stop watching and return the frozen objects to the collector."""
         CollectorWatch._is_open = False
         # The program may have emptied ``gc.callbacks`` during the measurement.
         with contextlib.suppress(ValueError):
@@ -138,14 +119,7 @@ class CollectorWatch:
             gc.freeze()
 
     def collect(self) -> int:
-        """Collect until no garbage is found, at most `ROUNDS` times.
-
-        `take_released` does not include what these collections release. The caller finds it by reading the counters
-        before and after.
-
-        Returns:
-            The number of garbage objects.
-        """
+        """Collect until no garbage is found, at most `ROUNDS` times; return the number of garbage objects."""
         callbacks = gc.callbacks
         # Remove the callback: during these collections it would cost a microsecond and record nothing.
         silent = self._names_before is None and bool(callbacks) and callbacks[-1] is self._callback
@@ -164,26 +138,14 @@ class CollectorWatch:
         return found
 
     def collect_young(self) -> int:
-        """Collect the garbage among young objects (generations 0 and 1).
-
-        Unlike `collect`, this does not walk all objects that have survived earlier calls of either method.
-
-        Returns:
-            The number of garbage objects.
-        """
+        """Collect generations 0 and 1, without walking earlier survivors; return the number of garbage objects."""
         self._collecting = True
         found = _collect(1)
         self._collecting = False
         return found
 
     def thaw(self) -> int:
-        """Unfreeze all objects and collect garbage.
-
-        The garbage includes objects that were alive when they were frozen and have become garbage since.
-
-        Returns:
-            The number of garbage objects.
-        """
+        """Unfreeze all objects and collect, also garbage that was alive when frozen; return the number of objects."""
         self._was_frozen, self._was_unfrozen = self.hides_objects(), self.shows_old_objects()
         self._thawed = True
         self.owes_walk = False
@@ -191,14 +153,10 @@ class CollectorWatch:
         return self.collect()
 
     def refreeze(self) -> None:
-        """Freeze again after `thaw`."""
         self._freeze()
 
     def hides_objects(self) -> bool:
-        """Return whether the program has called `gc.freeze` since `open`, so that new objects are not counted.
-
-        This walks all objects that are not frozen.
-        """
+        """Return whether `gc.freeze` was called since `open`, which hides new objects; walks all unfrozen objects."""
         return self._was_frozen or not any(one is self._marker for one in gc.get_objects())
 
     def shows_old_objects(self) -> bool:
@@ -210,24 +168,14 @@ class CollectorWatch:
         self._marker, self._thawed = [], False
 
     def take_released(self) -> tuple[int, int, int, int]:
-        """Return what automatic collections have released since the last call.
-
-        The number of processes is always 0: it is not read during a collection, because a walk of the process tree
-        costs too much.
-
-        Returns:
-            Descriptors, threads, processes, and bytes on devices.
-        """
+        """Return what was released since the last call: descriptors, threads, processes (0: too slow), device bytes."""
         fds, threads, on_device = self._released
         self._released[0] = self._released[1] = self._released[2] = 0
         self.has_released = False
         return fds, threads, 0, on_device
 
     def name_released(self, wanted: bool) -> None:
-        """Start or stop recording what released descriptors pointed to.
-
-        While it is on, each start and stop of a collection costs one readlink per open descriptor.
-        """
+        """Start or stop naming released descriptors: two readlinks per open descriptor and collection."""
         self._names_before = {} if wanted else None
 
     def _on_collection(self, phase: str, _info: dict[str, Any]) -> None:
@@ -266,11 +214,7 @@ def count_frozen() -> int:
 
 
 def open_targets(process: str = "self") -> dict[int, str]:
-    """Return what each open descriptor of a process points to.
-
-    Empty if there is no /proc, or the process may not be inspected. The kernel adds the suffix " (deleted)" to the path
-    of a file that has been removed; this function drops it, so removing an open file does not change its path here.
-    """
+    """Return what each descriptor of a process points to, without " (deleted)"; empty if it may not be inspected."""
     targets: dict[int, str] = {}
     try:
         names = os.listdir(f"/proc/{process}/fd")

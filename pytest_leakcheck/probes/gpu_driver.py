@@ -1,8 +1,4 @@
-"""Read the driver's count of device memory.
-
-NVML, NVIDIA's management library, gives the count for this process. Without NVML, this module reads the memory that all
-processes use on the device.
-"""
+"""Read the driver's count of device memory, by NVML (NVIDIA's management library) or of the whole device."""
 
 from __future__ import annotations
 
@@ -14,26 +10,17 @@ from typing import Any
 
 
 class ProcessMemory:
-    """The driver's count of the memory in use on one device.
+    """The driver's count of the memory in use on one device, with its source as a ``note`` for the report.
 
     Resolution: one page, up to 2 MiB. Cost: up to 2 ms, so the plugin reads it only at the start and to check a
-    suspicion. Fallback: the memory in use on the whole device, which includes other processes. It is read if NVML is
-    missing, fails, or does not know this process. NVML uses the host's process ids, which a container does not see.
-
-    Attributes:
-        note: The source of the figures, for the report.
+    suspicion. Fallback: the whole device, with other processes, if NVML is missing, fails, or does not know this
+    process: it uses the host's process ids, which a container does not see.
     """
 
     def __init__(
         self, of_device: Callable[[], tuple[int, int]], of_process: Callable[[], int | None] | None, why_not: str = ""
     ) -> None:
-        """Store the sources of the figures.
-
-        Args:
-            of_device: Returns the free and the total bytes of the device.
-            of_process: Returns the bytes of this process; None if they cannot be read.
-            why_not: Why the bytes of this process cannot be read, as the end of `note`.
-        """
+        """Store the sources: free and total bytes of the device, and bytes of this process (None: cannot be read)."""
         self._of_device, self._of_process = of_device, of_process
         self.note = "and NVML for this process" if of_process is not None else f"and its free memory{why_not}"
         self._closing: Callable[[], None] = lambda: None
@@ -46,11 +33,9 @@ class ProcessMemory:
         return total - free
 
     def capacity(self) -> int:
-        """Return the total bytes of the device."""
         return self._of_device()[1]
 
     def close_by(self, closing: Callable[[], None]) -> None:
-        """Store a function that `close` calls."""
         self._closing = closing
 
     def close(self) -> None:
@@ -82,16 +67,7 @@ def load_nvml() -> Any:
 
 
 def driver_by_nvml(nvml: Any, uuid: str, of_device: Callable[[], tuple[int, int]]) -> ProcessMemory:
-    """Return a source that reads NVML, or the memory of the whole device as a fallback.
-
-    It uses the fallback if NVML fails or does not know this process.
-
-    Args:
-        nvml: The module ``pynvml``.
-        uuid: The device's UUID. Its index cannot be used, because NVML numbers devices differently from
-            CUDA_VISIBLE_DEVICES.
-        of_device: Returns the free and the total bytes of the device; the fallback.
-    """
+    """Return a source that reads NVML (by UUID, because it numbers devices unlike CUDA), or else ``of_device``."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:

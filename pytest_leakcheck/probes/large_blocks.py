@@ -1,8 +1,7 @@
 """Find malloc's large blocks, and how much of their memory the program has touched, so that it is resident.
 
-A program may allocate a large buffer once and fill it piece by piece. Resident memory then rises with each piece,
-although nothing is allocated. glibc maps large blocks directly, those of 32 MiB and more always. It puts a header
-before each block, which this module reads.
+Resident memory rises as a program fills a buffer that it has allocated once. glibc maps large blocks directly, those of
+32 MiB and more always, and puts a header before each, which this module reads.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ class _Mapping(NamedTuple):
 
 
 def touched_large_blocks() -> dict[tuple[int, int], int]:
-    """Return the touched bytes of each large block of malloc, by its start and end addresses.
+    """Return the touched bytes of malloc's large blocks, by start and end addresses; empty outside Linux.
 
-    Adjacent blocks count as one, and so do the parts of a block that the kernel keeps as separate mappings. Empty
-    outside Linux. Cost: 1 us per mapping of the process, and up to 5 ms for each large mapping without such a block.
+    Adjacent blocks count as one. Cost: 1 us per mapping, and up to 5 ms for each large one without such a block.
     """
     mappings = _anonymous_mappings()
     found: dict[tuple[int, int], int] = {}
@@ -104,10 +102,7 @@ def _without_gaps(mappings: Sequence[_Mapping]) -> Iterator[tuple[int, int]]:
 
 
 def _read_block_size(page: int, end: int) -> int:
-    """Return the size in bytes of the large block that begins with this page; 0 if none does.
-
-    Reading a page that was never touched maps the kernel's page of zeros, which does not count as resident.
-    """
+    """Return the bytes of the large block that begins with this page, or 0; reading makes no page resident."""
     text = ctypes.string_at(page, _MAX_OFFSET + _HEADER.size)
     for offset in range(0, _MAX_OFFSET, 16):
         before, head = _HEADER.unpack_from(text, offset)

@@ -1,8 +1,4 @@
-"""The C library, loaded once.
-
-A library and its functions form a reference cycle, so each load would leave garbage behind, which was once reported as
-the leak of a test.
-"""
+"""The C library, loaded once: each load leaves a reference cycle, which was once reported as the leak of a test."""
 
 from __future__ import annotations
 
@@ -18,11 +14,7 @@ def load_libc() -> ctypes.CDLL:
 
 @cache
 def load_holding_gil(kind: type[ctypes.PyDLL]) -> ctypes.PyDLL:
-    """Return the C library with its ``malloc`` and ``free``, for calls in which no other thread of Python runs.
-
-    Args:
-        kind: `ctypes.PyDLL`, whose functions keep the interpreter's lock.
-    """
+    """Return the C library with ``malloc`` and ``free``, by `ctypes.PyDLL`: no other Python thread runs in a call."""
     libc = kind(None)
     libc.malloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]

@@ -9,10 +9,9 @@ from pytest_leakcheck.probes.base import NotInUse, Unavailable
 
 
 class ArrowPool:
-    """``arrow``: bytes in pyarrow's default memory pool.
+    """``arrow``: bytes in pyarrow's default memory pool, which the counter of malloc does not include.
 
-    The counter of malloc does not include them. Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process.
-    Fallback: none; unavailable if pyarrow is not loaded.
+    Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process. Fallback: none; unavailable without pyarrow.
     """
 
     resource = "arrow"
@@ -31,12 +30,11 @@ class ArrowPool:
 
 
 class Tasks:
-    """``task``: live asyncio tasks of all loops.
+    """``task``: live asyncio tasks of all loops, pending, or finished and still referenced.
 
-    Pending tasks count, and finished ones that are still referenced. Resolution: one. Noise: none once the loop has
-    run; the plugin waits for tasks that are about to end. Cost: 0.2 us. Scope: this process. Not counted: tasks of
-    other frameworks. Fallback: none. The counter is unavailable if asyncio is not loaded. It is also unavailable from
-    Python 3.14 on, which keeps the tasks of each thread where Python code cannot read them.
+    Resolution: one. Noise: none once the loop has run; the plugin waits for tasks that are about to end. Cost: 0.2 us.
+    Scope: this process. Not counted: tasks of other frameworks. Fallback: none; unavailable if asyncio is not loaded,
+    and from Python 3.14 on, which keeps the tasks of each thread where Python code cannot read them.
     """
 
     resource = "task"

@@ -22,10 +22,10 @@ class Rss:
     """``rss``: anonymous resident bytes (RssAnon and RssShmem) after ``malloc_trim``.
 
     Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
-    so `read` first returns them to the system (trims them). If allocation sizes vary, the value still fluctuates by
-    megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
-    (`runner.pacing`). Scope: this process. Shared anonymous pages and those of files in /dev/shm count (RssShmem).
-    Pages of other files (RssFile) do not count, because reading a mapped file is no leak. Fallback: none outside Linux.
+    so `read` first returns them to the system (trims them); with varying allocation sizes, the value still fluctuates
+    by megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
+    (`runner.pacing`). Scope: this process, with shared anonymous pages and /dev/shm, but not other files, because
+    reading a mapped file is no leak. Fallback: none outside Linux.
     """
 
     resource = "rss"
@@ -44,7 +44,6 @@ class Rss:
         self._trim = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
-        """Have malloc give back its free memory."""
         if self._trim is not None:
             self._trim(0)
 
@@ -65,9 +64,9 @@ class PeakRss:
     """The peak of resident bytes (VmHWM) since the last `reset`.
 
     Resolution: 128 KiB per CPU that the process runs on, because each CPU updates the kernel's counters in batches of
-    32 pages. `now` is exact from kernel 6.17 on, and as coarse as the peak before. Cost: 10 us for `read`, 1.2 us for
-    `now`. Scope: this process. Pages of files count when they are first touched, so a library that is loaded during the
-    run is a constant part of the peak. Fallback: none outside Linux.
+    32 pages. `now`, the resident bytes, is exact from kernel 6.17 on, and as coarse before. Cost: 10 us for `read`, 1.2
+    us for `now`. Scope: this process. Pages of files count when first touched, so a library loaded during the run is a
+    constant part. Fallback: none outside Linux.
     """
 
     resource = "rss"
@@ -79,11 +78,6 @@ class PeakRss:
         self._trim: Any = None
 
     def open(self) -> None:
-        """Open the files in /proc and reset the peak.
-
-        Raises:
-            Unavailable: The peak cannot be read or reset here.
-        """
         if not sys.platform.startswith("linux"):
             raise Unavailable("the peak of resident memory is read from /proc, which exists only on Linux")
         try:
@@ -99,10 +93,7 @@ class PeakRss:
         self._trim = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
-        """Return the allocator's free memory to the system.
-
-        Otherwise the first growth would reuse that memory and stay invisible.
-        """
+        """Return the allocator's free memory to the system; growth that reuses it would stay invisible."""
         if self._trim is not None:
             self._trim(0)
 
@@ -117,7 +108,6 @@ class PeakRss:
         return self._read_field(b"VmHWM:")
 
     def now(self) -> int:
-        """Return the bytes that are resident now."""
         assert self._statm is not None
         return int(self._statm.read(64).split(None, 2)[1]) * PAGE
 
@@ -135,18 +125,12 @@ class PeakRss:
 
 
 def peak_of(pid: int) -> int:
-    """Return the peak of resident bytes of another process.
-
-    0 if the process is gone or may not be read.
-    """
+    """Return the peak of resident bytes of another process; 0 if it is gone or may not be read."""
     return _read_field_of_process(pid, b"VmHWM:")
 
 
 def anonymous_of(pid: int) -> int:
-    """Return the anonymous resident bytes of another process.
-
-    0 if the process is gone or may not be read. A forked process starts with its parent's anonymous pages.
-    """
+    """Return the anonymous resident bytes of a process; 0 if unreadable. A fork starts with its parent's pages."""
     return _read_field_of_process(pid, b"RssAnon:")
 
 
@@ -175,14 +159,12 @@ _MAX_READINGS: Final = 4
 class Mapped:
     """``mmap``: bytes of mapped address space, without reserved memory and without the stacks of threads.
 
-    This is the first number of ``/proc/self/statm``. Reserved memory is memory that may not be accessed, such as the
-    unused part of an arena: `malloc` has up to 8 arenas of 64 MiB per CPU for threads. Stacks belong to their threads.
-    glibc keeps some of ended threads, which do not count either if they have the usual size, unless they are too many.
-
+    Reserved memory may not be accessed, such as the unused part of an arena: `malloc` has up to 8 arenas of 64 MiB per
+    CPU. Stacks of ended threads, which glibc keeps, do not count if they have the usual size, unless they are too many.
     Resolution: a page. Noise: allocators map and unmap in megabytes, so levels less than 1 MiB apart cannot be
-    distinguished, and only growth that lasts over the horizon (200 iterations) counts. Cost: 4 us, and 0.4 ms if the
-    address space or the number of threads has changed (73 mappings). Scope: this process. Only this counter includes
-    files and memory that C code maps and never unmaps. Fallback: none outside Linux.
+    distinguished, and only growth over the horizon (200 iterations) counts. Cost: 4 us; 0.4 ms (73 mappings) after a
+    change of address space or threads. Scope: this process; only this counter includes files and memory that C code
+    maps and never unmaps. Fallback: none outside Linux.
     """
 
     resource = "mmap"
@@ -238,12 +220,9 @@ class Mapped:
 
 
 def _sum_uncounted(maps: bytes, threads: int, stack_size: int) -> int:
-    """Return the bytes that are reserved, and those of the stacks of threads.
+    """Return the bytes reserved and in stacks; the largest are those of ``threads``, which leaves out the main thread.
 
-    Args:
-        maps: The text of ``/proc/self/maps``.
-        threads: The number of threads other than the main thread. The largest stacks are taken for theirs.
-        stack_size: The usual size of a stack. Older versions of glibc take the guard from it.
+    Older versions of glibc take the guard from ``stack_size``, the usual size of a stack.
     """
     reserved, stacks = 0, []
     for first, end, start, top in _INACCESSIBLE.findall(maps):

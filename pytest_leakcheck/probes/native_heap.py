@@ -47,11 +47,9 @@ def _libc() -> ctypes.PyDLL:
 
 
 class _ThreadCache:
-    """This thread's cache of freed blocks, kept full.
+    """This thread's cache of freed blocks, kept full, so that it does not vary, and retained blocks count at once.
 
-    A program that frees blocks of mixed sizes fills the cache gradually, up to 230 KB. That looks like a leak of about
-    300 bytes per iteration for hundreds of iterations. A cache that is full at the start cannot grow. One that is full
-    at each reading does not vary either, and blocks that the program retains count at once.
+    Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations.
     """
 
     def __init__(self) -> None:
@@ -72,11 +70,9 @@ class _ThreadCache:
 
 @contextmanager
 def drained_thread_cache() -> Iterator[None]:
-    """Allocate all blocks in this thread's cache of freed blocks, and free them on exit.
+    """Allocate all blocks in this thread's cache of freed blocks, which count as in use, and free them on exit.
 
-    A cached block counts as in use, so the heap counter does not rise if the program takes one and retains it. The
-    emptied cache refills only with blocks that the program frees. Blocks that the program retains then raise the
-    counter.
+    The counter then rises with each retained block. The cache refills only with blocks that the program frees.
     """
     libc = _libc()
     blocks = [libc.malloc(size) for size in _TCACHE_SIZES for _ in range(_TCACHE_DEPTH)]
@@ -94,10 +90,7 @@ _TEST_BLOCK_COUNTS: Final = (1, 1, 32)
 
 
 def _counts_malloc(read: Callable[[], int]) -> bool:
-    """Return whether a reading rises with malloc's allocations.
-
-    It tries several times, because another thread that frees memory at the same moment may hide a rise.
-    """
+    """Return whether a reading rises with malloc; tried several times, as another thread that frees may hide a rise."""
     try:
         libc = _libc()
     except (AttributeError, OSError):
@@ -140,11 +133,9 @@ _NUMPY_CACHE_DEPTH: Final = 7
 
 
 def _fill_numpy_cache() -> None:
-    """Fill numpy's cache of freed blocks if numpy is loaded.
+    """Fill numpy's cache of freed blocks, one per process, if numpy is loaded; takes 4 ms, and once 3.5 MB.
 
-    This takes 4 ms, and once 3.5 MB. A program with small arrays of ever new sizes (figures, masks of tables) fills the
-    cache over thousands of iterations, by hundreds of bytes per iteration. The cache belongs to the process, not to a
-    thread.
+    Small arrays of ever new sizes (figures, masks) fill it over thousands of iterations, by hundreds of bytes each.
     """
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
@@ -165,11 +156,9 @@ def other_allocator() -> str:
 
 
 def is_quiet() -> bool:
-    """Return whether malloc counts a freed block as free at once.
+    """Return whether malloc counts a freed block as free at once, because threads have no cache of freed blocks.
 
-    It does so if threads have no cache of freed blocks. The environment switches this cache off
-    (`runner.processes.supervisor`). This function measures the effect, because the environment does not show whether
-    the C library knows and applies the setting.
+    It measures this: the C library may not apply the setting in the environment (`runner.processes.supervisor`).
     """
     heap = Heap()
     try:
@@ -190,19 +179,16 @@ def is_quiet() -> bool:
 class Heap:
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
-    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used.
-    `start` fills the cache of the measuring thread, so that it cannot grow, and `read_in_series` fills it again where an
-    iteration takes milliseconds. Cost: 0.3 to 3 us, and 0.15 ms where the cache is filled; the call walks the free lists,
-    so a heap with 10,000 holes takes 0.5 ms. Scope: this process. Not counted: small Python objects (they are in
-    pymalloc's own arenas), pools that map their own memory, and memory that a program maps with mmap.
-
-    If another malloc is loaded before glibc's (by LD_PRELOAD), ``mallinfo2`` exists but counts nothing. `open` detects
-    this, and reads jemalloc and tcmalloc by their own statistics (`other_mallocs`). Their resolution is one size class (8
-    bytes for ``malloc(8)``); blocks in the caches of other threads count as used with jemalloc, and never with tcmalloc.
-    With any other malloc, such as mimalloc, the instrument is unavailable.
-
-    Fallback: ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); without either
-    (musl) the instrument is unavailable.
+    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used;
+    `start` fills the cache of the measuring thread, so that it cannot grow, and `read_in_series` again where an
+    iteration takes milliseconds. Cost: 0.3 to 3 us, and 0.15 ms where the cache is filled; a heap with 10,000 holes
+    takes 0.5 ms, because the call walks the free lists. Scope: this process. Not counted: small Python objects (in
+    pymalloc's arenas), pools that map their own memory, and memory that a program maps with mmap. Fallback:
+    ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); unavailable without either
+    (musl). If another malloc is loaded before glibc's (LD_PRELOAD), ``mallinfo2`` counts nothing. `open` detects this,
+    and reads jemalloc and tcmalloc by their own statistics (`other_mallocs`): resolution one size class (8 bytes for
+    ``malloc(8)``); blocks in caches of other threads count with jemalloc, never with tcmalloc. It is unavailable with
+    any other malloc, such as mimalloc.
     """
 
     resource = "heap"
@@ -238,11 +224,7 @@ class Heap:
         self._cache.fill()
 
     def _read_other_malloc(self) -> None:
-        """Use the statistics of the allocator that has replaced glibc's.
-
-        Raises:
-            Unavailable: It has none, or they do not count what malloc allocates.
-        """
+        """Use the statistics of the allocator that has replaced glibc's; raise `Unavailable` if they count nothing."""
         for name, read in open_readings():
             if _counts_malloc(read):
                 self.allocator, self._read = name, read
@@ -254,20 +236,15 @@ class Heap:
         return self._read()
 
     def start(self, seconds: float) -> None:
-        """Fill this thread's cache of freed blocks, just before the start level is read.
+        """Fill this thread's cache just before the start level is read, and before each reading if iterations are long.
 
-        The warm-up takes blocks from the cache. They come back over hundreds of iterations, which looked like a leak of
-        100 bytes per iteration.
-
-        Args:
-            seconds: Duration of an iteration. If it is long enough, the cache is also filled before each reading.
+        Otherwise the blocks that the warm-up took come back over hundreds of iterations, like a leak of 100 bytes each.
         """
         self._fills_each_time = seconds >= _MIN_SECONDS_TO_FILL
         if self._cache is not None:
             self._cache.fill()
 
     def read_in_series(self) -> int:
-        """Read an iteration's value."""
         if self._fills_each_time and self._cache is not None:
             self._cache.fill()
         return self._read()

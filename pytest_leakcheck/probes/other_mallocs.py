@@ -1,9 +1,7 @@
-"""Read the bytes in use from an allocator that has replaced the C library's malloc: jemalloc or tcmalloc.
+"""Read the bytes in use from jemalloc or tcmalloc, if loaded by LD_PRELOAD or linked into Python in malloc's place.
 
-Such an allocator is loaded by LD_PRELOAD, or linked into Python. Its functions may also be in the process without being
-used: a library may bring its own jemalloc. So a reading counts only after it has been checked against a planted change.
-
-mimalloc has no such statistics: `mi_process_info` reports pages, and its counts of blocks exist only in debug builds.
+A library may also bring its own jemalloc, which malloc does not use, so a reading counts only after a check against a
+planted change. mimalloc only reports pages (`mi_process_info`), and counts blocks only in debug builds.
 """
 
 from __future__ import annotations
@@ -15,10 +13,7 @@ from pytest_leakcheck.probes.base import Unavailable
 
 
 def open_readings() -> Iterator[tuple[str, Callable[[], int]]]:
-    """Yield the name of each allocator whose statistics this process has, and the function that reads its bytes in use.
-
-    Cost of a reading: 12 us with jemalloc, 4 us with tcmalloc.
-    """
+    """Yield each allocator's name and the function that reads its bytes in use (12 us: jemalloc, 4 us: tcmalloc)."""
     # PyDLL keeps the GIL, so no other thread runs in the middle of a reading.
     library = ctypes.PyDLL(None)
     for name, opener in (("jemalloc", _open_jemalloc), ("tcmalloc", _open_tcmalloc)):
@@ -30,13 +25,9 @@ def open_readings() -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def _open_jemalloc(library: ctypes.PyDLL) -> Callable[[], int]:
-    """Return a function that reads ``stats.allocated``.
+    """Return a function that reads ``stats.allocated``; `Unavailable` if jemalloc was built without statistics.
 
-    It first flushes this thread's cache of freed blocks, which would count as in use, and advances the epoch, because
-    jemalloc copies its statistics only then.
-
-    Raises:
-        Unavailable: jemalloc was built without statistics.
+    It first flushes this thread's cache, which would count, and advances the epoch, which copies the statistics.
     """
     call = library.mallctl
     call.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
@@ -58,11 +49,7 @@ def _open_jemalloc(library: ctypes.PyDLL) -> Callable[[], int]:
 
 
 def _open_tcmalloc(library: ctypes.PyDLL) -> Callable[[], int]:
-    """Return a function that reads ``generic.current_allocated_bytes``, which leaves out all caches of freed blocks.
-
-    Raises:
-        Unavailable: tcmalloc does not know this property.
-    """
+    """Return a function that reads ``generic.current_allocated_bytes``, which leaves out all caches of freed blocks."""
     call = library.MallocExtension_GetNumericProperty
     call.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     call.restype = ctypes.c_int

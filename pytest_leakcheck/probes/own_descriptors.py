@@ -1,4 +1,4 @@
-"""Keep the plugin's descriptors at high numbers, notice their loss, and make room when the program has used up all others."""
+"""Keep the plugin's descriptors at high numbers, notice their loss, and make room when all others are used up."""
 
 from __future__ import annotations
 
@@ -29,22 +29,13 @@ _overwritten: Final = array("q", (0,))
 class OwnFile:
     """A file of the plugin that stays open, and is opened again if the program takes its descriptor away.
 
-    A program may close a range of descriptors, or put other files over them (``dup2``), even one of the plugin's over
-    another. So each use compares device and inode. What lies under the number by then is the program's, and stays.
-    Cost: 0.6 us for each use.
+    A program may close a range of descriptors, or put other files over them (``dup2``), even one of the plugin's. So
+    each use compares device and inode (0.6 us). What lies under the number by then is the program's, and stays.
     """
 
     __slots__ = ("_identity", "_open", "number")
 
     def __init__(self, opener: Callable[[], int]) -> None:
-        """Open the file.
-
-        Args:
-            opener: Opens the file and returns its descriptor.
-
-        Raises:
-            OSError: The file cannot be opened.
-        """
         self._open = opener
         self._identity = array("Q", (0, 0))
         self.number = -1
@@ -73,12 +64,10 @@ class OwnFile:
         return found
 
     def read(self, size: int, at: int = 0) -> bytes:
-        """Return up to `size` bytes from the position `at`."""
         self.status()
         return os.pread(self.number, size, at)
 
     def close(self) -> None:
-        """Close the file, unless the program has taken the descriptor away."""
         if self.check() is not None:
             os.close(self.number)
         self.number = -1
@@ -90,27 +79,17 @@ class OwnFile:
 
 
 def open_own(path: str) -> OwnFile:
-    """Open a file for reading, under a high number, and keep it open.
-
-    Raises:
-        OSError: The file cannot be opened.
-    """
+    """Open a file for reading, under a high number, and keep it open."""
     return OwnFile(lambda: open_high(path))
 
 
 def count_overwritten() -> int:
-    """Return how often the program has put another file over a descriptor of the plugin.
-
-    Each such file counts as the program's, in addition to the one that the plugin has opened again.
-    """
+    """Return how often the program has put a file over the plugin's; such files are the program's, and count."""
     return _overwritten[0]
 
 
 def open_high(path: str) -> int:
-    """Open a file for reading under a high descriptor number.
-
-    If the program closes one of its descriptors twice, the second call hits a low number, so it cannot close this file.
-    """
+    """Open a file for reading under a high number, which the program does not hit by closing a descriptor twice."""
     return lift(os.open(path, os.O_RDONLY))
 
 
@@ -133,11 +112,7 @@ def lift(low: int) -> int:
 
 @contextlib.contextmanager
 def room_for_descriptors() -> Iterator[None]:
-    """Raise the descriptor limit temporarily, if fewer than 64 descriptors are left.
-
-    A leak may have used up every descriptor, and reporting it takes a few. If the program sets the limit in the
-    meantime, its limit stays.
-    """
+    """Raise the limit for a report if fewer than 64 descriptors are left; a limit that the program sets stays."""
     try:
         import resource
     except ImportError:

@@ -17,10 +17,7 @@ from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
 
 class Tree(Protocol):
-    """The interface of a probe of ``fd``, ``thread`` and ``process``.
-
-    It can also read this process alone, for `CollectorWatch`.
-    """
+    """The interface of a probe of ``fd``, ``thread`` and ``process``; `own` is for `CollectorWatch`."""
 
     @property
     def resources(self) -> tuple[str, ...]: ...
@@ -52,14 +49,14 @@ TREE: Final = ("fd", "thread", "process")
 class LinuxTree:
     """Counts of descriptors, threads and child processes in the process tree, read from /proc.
 
-    Resolution: one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories, one ``waitid``);
-    about 60 us more for each child. Threads of C code count too, because the kernel lists them. A child that has ended
-    and was never waited for (a zombie) counts as a process, because it occupies a process id. A descriptor that a child
-    has inherited counts once, for the process that opened it (`InheritedDescriptors`). Not counted: zombies that
-    are children of child processes, processes that end during the walk, processes of other users, and daemons that have
-    left the tree by a double fork. Fallback: kernels before 6.2 do not report the number of descriptors as the size of
-    the directory, so the directory is listed. `open` tries both numbers, because a sandbox may imitate /proc without
-    them: what does not count a new descriptor is not used.
+    Resolution: one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories, one ``waitid``),
+    about 60 us more for each child. Scope: the process tree, with threads of C code. A child that has ended and was
+    never waited for (a zombie) counts as a process, because it occupies a process id. An inherited descriptor counts
+    once, for the process that opened it (`InheritedDescriptors`). Not counted: zombies below child processes, processes
+    that end during the walk, processes of other users, and daemons that have left the tree by a double fork. Fallback:
+    before kernel 6.2, the size of the directory is not the number of descriptors, so it is listed. `open` tries both
+    numbers, because a sandbox may imitate /proc without them: a number that does not count a new descriptor is not
+    used.
     """
 
     resources = TREE
@@ -81,7 +78,6 @@ class LinuxTree:
         self._linked = any(self._links_are_threads() for _ in range(_TRIES))
 
     def _counts_descriptors(self) -> bool:
-        """Return whether a descriptor that is opened raises the count by one."""
         for _ in range(_TRIES):
             before = self.own_fds()
             descriptor = os.open(os.devnull, os.O_RDONLY)
@@ -140,15 +136,10 @@ _STANDARD_STREAMS: Final = (0, 1, 2)
 class InheritedDescriptors:
     """The number of descriptors that each process has inherited from its parent.
 
-    A forked child starts with a copy of each descriptor of its parent, although nothing was opened for it. Without this
-    count, one leaked descriptor would count once more for each worker that is forked later.
-
-    The count is taken when a child is first seen, and stays: if the parent then closes its own copy, the child has
-    opened nothing. It is taken again if the child holds fewer descriptors than that, because the child has closed some,
-    or runs another program.
-
-    The table has a fixed size, so counting allocates nothing that stays. Cost: 7 us for each descriptor of a child that
-    is first seen, then 0.3 us for each reading.
+    A forked child has a copy of each descriptor, so one leak would count once more for each worker that is forked
+    later. The count is taken when a child is first seen, and stays if the parent closes its copy; again if the child
+    holds fewer, because it has closed some, or runs another program. The table has a fixed size, so counting allocates
+    nothing that stays. Cost: 7 us for each descriptor of a new child, then 0.3 us per reading.
     """
 
     def __init__(self) -> None:
@@ -156,13 +147,7 @@ class InheritedDescriptors:
         self._counts = array("q", bytes(8 * _SLOTS))
 
     def count(self, parent: int, pid: int, held: int) -> int:
-        """Return how many of the descriptors that a process holds are inherited.
-
-        Args:
-            parent: The number of its parent.
-            pid: The number of the process.
-            held: The number of its descriptors.
-        """
+        """Return how many of the descriptors that a process holds are inherited from this parent."""
         slot = pid % _SLOTS
         if self._pids[slot] != pid or held < self._counts[slot]:
             self._pids[slot], self._counts[slot] = pid, min(held, _count_inherited(parent, pid))
@@ -170,10 +155,7 @@ class InheritedDescriptors:
 
 
 def _count_inherited(parent: int, pid: int) -> int:
-    """Return how many descriptors of a process have the same number and target as one of its parent.
-
-    A standard stream may have another number there: pytest, for example, redirects the streams while a test runs.
-    """
+    """Count descriptors equal to one of the parent in number and target; pytest may have moved standard streams."""
     of_parent = open_targets(str(parent))
     files = {target for target in of_parent.values() if target.startswith("/")}
     return sum(
@@ -186,7 +168,7 @@ class PortableTree:
     """``fd``, ``thread`` and ``process`` through psutil, on platforms without /proc.
 
     Resolution: one. Noise: none on macOS; on Windows handles are counted, whose number fluctuates. Cost: about 1 ms.
-    Descriptors that a child has inherited count for the child too, because psutil cannot tell them apart.
+    Inherited descriptors count for the child too, because psutil cannot tell them apart.
     """
 
     resources = TREE
@@ -223,10 +205,7 @@ class PortableTree:
 
 
 def thread_ids() -> frozenset[str]:
-    """Return the ids of this process's threads.
-
-    Where the kernel does not list them (no /proc), only threads that the module `threading` knows are included.
-    """
+    """Return the ids of this process's threads; without /proc, only those that the module `threading` knows."""
     try:
         return frozenset(os.listdir("/proc/self/task"))
     except OSError:

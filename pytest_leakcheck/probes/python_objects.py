@@ -14,10 +14,9 @@ from pytest_leakcheck.probes.base import Stateless, Unavailable
 class Objects(Stateless):
     """``object``: live gc-tracked objects created since ``gc.freeze()``.
 
-    Resolution: one object. Noise: none. Cost: below 1 us for a program of any size, because frozen objects are not
-    walked. Scope: this process. Not counted: objects that the collector does not track (bytes, str, numbers, numpy
-    arrays, and up to Python 3.13 dictionaries that hold only such objects). Fallback: not needed; this works everywhere
-    on CPython.
+    Resolution: one object. Noise: none. Cost: below 1 us, because frozen objects are not walked. Scope: this process.
+    Not counted: objects that the collector does not track (bytes, str, numbers, numpy arrays, and up to Python 3.13
+    dictionaries of only these). Fallback: not needed on CPython.
     """
 
     resource = "object"
@@ -36,10 +35,7 @@ _TRIES: Final = 5
 
 @cache
 def _counts_lists() -> bool:
-    """Return whether the number of objects rises by one with each list.
-
-    This lists all objects, which takes milliseconds in a large program, so it is done once per process.
-    """
+    """Return whether a new list raises the count by one; cached, because in a large program this takes milliseconds."""
     kept: list[list[object]] = []
     for _ in range(_TRIES):
         before = len(gc.get_objects())
@@ -54,15 +50,14 @@ _empty_attribute_cache: Callable[[], None] = getattr(sys, "_clear_internal_cache
 
 
 class Blocks(Stateless):
-    """``block``: blocks that the interpreter's allocator for small objects has handed out.
+    """``block``: blocks that the interpreter's allocator for small objects has handed out (``sys.getallocatedblocks``).
 
-    This is the number from ``sys.getallocatedblocks``. Resolution: one object of up to 512 bytes, tracked by the
-    collector or not, such as bytes, numbers and strings. Noise: below 0.3 per iteration on clean loops of pandas and
-    pyarrow, hence the tolerance. The interpreter's attribute cache keeps up to 4,096 names and gains one per iteration
-    for hundreds of iterations, so it is emptied before each reading. Cost: 6 us in a bare process; all pools are
-    walked, so it is 60 us with torch and pandas loaded. The plugin therefore reads it rarely until it rises
-    (`runner.pacing`). Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc`` there are no blocks, and
-    ``heap`` counts all memory.
+    Resolution: one object of up to 512 bytes, tracked by the collector or not, such as bytes, numbers and strings.
+    Noise: below 0.3 per iteration on clean loops of pandas and pyarrow, hence the tolerance. The interpreter's
+    attribute cache gains up to 4,096 names, one per iteration for hundreds of iterations, so it is emptied before each
+    reading. Cost: 6 us in a bare process, 60 us with torch and pandas loaded, because all pools are walked, so it is
+    read rarely until it rises (`runner.pacing`). Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc``
+    there are no blocks, and ``heap`` counts all memory.
     """
 
     resource = "block"

@@ -11,13 +11,9 @@ from pytest_leakcheck.probes.memory import PAGE
 
 
 def read_limits(machine_memory: int | None = None) -> dict[str, int]:
-    """Return the limits of ``fd``, ``heap`` and ``rss``.
+    """Return the limits of ``fd``, ``heap`` and ``rss``, without those that are unknown or infinite.
 
-    The limit of ``fd`` is the soft RLIMIT_NOFILE; that of ``heap`` and ``rss`` is the smallest of the cgroup limits and
-    the machine's memory. A resource whose limit is unknown or infinite is left out.
-
-    Args:
-        machine_memory: Bytes of the machine's memory; by default they are read.
+    ``fd``: soft RLIMIT_NOFILE; others: the smallest of the cgroup limits and the machine's memory, in bytes.
     """
     limits: dict[str, int] = {}
     with contextlib.suppress(ImportError, OSError):
@@ -42,11 +38,7 @@ def _machine_memory() -> int:
 
 @contextlib.contextmanager
 def room_for_files() -> Iterator[None]:
-    """Raise the limit on the size of files temporarily, as far as the process may.
-
-    The program may have limited it, and a report must still be written. If the program sets the limit in the meantime,
-    its limit stays.
-    """
+    """Raise the limit on file sizes while a report is written; a limit that the program sets meanwhile stays."""
     try:
         import resource
 

@@ -1,8 +1,4 @@
-"""Count live storages of torch tensors on the CPU.
-
-A storage is the memory of one or more tensors. `StorageAccount` intercepts the operations that create storages. This
-module imports torch, so it is imported only if torch is loaded and accounting was requested.
-"""
+"""Count live storages (each the memory of one or more tensors) of torch on the CPU; imports torch."""
 
 from __future__ import annotations
 
@@ -18,26 +14,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 @dataclass(slots=True)
 class _Storage:
-    """A known storage: its size, and how many of its bytes count."""
-
     reference: weakref.ref[Any]
     size: int
     counted: int
 
 
 class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
-    """A sum of the bytes of live storages on the CPU.
+    """A sum of the bytes of live storages on the CPU, intercepted at the operations that create them.
 
-    A storage counts from the operation that creates it until it is released, and only once, regardless of its number
-    of views. The sum is exact for storages that operations of this thread create, including the backward pass. It
-    leaves out storages that other threads create, or that C++ code creates without an operation. Each operation takes
-    some tens of microseconds longer, and `torch.compile` falls back to eager execution.
-
-    Subclasses can override `came`, called before a storage is added, and `went`, called after it is removed.
-
-    Attributes:
-        live: The sum now.
-        highest: The peak of `live` since `reset_highest`.
+    A storage counts once, from its creation until its release. The sum is exact for operations of this thread,
+    including the backward pass. It leaves out storages of other threads, or that C++ code creates without an operation.
+    Each operation takes some tens of microseconds longer, and `torch.compile` falls back to eager execution. Subclasses
+    can override `came`, called before a storage is added, and `went`, called after it is removed.
     """
 
     def __init__(self) -> None:
@@ -57,27 +45,19 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         return False
 
     def reset_highest(self) -> None:
-        """Set the peak to the bytes that are live now."""
         self.highest = self.live
 
     def came(self, key: int, size: int) -> None:
-        """Handle a new storage of `size` bytes; its key is unique until `went`.
-
-        If this method raises an exception, the operation that creates the storage fails with it.
-        """
+        """Handle a new storage; its key is unique until `went`. An exception here fails the creating operation."""
 
     def went(self, key: int, size: int) -> None:
         """Handle the release of a storage."""
 
     def begin(self) -> None:
-        """Start counting storages that this thread creates."""
         self.__enter__()  # type: ignore[no-untyped-call]  # as above
 
     def end(self) -> None:
-        """Stop counting new storages.
-
-        Those that are live still count until they are released.
-        """
+        """Stop counting new storages; those that are live still count until they are released."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # as above
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -132,10 +112,7 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
 
 
 def _iterate_tensors(value: Any) -> Iterable[torch.Tensor]:
-    """Yield the tensors among an operation's results or arguments.
-
-    They may be nested in lists, tuples and dicts.
-    """
+    """Yield the tensors among an operation's results or arguments, also nested in lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):

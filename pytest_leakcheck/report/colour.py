@@ -1,7 +1,4 @@
-"""Choose the colors of a report block, the text under a failed test.
-
-The block itself stays plain text, because JUnit XML and CI logs receive it too.
-"""
+"""Choose the colors of a report block, which itself stays plain text, because JUnit XML and CI logs receive it too."""
 
 from __future__ import annotations
 
@@ -23,11 +20,7 @@ _NOT_SOURCE: Final = ("\N{BOX DRAWINGS LIGHT UP AND RIGHT}", "`", "\N{HORIZONTAL
 
 
 def coloured(text: str) -> Iterator[list[tuple[str, Style]]]:
-    """Yield the lines of a block, each as a list of (text, style) parts.
-
-    Args:
-        text: A block as `finding_text.block` makes it.
-    """
+    """Yield the lines of a block of `finding_text.block`, each as a list of (text, style) parts."""
     for at, line in enumerate(text.splitlines()):
         parts: list[tuple[str, Style]] = [(line, "verdict")]
         if at:

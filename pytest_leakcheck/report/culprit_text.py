@@ -1,7 +1,4 @@
-"""Render a `Culprit`, the cause of a leak, as report rows.
-
-The rows show the line that creates the resource, the owner (the object that retains it), and what is unresolved.
-"""
+"""Render a `Culprit`, the cause of a leak, as report rows."""
 
 from __future__ import annotations
 
@@ -58,10 +55,9 @@ def holder_rows(culprit: Culprit) -> Iterator[tuple[str, str]]:
 
 
 def headline(culprit: Culprit) -> tuple[str, str]:
-    """Return the line to change as ``file:line``, and what it calls.
+    """Return the line to change as ``file:line``, and what it calls, or else the function that contains the line.
 
-    For a line that calls nothing, the second text is the function that contains the line. If the line is unknown, the
-    first text names the owner, and the second is empty. If the owner is also unknown, both are empty.
+    If the line is unknown, the first text names the owner, and the second is empty. Without an owner, both are empty.
     """
     site, owner = culprit.site, culprit.owner
     if site is None:
@@ -97,10 +93,7 @@ def _format_function(site: Site) -> str:
 
 
 def _made_rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Yield the line that creates the resource.
-
-    If it is unknown, yield the reason and, for a memory peak, the line with the largest share.
-    """
+    """Yield the line that creates the resource, or else the reason and, for a peak, the line with the largest share."""
     verb, share = find_resource(culprit.resource).verb, culprit.share
     if culprit.at_peak:
         verb = "highest at"
@@ -179,11 +172,7 @@ def edges(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[Edge]:
 
 
 def _is_marked(steps: Sequence[Step], at: int) -> bool:
-    """Return whether to mark a reference of the path.
-
-    The suspect reference is marked. If it is an entry of a container, the reference before it, which leads to the
-    container, is marked instead. If the path begins with the entry, the entry itself is marked.
-    """
+    """Return whether to mark a reference: the suspect one, or, if that is an entry, the one to its container."""
     following = steps[at + 1] if at + 1 < len(steps) else None
     if following is not None and following.suspect and following.via.startswith(_ENTRY_PREFIXES):
         return True

@@ -1,7 +1,4 @@
-"""Render a finding (the verdict on one test) as the text under a failed test.
-
-The text is 80 columns wide. Only its first line and the command in its last line may be longer.
-"""
+"""Render a finding as the text under a failed test: 80 columns wide, except for the first line and the command."""
 
 from __future__ import annotations
 
@@ -31,14 +28,8 @@ _MAX_ITERATIONS_TO_LIMIT: Final = 10_000_000
 def headline(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
     """Return the line for pytest's short summary, JUnit XML and annotations.
 
-    The line gives the resource, its growth, the source line to change, what that line calls, the number of iterations,
-    and the budget.
-
-    Args:
-        finding: The finding.
-        glyphs: The characters that the output stream can show.
-        width: The number of columns. A longer text loses the part in parentheses, the call or both, but never the line
-            to change. A text without a line to change is cut at its end.
+    A text longer than `width` columns loses the part in parentheses, the call or both, but never the line to change. A
+    text without a line to change is cut at its end.
     """
     verdict = finding.verdict
     # A test that was lost, or does not repeat, says nothing of the resource that would have been judged first.
@@ -76,7 +67,7 @@ def _format_note(finding: Finding, verdict: Verdict) -> str:
 
 
 def _format_held(held: Sequence[Held], width: int, glyphs: Glyphs) -> str:
-    """Name the first kind of survivors (objects or handles that are retained), and the number of other kinds."""
+    """Name the first kind of survivors (retained objects or handles), and the number of other kinds."""
     if not held:
         return ""
     more = f" + {len(held) - 1} more" if len(held) > 1 else ""
@@ -102,11 +93,7 @@ def _format_growth(verdict: Verdict) -> str:
 def block(finding: Finding, glyphs: Glyphs, width: int = WIDTH, command: str = "") -> str:
     """Return the report of one finding as plain text, because JUnit XML and other readers receive it too.
 
-    Args:
-        finding: The finding.
-        glyphs: The characters that the output stream can show.
-        width: The number of columns for the first line. The other lines have at most 80, except for the command.
-        command: The command to run next; empty for none.
+    The first line has `width` columns, the others at most 80, except for the `command` to run next (empty for none).
     """
     lines = [headline(finding, glyphs, width), ""]
     for label, text in _rows(finding, glyphs):
@@ -227,10 +214,7 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
 
 
 def floors_text(findings: Sequence[Finding]) -> str:
-    """Format the weakest detection floor of each resource, per iteration or per unit of an axis.
-
-    A detection floor is the smallest growth that a run would have detected. The weakest is the highest.
-    """
+    """Format the weakest (highest) detection floor of each resource, per iteration or per unit of an axis."""
     weakest: dict[tuple[str, str], Verdict] = {}
     for finding in findings:
         for verdict in finding.verdicts:
@@ -297,7 +281,7 @@ def held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
 
 
 def _format_span(finding: Finding, resource: str) -> str:
-    """Return the iterations that the survivors are from; their owner also has entries of the warm-up and the diagnosis."""
+    """Return the iterations that the survivors are from; their owner also has entries of warm-up and diagnosis."""
     series = finding.recording.find(resource)
     leaks = any(one.resource == resource and one.outcome == "leak" for one in finding.verdicts)
     if series is None or not leaks or not find_resource(resource).handles:

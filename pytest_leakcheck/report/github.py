@@ -19,12 +19,7 @@ _IN_PROPERTY: Final = (*_IN_MESSAGE, (":", "%3A"), (",", "%2C"))
 
 
 def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
-    """Yield a workflow command for each red cause: at its line, or at the first test if the line is not in the repository.
-
-    Args:
-        causes: Red ones first.
-        root: The folder of the repository.
-    """
+    """Yield a workflow command per red cause: at its line, or at its first test if the line is outside of `root`."""
     red = [cause for cause in causes if cause.colour == "red"]
     for cause in red[:_MOST_ANNOTATIONS]:
         place = _place(cause, root)
@@ -35,13 +30,7 @@ def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
 
 
 def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
-    """Return the summary of a session in Markdown.
-
-    Args:
-        headline: The line that accounts for all tests.
-        causes: Red ones first.
-        root: The folder of the repository.
-    """
+    """Return the summary of a session in Markdown: the line that accounts for all tests, and the causes."""
     lines = ["### leakcheck", "", headline, ""]
     if causes:
         lines += ["| | cause | growth | line | held by | tests |", "|---|---|---|---|---|---|"]
@@ -65,7 +54,6 @@ def _row(cause: Cause, root: Path) -> str:
 
 
 def _growth(cause: Cause) -> str:
-    """Return the rates of a leak; of another outcome, only the resource."""
     return f"{cause.resource} {cause.rates}".rstrip()
 
 

@@ -57,7 +57,7 @@ def shorten(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters by their escapes, because a terminal would obey those in the name of a file or a type."""
+    """Replace control characters by their escapes, because a terminal would obey those in a file or type name."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)

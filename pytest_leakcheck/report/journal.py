@@ -47,7 +47,6 @@ class Journal:
                 self._report.resolve().replace(self._aside)
 
     def add(self, finding: Finding) -> None:
-        """Write a finding."""
         self._lines.append(to_line(finding))
         self._causes.add(finding)
         if self._mode is None:
@@ -58,14 +57,7 @@ class Journal:
             self._lines.clear()
 
     def finish(self, session: Session | None = None) -> None:
-        """Write the report, and remove the journal.
-
-        Args:
-            session: The session as a whole.
-
-        Raises:
-            OSError: The report cannot be written. The journal is still there.
-        """
+        """Write the report and remove the journal, which is still there if that raises `OSError`."""
         lines = list(self._all_lines())
         earlier = self._mode is not None and self._aside.exists()
         if earlier:

@@ -54,11 +54,7 @@ class ReportError(LeakcheckError, ValueError):
 
 
 def _parse(data: object) -> Document:
-    """Convert the decoded JSON of a file to the document that was written.
-
-    Raises:
-        ReportError: The data is not a report of findings, has another schema version, or is damaged.
-    """
+    """Convert the decoded JSON of a file to the document, or raise `ReportError`."""
     if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
         raise ReportError("not a report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
     try:
@@ -81,9 +77,6 @@ def _check_verdicts(finding: Finding, added: Mapping[str, Resource], path: str) 
 
 def read(text: str) -> Document:
     """Read a report, or the journal that a killed session has left, with as many findings as it has whole.
-
-    Args:
-        text: The content of the file.
 
     Raises:
         ReportError: The text is neither, has another schema version, or is damaged.
@@ -109,13 +102,7 @@ def to_line(finding: Finding) -> str:
 
 
 def write(path: Path, lines: Iterable[str], causes: Sequence[Cause] = (), session: Session | None = None) -> None:
-    """Write the document to the path (`output_file.write_whole`).
-
-    Args:
-        path: Where to.
-        lines: Each finding, as `to_line` returns it.
-        causes: Those of the findings.
-        session: The session as a whole.
+    """Write the document, with each finding as `to_line` returns it, to the path (`output_file.write_whole`).
 
     Raises:
         OSError: The file cannot be written. A file that existed before is still there.

@@ -42,11 +42,7 @@ def is_replaceable(path: Path) -> bool:
 
 
 def append(path: Path, text: str) -> None:
-    """Append a text to a file that exists. If that fails, the file is as before.
-
-    Raises:
-        OSError: The disk is full, or a limit on the size of files is reached.
-    """
+    """Append a text to a file that exists; if that raises `OSError`, the file is as before."""
     before = path.stat().st_size
     try:
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
@@ -58,11 +54,10 @@ def append(path: Path, text: str) -> None:
 
 
 def write_whole(path: Path, text: str | bytes) -> None:
-    """Write a text, or bytes, to a file; a symbolic link is followed.
+    """Write a text, or bytes, to a file: replace a regular file in one step, so that a reader never sees half of it.
 
-    A regular file is replaced in one step and keeps its mode, so a reader never sees half of the text. If the path is a
-    symbolic link, its target is replaced and the link stays. A pipe, terminal or other device is not replaced: the text
-    is written to it. The same holds for a file to which standard output or standard error is redirected.
+    The file keeps its mode. If the path is a symbolic link, its target is replaced and the link stays. A pipe, terminal
+    or other device is not replaced but written to, and so is a file to which a standard stream is redirected.
 
     Raises:
         OSError: The folder no longer exists, the disk is full, or no process reads the pipe. A file that existed before
@@ -90,10 +85,7 @@ def _resolve_link(path: Path) -> Path:
 
 
 def _find_stream(existing: os.stat_result) -> int | None:
-    """Return the descriptor of the standard stream that writes to this file; None if neither does.
-
-    A file that a standard stream writes to must not be replaced.
-    """
+    """Return the descriptor of the standard stream that writes to this file, which must then not be replaced."""
     for number in _STANDARD_STREAMS:
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(number), existing):

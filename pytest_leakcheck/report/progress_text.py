@@ -19,14 +19,7 @@ _MIN_NAME: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class SessionProgress:
-    """How far the session is.
-
-    Attributes:
-        done: How many of its tests have ended.
-        tests: How many tests it measures.
-        red: How many of them leak.
-        seconds_left: How long the others are expected to take; None if that is unknown.
-    """
+    """How far the session is: how many tests it measures, have ended and leak; `seconds_left` is None if unknown."""
 
     done: int
     tests: int
@@ -36,13 +29,7 @@ class SessionProgress:
 
 @dataclass(frozen=True, slots=True)
 class ItemProgress:
-    """How far a test is.
-
-    Attributes:
-        name: The name of the test.
-        step: The number of the iteration; may be empty.
-        details: What is known of the test so far; may be empty.
-    """
+    """How far a test is: the number of the iteration, and what is known of the test so far; both may be empty."""
 
     name: str
     step: str = ""
@@ -50,14 +37,9 @@ class ItemProgress:
 
 
 def progress_line(test: ItemProgress, session: SessionProgress, glyphs: Glyphs, width: int) -> str:
-    """Return the line that is shown while a test is repeated.
+    """Return the line that is shown while a test is repeated, of at most `width` columns.
 
-    Args:
-        test: How far the test is.
-        session: How far the session is.
-        glyphs: The characters that the terminal can show.
-        width: The maximum number of columns. A long name is shortened first; then the details are left out, then how far
-            the session is.
+    A long name is shortened first; then the details are left out, then how far the session is.
     """
     begin = f"leakcheck {test.step}".rstrip()
     end = _format_session(session, glyphs)

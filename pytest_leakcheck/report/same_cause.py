@@ -20,15 +20,7 @@ _MIN_NAME: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SameCause:
-    """What is shown of a finding whose cause an earlier test has.
-
-    Attributes:
-        finding: The fingerprint.
-        first: The node id of the earlier test.
-        outcome: The worst verdict.
-        resource: Its resource.
-        slope: Its growth per iteration; 0 if the verdict is on no growth.
-    """
+    """What is shown of a finding whose cause the test `first` has; the slope is 0 if the verdict is on no growth."""
 
     finding: str
     first: str
@@ -38,19 +30,13 @@ class SameCause:
 
     @classmethod
     def of(cls, finding: Finding, first: str) -> SameCause:
-        """Return what is shown of a finding."""
         verdict = finding.verdict
         slope = verdict.slope if finding.scaled is None and verdict.outcome in ("leak", "unclosed") else 0.0
         return cls(finding.fingerprint, first, verdict.outcome, verdict.resource, slope)
 
 
 def same_cause_line(tests: Sequence[SameCause], glyphs: Glyphs) -> str:
-    """Return the line under one or several tests with one cause.
-
-    Args:
-        tests: What is known of each; all have the same cause.
-        glyphs: The characters that the output stream can show.
-    """
+    """Return the line under one or several tests with one cause."""
     one = tests[0]
     begin = f"{one.outcome.replace('_', ' ').upper()} same as {short_id(one.finding)} ("
     rates = format_rates([test.slope for test in tests], find_resource(one.resource).unit)

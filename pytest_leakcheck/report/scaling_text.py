@@ -1,7 +1,4 @@
-"""Render report rows for a test that was run over an axis: chart, law, phases and method.
-
-An axis is an argument of the test that takes growing sizes. The law describes how a peak grows with the size.
-"""
+"""Render report rows for a test that was run over an axis (an argument with growing sizes): chart, law and phases."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class Tally:
     """What the section says of all tests together, without their findings.
 
     Attributes:
-        worst: The worst outcome of each judged test. A test that judges several loops or blocks counts once. The outcome
-            of a test that passed at first and failed in a later iteration is `NOT_REPEATABLE`.
+        worst: The worst outcome of each judged test, over all its loops and blocks, or `NOT_REPEATABLE` if it passed at
+            first and failed in a later iteration.
         causes: The fingerprints of the red findings and of known leaks, by outcome.
         not_judged: Why each other test is not judged, in a few words; empty if it failed or was skipped by itself.
         out_of_time: How many tests are not judged on all resources, because their time was over.
@@ -60,12 +60,7 @@ class Tally:
         self.unavailable |= finding.recording.unavailable
 
     def add_run(self, test: str, reason: str) -> None:
-        """Add a test that has run; `add` adds its findings, if it has any.
-
-        Args:
-            test: The node id.
-            reason: Why it is not judged, in a few words; empty if it is, unless it fails or is skipped by itself.
-        """
+        """Add a test that has run, and why it is not judged (empty if it is); `add` adds its findings, if any."""
         if test in self.worst:
             # The report of an earlier phase had no finding. A session of thousands of tests keeps one entry for each.
             self.not_judged.pop(test, None)
@@ -79,17 +74,13 @@ class Tally:
 
     @property
     def tests(self) -> int:
-        """How many tests have run."""
         return len(self.worst) + len(self.without_finding)
 
 
 def first_line(tally: Tally, seconds: float, glyphs: Glyphs) -> str:
     """Return a line that accounts for all tests: their outcomes, and the time that repeating them took.
 
-    Args:
-        tally: The tests.
-        seconds: How long the session took.
-        glyphs: The characters that the output stream can show.
+    `seconds` is how long the session took.
     """
     counts = Counter(tally.worst.values())
     parts = []
@@ -113,11 +104,7 @@ def first_line(tally: Tally, seconds: float, glyphs: Glyphs) -> str:
 
 
 def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
-    """Return a line for each reason why tests that asked for a verdict have none.
-
-    Args:
-        reasons: The reason of each such test.
-    """
+    """Return a line for each reason why tests that asked for a verdict have none."""
     return tuple(f"leakcheck: {count} not measured: {reason}" for reason, count in Counter(reasons).items())
 
 
@@ -136,10 +123,7 @@ def nothing_judged(tally: Tally) -> str:
 def unknown_blame(unknown: Collection[str], findings: Sequence[Finding], settings: Settings) -> str:
     """Return a line on the packages of ``--leakcheck-blame`` that the tests do not use; empty if there is none.
 
-    Args:
-        unknown: Those that no process with a test has imported.
-        findings: The findings; a package on the call path of one of them is in use.
-        settings: The settings of the session.
+    No process with a test has imported the `unknown` ones, but a package on the call path of a finding is in use.
     """
     frames = [site for finding in findings if finding.culprit is not None for site in finding.culprit.frames]
     names = [name for name in settings.blame if name in unknown and not touches(frames, (name,))]
@@ -156,15 +140,11 @@ def unknown_blame(unknown: Collection[str], findings: Sequence[Finding], setting
 
 
 def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the section as (color, text).
+    """Yield the lines of the section as (color, text); findings with equal fingerprints share a line.
 
-    Args:
-        findings: The findings, in order of arrival; those with equal fingerprints share a line. Green ones may be
-            missing if they are not wanted.
-        tally: All tests.
-        wanted: ``failed`` leaves out green findings; ``sensitivity`` adds, per resource, the smallest leak that all of
-            the green findings exclude; ``all`` lists each green finding; ``none`` yields nothing.
-        glyphs: The characters that the output stream can show.
+    Findings come in order of arrival; green ones may be missing if they are not `wanted`: ``failed`` leaves out green
+    ones, ``sensitivity`` adds, per resource, the smallest leak that all of the green findings exclude, ``all`` lists
+    each green finding, and ``none`` yields nothing.
     """
     if wanted == "none":
         return

@@ -26,15 +26,7 @@ class TransientLine:
     """
 
     def __init__(self, terminal: int, encoding: str) -> None:
-        """Take the terminal.
-
-        Args:
-            terminal: A descriptor of it. It is not closed here.
-            encoding: The encoding of the terminal.
-
-        Raises:
-            OSError: The descriptor is closed.
-        """
+        """Take a descriptor of the terminal, which is not closed here; raise `OSError` if it is closed."""
         self._file = OwnFile(lambda: terminal)
         self._encoding = encoding
         self._usable = True

@@ -1,7 +1,6 @@
 """Compare the findings of an arm with the expectations in the catalog.
 
-An arm is one variant of an incident's code, such as the leaky or the fixed one. The results are plain values; other
-modules write them to the terminal, to an HTML page or as JSON for scripts.
+An arm is one variant of an incident's code, such as the leaky or the fixed one.
 """
 
 from __future__ import annotations
@@ -24,14 +23,10 @@ _RED: Final = "red"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of checking one expectation.
+    """The result of checking one expectation; a wrong verdict is described in a second line of `text`.
 
-    Attributes:
-        expected: The expectation.
-        found: The verdict compared with it, and the finding that it is from; None if the report has none. If the
-            options of the run change its figures, the verdict may be on another resource.
-        right: Whether the verdict meets the expectation.
-        text: The result in one line; a wrong verdict is described in a second line.
+    `found` is the verdict compared, with its finding; None if the report has none. If the options of the run change its
+    figures, the verdict may be on another resource.
     """
 
     expected: Expectation
@@ -42,12 +37,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """The result of one arm.
-
-    Attributes:
-        run: The pytest run of the arm.
-        checks: One for each expectation of the arm.
-    """
+    """The result of one arm, with a check for each of its expectations."""
 
     run: Run
     checks: tuple[Check, ...]
@@ -76,14 +66,7 @@ class ArmResult:
 def check_arm(incident: Incident, run: Run, *, changed: bool) -> ArmResult:
     """Compare the findings of an arm with its expectations.
 
-    Args:
-        incident: The incident that was run.
-        run: The pytest run of the arm.
-        changed: Whether the options of the run change its figures. If so, a verdict is compared only by its colour:
-            whether it is red, as expected.
-
-    Returns:
-        The result of the arm.
+    If the options `changed` the figures, only the colour of a verdict is compared: whether it is red, as expected.
     """
     return ArmResult(run, tuple(_check(incident, one, run, changed=changed) for one in incident.arms[run.arm]))
 
@@ -114,10 +97,7 @@ def _check(incident: Incident, expected: Expectation, run: Run, *, changed: bool
 
 
 def _format_figures(incident: Incident, finding: Finding, verdict: Verdict) -> str:
-    """Format the growth of a resource per iteration; empty for ``ok``.
-
-    For a leak, add the growth of heap and threads, if they grew as well, per part that an iteration creates.
-    """
+    """Format the growth per iteration; for a leak, add that of heap and threads per part that an iteration creates."""
     if verdict.outcome == "ok":
         return ""
     name, count = incident.part

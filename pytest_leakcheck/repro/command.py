@@ -1,8 +1,4 @@
-"""Implement ``pytest-leakcheck repro``.
-
-The command lists the bundled incidents (reproductions of real leaks), or runs one, checks its findings and charts
-them.
-"""
+"""Implement ``pytest-leakcheck repro``: list the bundled incidents (real leaks), or run, check and chart one."""
 
 from __future__ import annotations
 
@@ -64,10 +60,8 @@ def add_parser(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the command and return its exit status.
 
-    Returns:
-        With one arm, the exit status of pytest; with several, 0 if each arm met its expectations, else 1. 0 if the
-        incidents are only listed, 2 for wrong use, 3 if a module that the incident needs is missing, 130 if
-        interrupted.
+    With one arm, the exit status of pytest; with several, 0 if each arm met its expectations, else 1. 0 if the
+    incidents are only listed, 2 for wrong use, 3 if a module that the incident needs is missing, 130 if interrupted.
     """
     from leakcheck_incidents.catalog import INCIDENTS
 
@@ -102,11 +96,7 @@ def run(given: argparse.Namespace) -> int:
 def _read_arguments(
     given: argparse.Namespace, incidents: dict[str, Incident]
 ) -> tuple[Incident, tuple[str, ...], Options]:
-    """Check the arguments and return the incident, its arms and the options.
-
-    Raises:
-        WrongUse: An argument is out of range or names something that does not exist.
-    """
+    """Return the incident, its arms and the options; raise WrongUse if an argument is out of range or unknown."""
     if given.incident not in incidents:
         raise WrongUse(f"unknown incident; use one of: {', '.join(incidents)}")
     incident = incidents[given.incident]
@@ -128,11 +118,7 @@ def _read_arguments(
 
 
 def _make_folder(folder: Path) -> None:
-    """Create the output folder before the runs, so that a failure shows early.
-
-    Raises:
-        WrongUse: The folder cannot be created.
-    """
+    """Create the output folder before the runs, so that a failure (WrongUse) shows early."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -168,10 +154,7 @@ def _run_and_show(incident: Incident, arms: Sequence[str], options: Options, fil
 
 
 def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> None:
-    """Print the results of several arms, and the diff between the leaky and the fixed code.
-
-    Print nothing for a single arm, because pytest has already reported it.
-    """
+    """Print the results of several arms, and the diff of the code; pytest has already reported a single arm."""
     if len(results) == 1:
         return
     print(file=file)
@@ -184,7 +167,6 @@ def _print_results(results: Sequence[ArmResult], diff: str, file: TextIO) -> Non
 
 
 def _write_page(incident: Incident, results: Sequence[ArmResult], diff: str, folder: Path, file: TextIO) -> Path:
-    """Write the HTML page and return its path."""
     from pytest_leakcheck.report.html.render import write_page
     from pytest_leakcheck.repro.incident_page import page_of_arms
 

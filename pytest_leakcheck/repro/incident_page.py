@@ -1,8 +1,7 @@
 """Convert the results of an incident's arms to a `Page`.
 
-An arm is one variant of the incident's code. The page tells the story of the leaky arms, a card for each checked finding
-that is not ``ok``, then what the fix changes, and then what the fixed arm looks like. The chart of a card also shows the
-curve of the fixed arm if that has a matching finding.
+The page tells the story of the leaky arms, a card for each checked finding that is not ``ok``, then what the fix
+changes, and then the fixed arm. The chart of a card also shows the curve of a matching finding of the fixed arm.
 """
 
 from __future__ import annotations
@@ -32,13 +31,7 @@ _FIXED_ARM = "fixed"
 
 
 def page_of_arms(incident: Incident, results: Sequence[ArmResult], diff: str) -> Page:
-    """Return the page of an incident.
-
-    Args:
-        incident: The incident that was run.
-        results: The results of its arms, in the order of the page.
-        diff: A unified diff of the leaky and the fixed file; empty if there is none.
-    """
+    """Return the page of an incident; `diff` is that of the leaky and the fixed file, empty if there is none."""
     fixed = next((one for one in results if one.run.arm == _FIXED_ARM), None)
     sections = [_build_section(incident, one, fixed) for one in results if one is not fixed]
     if diff:
@@ -55,7 +48,6 @@ def page_of_arms(incident: Incident, results: Sequence[ArmResult], diff: str) ->
 
 
 def _count(incident: Incident, result: ArmResult) -> Cell:
-    """State at a glance whether an arm met its expectations."""
     tone: Tone = "bad" if is_red(incident, result.run.arm) else "good"
     checks = f"{result.right} of {len(result.checks)} verdicts"
     if not result.is_as_it_must:
@@ -74,11 +66,7 @@ def _build_section(incident: Incident, result: ArmResult, fixed: ArmResult | Non
 
 
 def _build_cards(incident: Incident, result: ArmResult, fixed: ArmResult | None) -> Iterator[Card]:
-    """Yield a card for each finding with a verdict of interest, with the charts of these.
-
-    Verdicts of interest are those that were checked and are not ``ok``, and the first one of each test of an arm without a
-    leak.
-    """
+    """Yield a card for each finding with checked verdicts: those not ``ok``, or the first if the arm has no leak."""
     rendering = Rendering.of(result.run.report.session if result.run.report is not None else None)
     command = f"pytest-leakcheck repro {incident.name} --arm {result.run.arm}"
     found: dict[int, tuple[Finding, dict[str, Verdict]]] = {}

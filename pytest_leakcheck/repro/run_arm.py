@@ -40,11 +40,8 @@ Show: TypeAlias = Callable[[str, str], None]
 class Options:
     """Options of a run.
 
-    Attributes:
-        iterations: Number of iterations of each test; None for as many as the verdict needs.
-        ceiling: The value for ``--leakcheck-ceiling``; empty for none.
-        width: Columns of the output.
-        colour: Whether the output is colored.
+    `iterations` is None for as many as the verdict needs; `ceiling` is the value for ``--leakcheck-ceiling``, empty for
+    none; `width` is the number of columns of the output.
     """
 
     iterations: int | None = None
@@ -68,11 +65,8 @@ class Options:
 class Run:
     """One run of an arm.
 
-    Attributes:
-        arm: Name of the arm.
-        status: Exit status of pytest; if a signal ended it, the negative number of the signal.
-        report: The content of the JSON report; None if pytest wrote none.
-        interrupted: Whether an interrupt ended the run early.
+    `status` is that of pytest; if a signal ended it, the negative number of the signal. Without a report, `report` is
+    None.
     """
 
     arm: str
@@ -87,30 +81,18 @@ class Run:
 
     @property
     def verdicts(self) -> tuple[tuple[Finding, Verdict], ...]:
-        """The verdicts in the report, each with its finding."""
         return tuple((finding, verdict) for finding in self.findings for verdict in finding.verdicts)
 
 
 def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Show) -> tuple[Run, ...]:
-    """Run the arms in parallel, each in its own pytest process and folder.
+    """Run the arms in parallel, each in its own pytest process and folder, and return a run for each, in their order.
 
-    Each folder has its own, empty ``pytest.ini``, so that no configuration of the user has an effect.
+    The arms share no processes, local Hugging Face Hub or device, and no counter depends on how fast an arm runs, so as
+    many run at a time as there are cores. An empty ``pytest.ini`` per folder shuts out the user's configuration. `show`
+    gets the output in the order of `arms`: that of the first while it runs, that of the next once the first has ended.
 
-    The arms share nothing: each has its own processes, local Hugging Face Hub and device. No counter depends on how
-    fast an arm runs. Therefore as many arms run at a time as there are cores.
-
-    An interrupt (Ctrl-C) ends the arms and everything that they have started. The function then returns what the arms
-    found until then; arms that had not started get an empty `Run`.
-
-    Args:
-        incident: The incident to run.
-        arms: The names of its arms.
-        options: The options of the run.
-        show: Called with the output of each arm in the order of `arms`: that of the first while it runs, that of the
-            next once the first has ended.
-
-    Returns:
-        A run for each arm, in the order of `arms`.
+    An interrupt (Ctrl-C) ends the arms and everything that they have started. The runs then have what was found until
+    then; arms that had not started get an empty `Run`.
     """
     cores = os.cpu_count() or 1
     with contextlib.ExitStack() as ending, _lower_soft_limits(incident.limits):
@@ -140,15 +122,7 @@ def run_arms(incident: Incident, arms: Sequence[str], options: Options, show: Sh
 
 @dataclass(frozen=True, slots=True)
 class _StartedArm:
-    """An arm that was started.
-
-    Attributes:
-        arm: Name of the arm.
-        folder: Its working folder, which also gets its report.
-        process: Its pytest process.
-        output: The file that the process writes its output to, opened for reading.
-        decoder: Decodes the output incrementally, because a read may end in the middle of a character.
-    """
+    """An arm that was started; `decoder` is incremental, because a read may end in the middle of a character."""
 
     arm: str
     folder: Path
@@ -158,7 +132,6 @@ class _StartedArm:
 
     @property
     def runs(self) -> bool:
-        """Whether the process has not ended yet."""
         return not has_ended(self.process)
 
     def run(self, *, interrupted: bool) -> Run:
@@ -206,10 +179,7 @@ def _select_tests(incident: Incident, arm: str) -> str:
 
 
 def _show_output(arms: Sequence[_StartedArm], show: Show) -> None:
-    """Show new output of the arms, up to and including the first arm that still runs.
-
-    The output of later arms has to wait, so that the output of two arms does not mix.
-    """
+    """Show new output up to the first arm that still runs; later arms have to wait, so that output does not mix."""
     for one in arms:
         runs = one.runs
         show(one.arm, one.decoder.decode(one.output.read()))
@@ -235,10 +205,7 @@ def _delay_interrupt() -> Iterator[None]:
 
 
 def _interrupt_arms(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Send SIGINT to each arm, and wait up to `_INTERRUPT_GRACE_SECONDS` until all have ended.
-
-    On SIGINT, pytest tears down its fixtures and writes its report.
-    """
+    """Send SIGINT, on which pytest writes its report, and wait up to `_INTERRUPT_GRACE_SECONDS` for all to end."""
     until = time.monotonic() + _INTERRUPT_GRACE_SECONDS
     # A second Ctrl-C ends the wait; the caller then kills the arms at once.
     with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -1,4 +1,1 @@
-"""Measure a test, a loop or a block of code, and find the cause of its growth.
-
-The modules of this package do not import pytest.
-"""
+"""Measure a test, a loop or a block of code, and find the cause of its growth, without importing pytest."""

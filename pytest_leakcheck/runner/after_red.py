@@ -1,8 +1,4 @@
-"""Run the phases after a red verdict.
-
-First, iterations find the cause. Then, if the test has a ceiling (limits on its resources), more iterations follow
-until the test fails.
-"""
+"""Run the phases after a red verdict: find the cause, then repeat a test that has a ceiling until it fails."""
 
 from __future__ import annotations
 
@@ -26,23 +22,10 @@ from pytest_leakcheck.runner.sampler import Sampler
 
 
 class Diagnosis:
-    """The phase that finds the cause of a red verdict. `UntilFailure` may follow.
-
-    Attributes:
-        culprit: What is known of the cause; None until the search has ended.
-        red: The red verdict.
-    """
+    """The phase that finds the cause of a red verdict; `culprit` is None until the search has ended."""
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
-        """Prepare the search, and suspend the ceiling.
-
-        Args:
-            run: The state that all phases share. Its ceiling is lifted during the search.
-            sampler: The instruments.
-            red: The red verdict.
-            start: The descriptors, threads, child processes, tasks and memory mappings that existed at the start.
-            deadline: When no further iteration of the search may begin, by ``clock.monotonic``.
-        """
+        """Suspend the ceiling and prepare a search that begins no iteration after `deadline` (``clock.monotonic``)."""
         self._run, self._sampler, self.red, self._start = run, sampler, red, start
         self.culprit: Culprit | None = None
         self.wants_more = True
@@ -76,15 +59,13 @@ class Diagnosis:
         return self
 
     def end(self) -> None:
-        """End the search, and keep what it found."""
         if self.culprit is None:
             self.culprit = self._search.end(self.held().get(self.red.resource, ()))
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
         """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
 
-        If the verdict is about memory or objects, list for that resource what was created during the search and still
-        exists.
+        If the verdict is about memory or objects, list for it what was created during the search and still exists.
         """
         held = survivors_of(self._sampler, self.red, self._start, self._at_red)
         if self._search.kinds:
@@ -93,27 +74,14 @@ class Diagnosis:
 
 
 class UntilFailure:
-    """The phase that repeats the test under its ceiling until the leaked resource runs out.
-
-    It ends at once if there is no ceiling.
-
-    Attributes:
-        culprit: What the diagnosis found.
-    """
+    """The phase that repeats the test until the leaked resource runs out; it ends at once if there is no ceiling."""
 
     def __init__(self, run: MeasurementRun, diagnosis: Diagnosis) -> None:
-        """Take over the result of the diagnosis.
-
-        Args:
-            run: The state that all phases share.
-            diagnosis: The phase that has ended.
-        """
         self._run, self._diagnosis = run, diagnosis
         self.culprit = diagnosis.culprit
 
     @property
     def drives_on(self) -> bool:
-        """Whether the leak is still expected to make the test fail."""
         return self._run.ceiling.drives_on(self._diagnosis.red)
 
     @property
@@ -134,14 +102,7 @@ class UntilFailure:
 
 
 def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
-    """List the handles that are new, by resource.
-
-    Args:
-        sampler: The instruments, which know the entries of folders and what the garbage collector has released.
-        red: The red verdict.
-        start: The handles that existed at the start.
-        now: The handles that exist now.
-    """
+    """List the handles that exist now and did not at the start, by resource."""
     # Libraries map memory too, and other processes create entries in shared folders. So mappings and entries are listed
     # only if the verdict is about them.
     held = {

@@ -46,7 +46,6 @@ class Filling:
     Attributes:
         text: The owner that holds most of the resource, such as ``lru_cache of load: 128 of 256``.
         retained: How much of the resource the new entries hold, in its unit.
-        entries: The number of new entries.
         full: Owners that have reached their bound hold at least half of `retained`.
         left: The most entries that one of the owners can still gain.
         at_most: How much of the resource the new entries will hold when all owners are full; infinity if unknown.
@@ -64,14 +63,8 @@ class Filling:
 class _OwnerAtStart:
     """The state of an owner at the start.
 
-    Attributes:
-        owner: The owner.
-        filled: The number of its entries.
-        made_since: Whether it was created after the start.
-        mark: Identifies its newest entry: the ``id()`` of the last entry of a deque, or the number of misses of an
-            ``lru_cache``; None if there is none.
-        replaced: Whether all entries have been replaced once since it was full. Later entries are then like the old
-            ones and explain no growth.
+    `mark` identifies its newest entry: the ``id()`` of the last one of a deque, or the misses of an ``lru_cache``. Once
+    all entries were `replaced` since it was full, later ones are like the old ones and explain no growth.
     """
 
     owner: weakref.ref[Any]
@@ -83,12 +76,7 @@ class _OwnerAtStart:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the last measurement knew.
-
-    Attributes:
-        owners: The bounded owners of the process.
-        promotions: `_count_promotions` at its end.
-    """
+    """The bounded owners that the last measurement knew, and `_count_promotions` at its end."""
 
     owners: tuple[weakref.ref[Any], ...]
     promotions: int
@@ -100,7 +88,7 @@ _current: BoundedOwners | None = None
 
 
 def keep_owners() -> None:
-    """Keep the bounded owners of this measurement for the next one; call it before the harness unfreezes the objects."""
+    """Keep the bounded owners of this measurement for the next one; call it before the harness unfreezes objects."""
     global _current  # noqa: PLW0603 - as `_seen`
     if _current is not None:
         _current.close()
@@ -113,11 +101,7 @@ def _count_promotions() -> int:
 
 
 def _candidates(*, whole: bool) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return the objects among which bounded owners are to be looked for, and the owners that are known already.
-
-    Args:
-        whole: Whether all objects are wanted.
-    """
+    """Return the objects to search for bounded owners (all if `whole`), and the owners that are known already."""
     # The incremental collector of Python 3.14 has other generations.
     if whole or _seen is None or sys.version_info >= (3, 14) or _seen.promotions != _count_promotions():
         return gc.get_objects(), ()
@@ -139,9 +123,9 @@ class BoundedOwners:
 
     An owner is an object with a readable bound: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with a
     ``maxlen``, a ``ThreadPoolExecutor``, or torch's references to tensors of workers. pandas' references to views are
-    recorded separately. Create this object before the harness freezes all others, because the collector does not list
-    frozen objects. It costs one walk over the tracked objects (30 ms for half a million), or over the new ones only, if
-    none of them can have become old since the last one was closed.
+    recorded separately. Create this object before the harness freezes all others: the collector does not list frozen
+    objects. It walks all tracked objects (30 ms for half a million), or only the new ones if none of them can have
+    become old since the last one was closed.
     """
 
     def __init__(self) -> None:
@@ -193,13 +177,9 @@ class BoundedOwners:
     def filling(self, resource: str, identities: Collection[Hashable] = ()) -> Filling | None:
         """Return how much of a resource the new entries of the owners hold; None if they hold nothing.
 
-        Owners that are still filling or have just become full have new entries. All owners that existed at the start
-        count. Of those created since, only the one that holds most counts, because a growing number of owners is not a
-        cache that fills.
-
-        Args:
-            resource: The resource that grew.
-            identities: The new handles (descriptors, threads, files), if the resource counts handles.
+        Owners that are still filling or have just become full have new entries. Among the owners created since the
+        start, only the one that holds most counts, because a growing number of owners is not a cache that fills. If the
+        resource counts handles, `identities` are the new ones.
         """
         # Owners created since the start began empty. Record them now, because the harness may freeze them next.
         self._remember(gc.get_objects(), new=True)
@@ -226,10 +206,7 @@ class BoundedOwners:
         )
 
     def _measure_pandas_views(self, resource: str) -> Filling | None:
-        """Return what pandas' references to views hold; None if there are no new ones, or the resource counts none.
-
-        pandas keeps a weak reference to each view of a table, and removes dead ones only if there are 500 or more.
-        """
+        """Return what pandas' weak references to views hold: it removes dead ones only if there are 500 or more."""
         gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
         if find_resource(resource).made_of not in ("objects", "blocks") or not gained:
             return None
@@ -250,11 +227,7 @@ class BoundedOwners:
 
 
 def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Hashable]) -> Filling | None:
-    """Return how much of a resource the new entries of one owner hold; None if they hold nothing.
-
-    A full owner whose entries are replaced by larger ones grows too, but only until all entries have been replaced
-    once.
-    """
+    """Return how much new entries hold; a full owner may grow until larger ones have replaced all entries once."""
     owner = start.owner()
     filled, bound, name = _read_fill(owner) or (0, 0, "")
     gained = filled - start.filled
@@ -309,11 +282,7 @@ def _outweigh(owner: Any, filled: int, new: int) -> bool:
 
 
 def _find_own_parts(newest: Sequence[object], oldest: Sequence[object]) -> tuple[list[object], list[object]]:
-    """Return what only the newest and what only the oldest entries consist of, directly or indirectly.
-
-    Both are followed to the same depth. Parts that both have, such as an application to which all entries refer, count
-    for neither.
-    """
+    """Return what only the newest and what only the oldest entries consist of, without the parts that both have."""
     parts = tuple({id(one): one for one in entries} for entries in (newest, oldest))
     levels = parts
     for _depth in range(_MAX_DEPTH):
@@ -383,10 +352,7 @@ def _measure_overhead(owner: Any, resource: Resource, gained: int) -> float:
 
 
 class RefillingCaches:
-    """Caches of `re` and `linecache`, which can be emptied, and refill by themselves.
-
-    Their entries at the start are recorded, because only later ones can explain growth.
-    """
+    """The caches of `re` and `linecache`, which can be emptied and refill; entries from the start explain no growth."""
 
     def __init__(self) -> None:
         self._start = frozenset(_hash_entries())
@@ -405,10 +371,7 @@ class RefillingCaches:
 
 
 def _list_caches() -> Iterator[tuple[int, MutableMapping[Any, Any]]]:
-    """Yield the caches, each with a number.
-
-    From Python 3.12 on, `re` has two, and an entry may be in both.
-    """
+    """Yield the caches, each with a number; from Python 3.12 on, `re` has two, and an entry may be in both."""
     found = (getattr(re, "_cache", None), getattr(re, "_cache2", None), linecache.cache)
     return ((at, cache) for at, cache in enumerate(found) if cache is not None)
 
@@ -439,18 +402,12 @@ def _executor_type() -> Any:
 
 
 def _torch_cache_type() -> Any:
-    """Return the type of torch's dict of references to tensors from workers.
-
-    The dict keeps a reference to each such tensor until the number of references has reached a limit.
-    """
+    """Return the type of torch's dict that keeps references to tensors from workers until it has reached a limit."""
     return getattr(sys.modules.get("torch.multiprocessing.reductions"), "SharedCache", None)
 
 
 def tracers_of_coverage() -> int:
-    """Return the number of tracers that coverage.py keeps.
-
-    While coverage.py measures, it keeps one tracer for each thread that was ever started.
-    """
+    """Return the number of coverage.py's tracers; while it measures, it keeps one for each thread ever started."""
     coverage: Any = sys.modules.get("coverage")
     if coverage is None:
         return 0

@@ -1,8 +1,7 @@
-"""Run a test under a ceiling (a set of limits) until the resource that it leaks runs out.
+"""Run a test under a ceiling (a set of limits) until the resource that it leaks runs out, and report that leak.
 
-The failure is then reported as that leak. The limits are in force only while code of the test runs: if they also
-applied to pytest and to the measurement, either could fail in place of the test, and the process would end without a
-finding.
+The limits are in force only while code of the test runs. Otherwise pytest or the measurement could fail in place of the
+test, and the process would end without a finding.
 """
 
 from __future__ import annotations
@@ -31,21 +30,13 @@ _MIN_USABLE_DESCRIPTORS: Final = 4
 
 
 class CeilingRun:
-    """The ceiling of one test, from before the first iteration to the end.
+    """The ceiling of one test, from before the first iteration to the end; `failure` is None until the test has failed.
 
     Run the test's own code in a ``with`` block of this object: the limits are in force there, and nowhere else.
-
-    Attributes:
-        failure: How the test failed under the ceiling; None as long as it has not failed.
     """
 
     def __init__(self, ceiling: Ceiling, *, drives_on: bool) -> None:
-        """Take the limits; `begin` determines what they are in this process.
-
-        Args:
-            ceiling: The limits.
-            drives_on: Whether the test may be repeated until it fails, because the caller reports failing iterations.
-        """
+        """Take the limits; `drives_on`: the caller reports failing iterations, so the test may run until it fails."""
         self._ceiling = ceiling
         self._drives_on = drives_on
         self._imposed = ImposedCeiling(ceiling)
@@ -62,7 +53,6 @@ class CeilingRun:
 
     @property
     def group(self) -> Path | None:
-        """The folder of the cgroup that was created for the test; None if none was."""
         return self._imposed.group
 
     def begin(self) -> None:
@@ -71,11 +61,9 @@ class CeilingRun:
         self._imposed.lift()
 
     def next_iteration(self) -> None:
-        """Count an iteration that has ended."""
         self._iterations += 1
 
     def limit_device(self, device: Vram | None) -> None:
-        """Add the limit of the devices, once they are known."""
         self._imposed.impose_on(device)
         self._imposed.lift()
 
@@ -99,10 +87,7 @@ class CeilingRun:
         self._suspended = False
 
     def is_reached(self, error: BaseException) -> bool:
-        """Return whether an iteration failed because a limit was reached.
-
-        If so, the test runs without the limits from now on.
-        """
+        """Return whether an iteration failed at a limit; if so, the test runs without the limits from now on."""
         if self.failure is not None:
             return False
         gone, said, child = exhausted_by(error), first_line(error), ""
@@ -118,17 +103,14 @@ class CeilingRun:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the test may be run again after the failure."""
         return self.failure is None or not self.failure.in_child
 
     def grown_towards(self, error: BaseException) -> tuple[str, ...]:
-        """List the resources that may have run out and caused the error."""
         if self.failure is not None and self.failure.in_child:
             return towards(self.failure.resource)
         return exhausted_by(error)
 
     def outcome(self) -> CeilingOutcome:
-        """Return how the ceiling ended."""
         return CeilingOutcome(self._ceiling.sizes, self._iterations, self.failure, self._imposed.missing)
 
 
@@ -145,10 +127,7 @@ def _child_at_limit(size: int) -> str:
 
 
 def failed_at(error: BaseException) -> Site | None:
-    """Return the innermost line of the program's own code that failed.
-
-    For an error that a worker sent, this is the worker's line.
-    """
+    """Return the innermost line of the program's own code that failed; for a worker's error, the worker's line."""
     from pytest_leakcheck.attribution.call_paths import is_harness, is_own
     from pytest_leakcheck.attribution.object_inspection import name_of
     from pytest_leakcheck.attribution.tracing.source_code import function_at

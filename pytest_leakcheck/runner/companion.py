@@ -18,15 +18,9 @@ _MAX_DIFFERENCE_RATIO: Final = 0.05
 
 
 def follow_companion(made: Made, sampler: Sampler, verdict: Verdict, schedule: Schedule) -> Generator[None, None, Made]:
-    """Find the line that creates another countable resource, which has grown by as much.
+    """Find the line that creates another countable resource, which has grown by as much; without one, return `made`.
 
     For example, a thread that waits in ``accept`` reserves the number of a descriptor that no listing shows.
-
-    Args:
-        made: What was found for the resource of the verdict; returned unchanged if that, or nothing else, has a line.
-        sampler: The instruments.
-        verdict: The red verdict.
-        schedule: The budget of iterations.
     """
     if made.path or made.process or verdict.outcome != "leak":
         return made

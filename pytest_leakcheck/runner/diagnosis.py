@@ -2,8 +2,8 @@
 
 Handles (descriptors, threads, files) are followed from the call that created them to the end of the iteration.
 `tracemalloc` follows what Python allocates. The growth of any other counter is charged to the calls in which it grows.
-The sizes of all containers are compared before and after these iterations. At the end, the references to what grew are
-followed back to a root, such as a module or a running frame.
+The sizes of all containers are compared before and after, and the references to what grew are followed back to a root,
+such as a module or a running frame.
 """
 
 from __future__ import annotations
@@ -75,10 +75,8 @@ _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was no
 class CauseSearch:
     """The search for the cause of a red verdict.
 
-    Call `iteration_done` once before the first iteration and after each one, as long as it returns True.
-
-    Attributes:
-        kinds: The kinds of objects that were created during the search and still exist. Only for memory and objects.
+    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `kinds` has
+    the kinds of objects that were created during the search and still exist, only for memory and objects.
     """
 
     def __init__(
@@ -89,14 +87,10 @@ class CauseSearch:
         deadline: float,
         innocent: frozenset[int] = frozenset(),
     ) -> None:
-        """Prepare the search.
+        """Prepare the search, which begins no iteration after `deadline`, by ``clock.monotonic``.
 
-        Args:
-            sampler: The instruments.
-            verdict: The red verdict.
-            plain_seconds: Duration of an untraced iteration.
-            deadline: When no further iteration may begin, by ``clock.monotonic``.
-            innocent: The ``id()`` of each object that may grow as well, but does not explain the verdict.
+        `plain_seconds` is the duration of an untraced iteration. `innocent` has the ``id()`` of each object that may
+        grow as well, but does not explain the verdict.
         """
         self._sampler = sampler
         self._innocent = innocent
@@ -126,11 +120,7 @@ class CauseSearch:
         self._why |= dict.fromkeys(("site", "owner"), failed)
 
     def end(self, held: Sequence[Held]) -> Culprit:
-        """Release everything and return what was found.
-
-        Args:
-            held: The handles or objects of the resource that are new and still exist.
-        """
+        """Release everything and return what was found; `held` are new handles or objects that still exist."""
         found = self._culprit
         ended_early = inspect.getgeneratorstate(self._steps) != inspect.GEN_CLOSED
         try:
@@ -285,11 +275,7 @@ class CauseSearch:
 
     @property
     def _rate(self) -> float:
-        """The share of the iterations in which the resource grows.
-
-        For device memory and for resources that Python's allocators may have allocated, it is the slope divided by the
-        median rise, at most 1. For other resources, it is the slope itself.
-        """
+        """The share of iterations with growth; for what Python or a device allocates, slope / median rise up to 1."""
         slope = self._verdict.slope
         if not self._resource.in_python and self._resource.exhausts != "device":
             # A handle is one unit; growth of other kinds has no typical size.
@@ -311,7 +297,6 @@ class CauseSearch:
             self._kept = kept
 
     def _find_cycle(self) -> Generator[None, None, None]:
-        """Find the reference cycle that only the collector frees."""
         # Collect the garbage of the search itself first.
         self._collect()
         for _ in self._schedule.iterations(1.0, 0):
@@ -325,10 +310,7 @@ class CauseSearch:
 
 
 def _own_identities() -> Iterator[int]:
-    """Yield the ``id()`` of each object that cannot be the owner.
-
-    Such an object grows because of the search, or refers to all live objects of a kind and retains none.
-    """
+    """Yield the ``id()`` of objects that cannot be the owner: the search makes them grow, or they retain nothing."""
     yield id(linecache.cache)
     # The caches of `re` are bounded, and the search itself fills them with the patterns that it matches.
     yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))

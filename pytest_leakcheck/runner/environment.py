@@ -14,11 +14,7 @@ _REFERENCE: Final = "ref: "
 
 
 def describe_environment(device: str = "") -> dict[str, str]:
-    """Return the versions that the figures depend on, by name.
-
-    Args:
-        device: The source of device figures; empty if there are none.
-    """
+    """Return the versions that the figures depend on, by name; `device` is the source of device figures, or empty."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
@@ -28,10 +24,7 @@ def describe_environment(device: str = "") -> dict[str, str]:
 
 
 def find_commit(folder: Path) -> str:
-    """Return the commit that is checked out in a folder or one above it; empty if that is unknown.
-
-    The files of git are read, because git itself may not be installed, and would be a child process.
-    """
+    """Read the commit of a folder or one above it from git's files: git would be a child process. Empty if unknown."""
     for name in _COMMIT_VARIABLES:
         if value := os.environ.get(name):
             return value

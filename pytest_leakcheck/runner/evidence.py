@@ -1,7 +1,6 @@
 """Judge one resource of a running test, with the evidence that a suspicion requires.
 
-A suspicion is the verdict that the readings alone would give. The cheapest evidence is gathered first, and only on
-suspicion, so a clean test pays nothing for it.
+A suspicion is the verdict that the readings alone would give. Evidence is gathered on suspicion only, cheapest first.
 """
 
 from __future__ import annotations
@@ -25,21 +24,14 @@ from pytest_leakcheck.runner.sampler import Sampler
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """No verdict yet.
-
-    Attributes:
-        iterations: Judge again after at most this many iterations; 0 for the next regular time.
-    """
+    """No verdict yet: judge again after at most `iterations`, or at the next regular time if that is 0."""
 
     iterations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StartAgain:
-    """The series of readings must start again.
-
-    The growth so far was caused by resources that ended late, by measuring, or by a cache that has become full.
-    """
+    """The series must start again: it grew by resources that ended late, by measuring, or by a cache now full."""
 
 
 # While a test retains no more than this (in bytes, or in units of other counters), it may repeat a suspected leak until
@@ -56,27 +48,13 @@ class EvidenceJudge:
     """The judge of the resources of one run."""
 
     def __init__(self, run: MeasurementRun, sampler: Sampler) -> None:
-        """Create a judge.
-
-        Args:
-            run: The state that all phases share.
-            sampler: The instruments.
-        """
         self._run = run
         self._sampler = sampler
         # The level above the start that each resource had reached when a full cache made the series start again.
         self._carried: dict[str, int] = {}
 
     def decide(self, budget: Budget, *, final: bool) -> Decision:
-        """Judge one resource.
-
-        Args:
-            budget: The budget of the resource.
-            final: No further iteration will follow.
-
-        Returns:
-            The final verdict, or what must happen before there is one.
-        """
+        """Return the final verdict, or what must happen before there is one; `final`: no iteration will follow."""
         sampler, name = self._sampler, budget.resource
         device = sampler.instruments.device_for(name)
         if device is not None and device.lost:
@@ -111,8 +89,7 @@ class EvidenceJudge:
     def doubts(self, budget: Budget, verdict: Verdict) -> bool:
         """Return whether the readings since an ``ok`` raise a suspicion.
 
-        Handles are judged after some 13 iterations, and memory after 50 to 230. What grows in the later iterations must
-        not stay ``ok``.
+        Handles are judged after some 13 iterations, memory after 50 to 230. What grows later must not stay ``ok``.
         """
         if verdict.outcome != "ok":
             return False
@@ -126,10 +103,7 @@ class EvidenceJudge:
         return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
 
     def _may_end_by_itself(self, examination: Examination, suspicion: Verdict) -> bool:
-        """Return whether growing memory may still turn out to be a cache with hand-written eviction.
-
-        Only more iterations can show that. They are cheap while the minimum time has not passed and little is retained.
-        """
+        """Return whether more iterations, while cheap, may show that memory is a cache with hand-written eviction."""
         effort, clock = self._run.plan.effort, self._run.clock
         return (
             suspicion.outcome == "leak"
@@ -139,10 +113,7 @@ class EvidenceJudge:
         )
 
     def _explain(self, examination: Examination, suspicion: Verdict) -> Evidence | Wait | StartAgain:
-        """Look for an innocent explanation of the growth or a part of it.
-
-        Caches are searched before anything is frozen again, because frozen objects are not listed.
-        """
+        """Explain growth; search caches before anything is frozen again, because frozen objects are not listed."""
         sampler, explanations = self._sampler, self._run.explanations
         name, final = suspicion.resource, examination.context.final
         evidence = Evidence()
@@ -170,11 +141,7 @@ class EvidenceJudge:
         return self._run.explanations.explain(self._sampler, name, most)
 
     def _weigh_explanation(self, examination: Examination, explanation: Explanation) -> Evidence:
-        """Turn an explanation into evidence.
-
-        If the explanation covers only a part of the growth, the rest is judged. If the rest grows, it needs its own
-        explanation.
-        """
+        """Turn an explanation into evidence; if the rest of the growth continues, it needs its own explanation."""
         evidence = _as_evidence(explanation)
         if not isfinite(explanation.rate):
             return evidence
@@ -192,15 +159,11 @@ class EvidenceJudge:
         return in_part if _is_growth(self._judge_rest(examination, in_part)) else _as_evidence(other)
 
     def _judge_rest(self, examination: Examination, in_part: Evidence) -> Verdict | None:
-        """Judge the growth that the evidence leaves unexplained."""
         series = self._sampler.samples.series(examination.budget.resource)
         return examine(series, examination.budget, examination.context).verdict(in_part)
 
     def _prepare_restart_if_full(self, suspicion: Verdict, explanation: Explanation) -> bool:
-        """Return whether to start again, because a cache has just become full.
-
-        If so, the levels reached so far are recorded.
-        """
+        """Return whether to start again because a cache has just become full; if so, record the levels reached."""
         run, sampler = self._run, self._sampler
         if suspicion.outcome == "over_budget" and suspicion.kind != "predicted":
             # A level that was exceeded does not fall when the cache is full.
@@ -265,7 +228,6 @@ class EvidenceJudge:
         return Evidence(explained_rate=max(0.0, self._shown_by_exact_counters()), isolate=not self._run.plan.process)
 
     def _shown_by_exact_counters(self) -> float:
-        """Return the growth per iteration of the bytes that allocators count exactly."""
         exact = (name for name in _MEMORY_BYTES if not find_resource(name).resolution)
         return sum(self._growth_of(name).slope for name in exact if self._sampler.samples.has(name))
 

@@ -13,17 +13,13 @@ _MIN_SHARE: Final = 0.8
 
 
 class FilledBuffers:
-    """A comparison of the touched bytes of malloc's large blocks at two moments ("looks").
-
-    A byte is touched when the program has used its page at least once.
-    """
+    """The touched bytes (on pages used at least once) of malloc's large blocks, compared at two moments, the looks."""
 
     def __init__(self) -> None:
         # At the first look: the iteration, the level of the counter, and the touched bytes of each block.
         self._first: tuple[int, int, Mapping[tuple[int, int], int]] | None = None
 
     def restart(self) -> None:
-        """Discard the first look, because the series begins again."""
         self._first = None
 
     def full_level(self, sampler: Sampler, name: str) -> int | None:

@@ -1,7 +1,4 @@
-"""End a child process that a measured test has forked and that returns from the test.
-
-Such a child must not repeat the test, or the number of processes would double in each iteration.
-"""
+"""End a forked child that returns from a measured test: repeating it would double the processes in each iteration."""
 
 from __future__ import annotations
 
@@ -17,14 +14,7 @@ class Origin:
         self._pid = getpid()
 
     def leave_elsewhere(self, status: int = 0) -> None:
-        """End the current process at once unless it is the original one.
-
-        A forked process writes a message to standard error and calls `os._exit`. So it runs no tear-down and no exit
-        handler, and sends no report.
-
-        Args:
-            status: The exit status.
-        """
+        """End the current process at once unless it is the original one: no tear-down, no exit handler, no report."""
         if getpid() == self._pid:
             return
         text = (

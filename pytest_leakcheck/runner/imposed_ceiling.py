@@ -1,8 +1,7 @@
-"""Impose a ceiling on this process, and lift it.
+"""Impose a ceiling, the set of limits that one test runs under, on this process, and lift it.
 
-A ceiling is a set of limits that one test runs under. RLIMIT_NOFILE limits descriptors, RLIMIT_AS or a cgroup limits
-memory, and the allocator of a device limits the memory of the device. Child processes inherit the limits on descriptors
-and memory.
+RLIMIT_NOFILE limits descriptors, RLIMIT_AS or a cgroup limits memory, and the allocator of a device limits the memory
+of the device. Child processes inherit the limits on descriptors and memory.
 """
 
 from __future__ import annotations
@@ -24,12 +23,7 @@ from pytest_leakcheck.probes.memory import PAGE
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """One limit that can be imposed and lifted.
-
-    Attributes:
-        set_it: Imposes the limit, and returns a function that lifts it.
-        lifts: The functions that lift it; empty while it is not imposed.
-    """
+    """One limit: `set_it` imposes it and returns a function that lifts it; `lifts` is empty while it is not imposed."""
 
     set_it: Callable[[], Callable[[], None]]
     lifts: list[Callable[[], None]]
@@ -44,13 +38,9 @@ class _Limit:
 
 
 class ImposedCeiling:
-    """The limits of one test.
+    """The limits of one test; call `impose` before its first line runs, and `lift` however it ends.
 
-    Call `impose` before the first line of the test runs, and `lift` however the test ends.
-
-    Attributes:
-        missing: Why a limit could not be set, by resource.
-        group: The folder of the cgroup that was created; None if none was.
+    `missing` says why a limit could not be set, by resource; `group` is the folder of the cgroup, if one was created.
     """
 
     def __init__(self, ceiling: Ceiling) -> None:
@@ -60,10 +50,7 @@ class ImposedCeiling:
         self.group: Path | None = None
 
     def impose(self) -> None:
-        """Impose the limits of this process.
-
-        `impose_on` adds the limits of devices, once the devices are known.
-        """
+        """Impose the limits of this process; `impose_on` adds those of devices, once the devices are known."""
         for name, size in sorted(self._ceiling.sizes.items()):
             if find_resource(name).exhausts == "descriptors":
                 self._impose(name, partial(_set_soft_limit, "RLIMIT_NOFILE", size))
@@ -71,7 +58,6 @@ class ImposedCeiling:
                 self._try_to_impose(name, partial(self._limit_memory, name), size)
 
     def impose_on(self, device: Vram | None) -> None:
-        """Apply the configured limits of device memory, if any."""
         for name, size in self._ceiling.sizes.items():
             if find_resource(name).exhausts != "device":
                 continue

@@ -5,11 +5,10 @@ They are checked only if the numbers show growth, so a clean test pays only for 
 * a cache that is still filling: one with a readable bound (a "bounded owner"), or one that can be emptied;
 * for resident memory: a large buffer that was allocated at once and is filled piece by piece;
 * resources that end by themselves a little later;
-* objects that were frozen while they were in use and have become garbage since: the collector does not free them;
+* objects that were frozen while in use and have become garbage since, which the collector does not free;
 * something other than the test: then the counter also rises while the test rests;
-* objects and memory that coverage.py or malloc retains for each thread;
-* objects and memory that a pytest plugin keeps of each run of a test;
-* objects of a thread that already ran at the start: the thread may now wait elsewhere, and hold more than it did then.
+* what coverage.py or malloc retains for each thread, or a pytest plugin of each run of a test;
+* a thread that already ran at the start, and may now wait elsewhere and hold more objects than it did then.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class Explanation:
         text: The explanation for the report; empty if there is none.
         rate: The growth per iteration that it accounts for, in the unit of the resource; infinity for all of it.
         full: A cache has just reached its bound, so a series that begins now is flat.
-        at_most: The level above the start at which the growth will end, in the unit of the resource: all buffers are
-            then filled, or the cache is full. None if unknown, or if the remaining iterations can fill the cache.
+        at_most: The level above the start at which the growth will end, in the unit of the resource. None if unknown,
+            or if the remaining iterations can fill the cache.
         isolate: A run of the test alone, in a fresh process, would show whether the explanation is true.
         advice: What the user can do, if more iterations would not change anything; then the growth is not the test's.
     """
@@ -85,19 +84,10 @@ class Explanation:
 
 
 class Explanations:
-    """The explanations for one measurement. Create it before the first iteration.
-
-    Attributes:
-        restarts: How often the series was started again.
-    """
+    """The explanations for one measurement. Create it before the first iteration."""
 
     def __init__(self, left: Mapping[str, str], plugins: ListPlugins = tuple) -> None:
-        """Prepare for a measurement.
-
-        Args:
-            left: The earlier test that left a thread running, by the thread's number.
-            plugins: Lists the pytest plugins that may record each iteration.
-        """
+        """Prepare for a measurement; `left` is the earlier test that left a thread running, by the thread's number."""
         self._left = left
         self._records = PluginRecords(plugins)
         self.restarts = self._filled = 0
@@ -108,13 +98,7 @@ class Explanations:
         self._buffers = FilledBuffers()
 
     def watch(self, *, quiet_heap: bool) -> None:
-        """Record how full bounded owners are, just before the instruments are opened.
-
-        The numbers of threads and of coverage.py's tracers are recorded as well.
-
-        Args:
-            quiet_heap: The allocator counts a block as free as soon as it is freed.
-        """
+        """Record how full bounded owners are, and the numbers of threads and tracers, before instruments are opened."""
         self._quiet_heap = quiet_heap
         self._owners = BoundedOwners()
         self._caches = _EmptiedCaches()
@@ -122,10 +106,7 @@ class Explanations:
         self._others = len(sys._current_frames()) - 1
 
     def slack(self, name: str) -> int:
-        """Return by how much other threads may raise a level above the allowed one.
-
-        Python threads that ran at the start may now wait elsewhere, and hold more than they did then.
-        """
+        """Return by how much threads from the start may raise a level: they may wait elsewhere now, and hold more."""
         return self._others * find_resource(name).per_waiting_thread
 
     def start(self, identities: Identities) -> None:
@@ -136,13 +117,7 @@ class Explanations:
         self._records.start()
 
     def explain(self, sampler: Sampler, name: str, most: int) -> Explanation:
-        """Look for an explanation, other than a leak, of the growth of a resource.
-
-        Args:
-            sampler: The instruments.
-            name: The resource.
-            most: The maximum number of iterations that the test will get.
-        """
+        """Look for an explanation of growth other than a leak, for a test that gets at most `most` iterations."""
         filling = self._owners.filling(name, self._new_handles(sampler, name))
         if filling is not None and (rate := self._compute_explained_rate(filling, sampler, name)):
             if (at_most := _compute_full_level(filling, sampler, name, most)) is not None:
@@ -174,25 +149,16 @@ class Explanations:
         return Explanation(f"{reason}: at most {_format_about(at_most, name)}", at_most=at_most)
 
     def innocent_owners(self, name: str) -> frozenset[int]:
-        """Return the ``id()`` of each object that may grow at the same time as the resource leaks, but does not hold the leak.
-
-        These are the bounded owners, the dict of each ``lru_cache``, and the containers in which plugins keep records.
-        """
+        """Return the ``id()`` of caches and plugins' containers that may grow as well, but do not hold the leak."""
         return self._owners.identities() | self._records.holders(name)
 
     def _compute_explained_rate(self, filling: Filling, sampler: Sampler, name: str) -> float:
-        """Return how much of the growth per iteration the entries account for; 0 if that is too little to matter.
-
-        Handles and objects are counted, so growth beyond the entries is a leak. The memory of entries is an estimate:
-        at least half of the growth explains all of the growth, less explains nothing. An entry that may hold any amount
-        explains up to two rises of the counter.
-        """
+        """Return `_rate_of` for the entries; one that may hold any amount explains up to two rises of the counter."""
         if filling.retained == inf and 2 * filling.entries < sampler.samples.rises(name):
             return 0.0
         return _rate_of(filling.retained, sampler, name)
 
     def _new_handles(self, sampler: Sampler, name: str) -> frozenset[Hashable]:
-        """Return the handles (descriptors, threads, files) that exist now and did not at the start."""
         if name in sampler.instruments.folders:
             return frozenset(sampler.instruments.folders[name].names())
         if find_resource(name).made_of != "handles":
@@ -200,10 +166,7 @@ class Explanations:
         return new_handles(self._identities, take_identities(), name)
 
     def restart_when_full(self) -> bool:
-        """Return whether the series may start again because a cache has just become full.
-
-        If so, the restart is counted.
-        """
+        """Return whether the series may start again because a cache has just become full; if so, count the restart."""
         if self._filled >= _MAX_FULL_RESTARTS:
             return False
         self._filled += 1
@@ -211,10 +174,7 @@ class Explanations:
         return True
 
     def starts_again(self, sampler: Sampler, name: str) -> bool:
-        """Return whether most of the growth was resources that ended late, or frozen garbage.
-
-        If so, the restart is counted, and the caller must start the series again.
-        """
+        """Return whether the caller must start the series again: most growth ended late, or was frozen garbage."""
         if self.restarts - self._filled >= _MAX_RESTARTS or find_resource(name).of_test:
             return False
         settled = _ended_late(sampler, name)
@@ -231,9 +191,7 @@ class Explanations:
         self._buffers.restart()
 
     def _is_frozen_garbage(self, sampler: Sampler, name: str) -> bool:
-        """Return whether most of the growth is garbage that was alive when it was frozen.
-
-        If so, objects stay unfrozen.
+        """Return whether most of the growth is garbage that was alive when it was frozen; if so, objects stay unfrozen.
 
         A single iteration may leave more of such garbage than a small leak retains. So memory is checked twice: the
         garbage since the first check must be most of the growth since then.
@@ -252,10 +210,10 @@ class Explanations:
         return False
 
     def set_others_aside(self, sampler: Sampler, name: str) -> None:
-        """Stop counting the entries of other processes, if a shared folder has gained entries.
+        """Stop counting entries that other processes use, if a shared folder has gained entries.
 
-        Entries that other processes use stop counting. Unless this process created or uses all others, the test then
-        rests: entries that arrive during the rest stop counting too, and so do earlier ones with similar names.
+        Unless this process created or uses all other ones, the test then rests: entries that arrive during the rest
+        stop counting too, and so do earlier ones with similar names.
         """
         if name not in sampler.instruments.folders or sampler.samples.above_start(name) <= 0:
             return
@@ -287,12 +245,10 @@ class Explanations:
         )
 
     def background(self, sampler: Sampler, name: str, slope: float) -> str:
-        """Return what the resource gained while the test rested, as text.
-
-        Empty if it gained less than half as much as in the same time with the test, or if there was no rest.
+        """Return what the resource gained in a rest, as text; empty without one or if the test adds over twice as much.
 
         Only threads that were there when the series began, and children, can be the cause. A pool that the test uses
-        may be among them, but the pool does nothing while the test rests.
+        may be among them, but it does nothing while the test rests.
         """
         resource = find_resource(name)
         if (
@@ -325,10 +281,7 @@ class Explanations:
         return seconds
 
     def _explain_by_tracers(self, sampler: Sampler, name: str) -> str:
-        """Explain growth by coverage.py's tracers, one for each thread; empty if they do not account for the growth.
-
-        The number of tracers has no bound, but they do not belong to the test.
-        """
+        """Explain growth by coverage.py's tracers, one for each thread; empty if they do not account for it."""
         gained = tracers_of_coverage() - self._tracers
         if gained * find_resource(name).per_tracer < sampler.samples.above_start(name) or not gained:
             return ""
@@ -336,11 +289,10 @@ class Explanations:
 
 
 def _ended_late(sampler: Sampler, name: str) -> bool:
-    """Wait for resources that end by themselves, and return whether that undoes the growth.
+    """Wait for resources that end by themselves, and return whether that undoes at least half of the growth.
 
-    At least half of it for countable resources. Memory is held by threads, child processes and tasks, so it is waited
-    for only if one of those may end. They must then release as much as the second half of the iterations has added:
-    what the first ones add also fills the caches of allocators.
+    Memory is waited for only if threads, child processes or tasks may end. These must then release as much as the
+    second half of the iterations has added: the first ones also fill the caches of allocators.
     """
     samples, settling = sampler.samples, sampler.settling
     if find_resource(name).scarce:
@@ -351,11 +303,10 @@ def _ended_late(sampler: Sampler, name: str) -> bool:
 
 
 def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:
-    """Return the level above the start at which the bounded owners will be full.
+    """Return the level above the start at which the bounded owners will be full; None if it is unknown or inconclusive.
 
-    None if that level is unknown, or if the remaining iterations can fill the owners: waiting then shows more. None if
-    their entries do not account for the growth: the rest of the growth is then judged. None also for resources that a
-    process runs out of early, such as descriptors: the process may run out of them before the owners are full.
+    It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if their entries do not
+    account for the growth (the rest is then judged), and for scarce resources, which the process may run out of before.
     """
     if find_resource(name).scarce:
         return None
@@ -370,13 +321,8 @@ def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int
 def _rate_of(retained: float, sampler: Sampler, name: str) -> float:
     """Return the growth per iteration that entries account for; 0 if that is too little to matter.
 
-    Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of the growth
+    Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of it
     (infinity), less explains nothing.
-
-    Args:
-        retained: How much of the resource the entries hold, in its unit.
-        sampler: The instruments.
-        name: The resource.
     """
     gained = sampler.samples.above_start(name)
     if find_resource(name).made_of in ("memory", "blocks"):
@@ -389,10 +335,7 @@ def _format_about(value: float, name: str) -> str:
 
 
 class _EmptiedCaches:
-    """Caches that can be emptied on suspicion, to see how far a counter falls.
-
-    They are emptied at most once per iteration.
-    """
+    """Caches that can be emptied on suspicion, at most once per iteration, to see how far a counter falls."""
 
     def __init__(self) -> None:
         self._caches = RefillingCaches()
@@ -432,10 +375,7 @@ def _explain_by_plugins(kept: PluginRecords, sampler: Sampler, name: str) -> Exp
 
 
 def _explain_by_thread_caches(sampler: Sampler, name: str, *, quiet_heap: bool) -> str:
-    """Explain uneven growth by the allocator's caches of other threads.
-
-    Empty if there are no such caches, if the other threads did little, or if the growth is steady or exceeds the
-    caches.
+    """Explain uneven growth by the allocator's caches of other threads; empty if they cannot account for it.
 
     glibc keeps up to 230 KB of freed blocks for each thread, and counts them as in use. The harness fills the cache of
     its own thread beforehand, but cannot fill those of other threads.

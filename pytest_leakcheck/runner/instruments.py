@@ -20,29 +20,14 @@ from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
 
 class Instruments:
-    """The instruments that read the counters of one process.
+    """The instruments that read the counters of one process; `device`, `resident` and `heap` are None if not read.
 
-    Attributes:
-        tree: The probe that counts descriptors, threads and child processes of the process tree.
-        probes: The probes of the other counters.
-        reads: The reading functions of `probes`, by resource.
-        folders: The folders of shared memory and temporary files, by resource.
-        changes: Reports which folders have changed; None if folders cannot be watched here.
-        device: The accelerators; None if they are not read.
-        resident: The probe of resident memory; None if it is not read.
-        heap: The probe of malloc's memory; None if it is not read.
-        gauges: The reading functions of the user's own counters, by name.
-        watch: The watch on the garbage collector. The caller opens it last.
-        missing: Why a wanted resource cannot be read here, by resource.
+    `reads` has the reading functions of `probes`, by resource; `missing` says why a wanted resource cannot be read
+    here. `changes` is None if folders cannot be watched here. The caller opens `watch`, on the garbage collector, last.
     """
 
     def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]]) -> None:
-        """Open the instruments.
-
-        Args:
-            wanted: The resources to read.
-            gauges: The reading functions of the user's own counters, by name. The caller may add counters until the
-                start level is read.
+        """Open the instruments; the caller may add `gauges` until the start level is read.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -87,18 +72,13 @@ class Instruments:
             self.folders.clear()
 
     def start(self, seconds: float) -> None:
-        """Prepare the probes, just before the start level is read.
-
-        Args:
-            seconds: Duration of a short iteration.
-        """
+        """Prepare the probes just before the start level is read; `seconds` is the duration of a short iteration."""
         if self.device is not None:
             self.device.mark()
         if self.heap is not None:
             self.heap.start(seconds)
 
     def note_changed_folders(self) -> None:
-        """Mark the folders that have changed since the last call."""
         # The set of changed folders is an object that exists only after a change. This frame releases it before the
         # objects are counted.
         if self.changes is not None and (changed := self.changes.take()):
@@ -118,14 +98,10 @@ class Instruments:
                 closing.callback(self.changes.close)
 
     def reasons(self) -> dict[str, str]:
-        """Return, for each wanted resource that cannot be read, the reason.
-
-        Resources that this process does not use yet are left out.
-        """
+        """Return why wanted resources cannot be read, by resource, without those that this process does not use yet."""
         return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
 
     def device_for(self, resource: str) -> Vram | None:
-        """Return the accelerators if the resource counts their memory, else None."""
         return self.device if self.device is not None and self.device.resource == resource else None
 
     def miscounted(self, verdict: Verdict) -> str:
@@ -145,11 +121,7 @@ class Instruments:
         return ""
 
     def counter(self, resource: str) -> Callable[[], int]:
-        """Return a function that reads one counter.
-
-        The function is cheap enough to be called at each traced call of any thread. For a shared folder, it counts
-        changes instead of entries.
-        """
+        """Return a reader of one counter, cheap enough for every traced call; it counts changes of a shared folder."""
         if resource in TREE:
             of_tree: tuple[Callable[[], int], ...] = (
                 self.tree.own_fds,
@@ -164,7 +136,6 @@ class Instruments:
         return self.reads.get(resource) or self.gauges[resource.removeprefix(GAUGE_PREFIX)]
 
     def _change_counter(self, path: str) -> Callable[[], int]:
-        """Return a function that counts how often the folder was found changed."""
         changes, ticks = self.changes, 0
         assert changes is not None
 

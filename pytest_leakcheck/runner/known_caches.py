@@ -13,11 +13,11 @@ from pytest_leakcheck.runner.bounded_caches import find_entry_table, known_lru_c
 
 
 class KnownCaches:
-    """Each ``functools.lru_cache`` with a bound that earlier measurements have found, and how many objects it holds.
+    """Each bounded ``functools.lru_cache`` that earlier measurements have found, and how many objects it holds.
 
     A screen takes a few milliseconds, too few to search all objects for caches. Create this object before the harness
-    freezes them. What a full judgement subtracts for caches is an estimate (`BoundedOwners`); here it is exact: the
-    objects that exist only because the caches refer to them.
+    freezes them. A full judgement estimates what caches hold (`BoundedOwners`); here it is exact: the objects that
+    exist only because the caches refer to them.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,4 @@
-"""Measure a block of code that runs once, by the resource levels before and after it.
-
-A single run shows no trend, so each rise is compared with the level that the budget allows.
-"""
+"""Measure a block of code that runs once: it shows no trend, so each rise is compared with the allowed level."""
 
 from __future__ import annotations
 
@@ -31,15 +28,9 @@ _REST_SECONDS: Final = 0.1
 def measure_block(
     name: str, budgets: tuple[Budget, ...], gauges: Mapping[str, Callable[[], int]]
 ) -> Iterator[Callable[[], Result]]:
-    """Measure the body of a ``with`` statement.
+    """Measure the body of a ``with`` statement, against budgets that each have a level.
 
-    Args:
-        name: The name of the test.
-        budgets: The budgets, each with a level.
-        gauges: The user's own counters, by name.
-
-    Yields:
-        A function that returns the result once the body has ended. If the body raises, there is no result.
+    Yields a function that returns the result once the body has ended. If the body raises, there is no result.
     """
     plan = Plan(name, budgets, Effort(iterations=1, warmup=0))
     results: list[Result] = []

@@ -1,7 +1,4 @@
-"""Define the interface of a phase of a repetition, and the state that all phases share.
-
-They share the plan, the clock, the ceiling, the instruments and the verdicts.
-"""
+"""Define the interface of a phase of a repetition, and the state that all phases share."""
 
 from __future__ import annotations
 
@@ -24,9 +21,7 @@ from pytest_leakcheck.runner.user_gauges import Phases
 class Phase(Protocol):
     """One phase of a repetition. `iteration_done` and `failed` return the next phase, which may be the same.
 
-    Attributes:
-        wants_more: Whether another iteration is wanted.
-        culprit: What is known of the cause of a red verdict; None until the diagnosis ends, or if no verdict is red.
+    `culprit` is what is known of the cause of a red verdict; None until the diagnosis ends, or if no verdict is red.
     """
 
     @property
@@ -49,7 +44,7 @@ class Phase(Protocol):
 
 
 class Clock:
-    """The time limit of a repetition, and the time elapsed.
+    """The time limit of a repetition, in seconds for all iterations together, and the time elapsed.
 
     Attributes:
         deadline: The time after which no further iteration may begin, by ``clock.monotonic``.
@@ -58,11 +53,6 @@ class Clock:
     """
 
     def __init__(self, max_time: float) -> None:
-        """Start the clock.
-
-        Args:
-            max_time: Maximum seconds for all iterations together.
-        """
         self._began = self._last_ended = clock.monotonic()
         self.deadline = self._began + max_time
         self.out_of_time = False
@@ -86,14 +76,7 @@ class MeasurementRun:
     """The state that the phases of one repetition share.
 
     Attributes:
-        plan: The budgets to judge, the effort (iterations and time), and the ceiling.
-        gauges: The reading functions of the user's own counters, called after each iteration.
-        phases: The named phases inside a test.
-        clock: The time limit and the time elapsed.
-        explanations: Finds explanations of growth other than a leak.
-        progress: Reports progress to its followers.
-        ceiling: The limits that the test runs under.
-        verdicts: The verdicts so far, by resource.
+        gauges: The reading functions of the user's own counters; the caller may add some until the start level is read.
         sampler: The instruments; None before they are opened.
         limits: The level at which the process would die, by resource, in the unit of the resource.
         quiet_heap: Whether the allocator counts a block as free as soon as it is freed.
@@ -102,15 +85,7 @@ class MeasurementRun:
     def __init__(
         self, plan: Plan, gauges: Mapping[str, Callable[[], int]], explanations: Explanations, *, drives_on: bool
     ) -> None:
-        """Create the shared state, and start the clock.
-
-        Args:
-            plan: The budgets to judge, the effort (iterations and time), and the ceiling.
-            gauges: The reading functions of the user's own counters. The caller may add some until the start level is
-                read.
-            explanations: Finds explanations of growth other than a leak.
-            drives_on: Whether to repeat the test after a leak until it fails under its ceiling.
-        """
+        """Start the clock; with `drives_on`, the test is repeated after a leak until it fails under its ceiling."""
         self.plan = plan
         self.gauges = gauges
         self.phases = Phases()

@@ -1,7 +1,4 @@
-"""Measure a test: read the counters after each iteration, and judge them at each look.
-
-The looks are the iterations that `judge.growth.looks` yields (10, 13, 17, 22, ...).
-"""
+"""Measure a test: read the counters after each iteration, and judge them at each look (iterations 10, 13, 17, ...)."""
 
 from __future__ import annotations
 
@@ -33,23 +30,13 @@ _DIAGNOSIS_SHARE: Final = 0.2
 
 
 class Measuring:
-    """The phase between the start level and the last verdict. The diagnosis follows after a red (failing) verdict.
-
-    Attributes:
-        diagnoses: Whether to search for the cause of a red verdict. Off only if nothing but the verdict is wanted.
-    """
+    """The phase up to the last verdict; if `diagnoses` is on, the diagnosis of a red (failing) verdict follows."""
 
     diagnoses: ClassVar[bool] = True
     culprit: None = None
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, caches: KnownCaches | None) -> None:
-        """Create the phase.
-
-        Args:
-            run: The state that all phases share.
-            sampler: The instruments, open.
-            caches: What may explain growth in a screen; None if the test is judged in full from the start.
-        """
+        """Judge the test in full from the start if `caches`, which may explain growth in a screen, is None."""
         self._run = run
         self._sampler = sampler
         self._judge = EvidenceJudge(run, sampler)
@@ -124,7 +111,7 @@ class Measuring:
         return run.plan.effort.is_enough(self._sampler.samples.n, seconds)
 
     def _screen(self, caches: KnownCaches) -> Phase:
-        """Judge the test by its first iterations. If that is not possible, they are warm-up, and it is judged in full."""
+        """Judge the test by its first iterations. If that is impossible, they are warm-up, and it is judged in full."""
         sampler = self._sampler
         if sampler.samples.n < ITERATIONS:
             self._next_look = ITERATIONS
@@ -144,10 +131,7 @@ class Measuring:
         return self.start()
 
     def _judge_screen(self, caches: KnownCaches) -> bool:
-        """Note the verdicts of the screen, if it decides; else return whether a second look may do so.
-
-        In a separate frame: what is alive when the harness's own work is read would be part of it.
-        """
+        """Note the verdicts, or return whether a second look may give them; in a separate frame, as `_is_enough`."""
         run, samples = self._run, self._sampler.samples
         judged = [(samples.series(one.resource), one) for one in run.plan.budgets if samples.has(one.resource)]
         held: Mapping[str, int] = {}
@@ -171,11 +155,7 @@ class Measuring:
             self._sampler.replaced.note()
 
     def _judge_all(self, *, final: bool) -> bool:
-        """Judge the resources whose readings suffice already, and again those that have grown since they were ``ok``.
-
-        Returns:
-            Whether to continue measuring.
-        """
+        """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""
         run, sampler = self._run, self._sampler
         self._next_look = next(self._looks, run.plan.effort.most)
         for budget in run.plan.budgets:
@@ -209,10 +189,7 @@ class Measuring:
         )
 
     def _diagnose(self) -> Phase:
-        """Return the next phase: the diagnosis of a red verdict.
-
-        If there is no red verdict, or its cause is not wanted, end this phase and return it.
-        """
+        """Return the diagnosis of a red verdict; without one, or if it is not wanted, end and return this phase."""
         run, red = self._run, self._run.red
         if red is None or not self.diagnoses:
             self.wants_more = False
@@ -227,10 +204,10 @@ class Measuring:
 
 
 def collect_earlier_garbage(sampler: Sampler) -> None:
-    """Collect the garbage of earlier tests once a counter has risen, unless that was done before the objects were frozen.
+    """Collect the garbage of earlier tests once a counter has risen, if that was not done before objects were frozen.
 
-    Garbage that was frozen can explain only growth, so a test without growth is spared the walk over all objects. Call
-    it after each row, because what the test itself has turned into garbage since the start must not be part of it.
+    Frozen garbage can explain only growth, so a test without growth is spared the walk over all objects. Call it after
+    each row, because what the test itself has turned into garbage since the start must not be part of it.
     """
     watch = sampler.instruments.watch
     if watch.owes_walk and watch.enabled and sampler.samples.has_risen():

@@ -1,7 +1,4 @@
-"""Read a counter as often as its cost allows, and after every iteration while its value rises.
-
-Full garbage collections run only as often as their cost allows, too, because they get slower the more a test retains.
-"""
+"""Read a counter, and collect all garbage, only as often as the cost allows."""
 
 from __future__ import annotations
 
@@ -28,27 +25,16 @@ _COLLECTION_SHARE: Final = 0.5
 
 
 class Pace:
-    """A reader that stores the readings of one counter in a column, and leaves rows out if a reading is expensive.
+    """A reader that stores the readings of one counter in `column`, and leaves rows out if a reading is expensive.
 
-    A reading can be expensive: `sys.getallocatedblocks` takes 60 us in a large process, ``mallinfo2`` 0.5 ms in a heap
-    with 10,000 holes. So readings are timed, and the counter is read only in every k-th row (k is at most 64), to limit
-    the average cost per row. The rows between repeat the last reading. Once the counter has risen by more than its
-    tolerance, it is read in every row while it keeps rising, and in 32 more rows. The judging rule then has all
-    readings of the part that it judges.
-
-    Attributes:
-        column: The column of all rows.
+    `sys.getallocatedblocks` takes 60 us in a large process, ``mallinfo2`` 0.5 ms in a heap with 10,000 holes. So
+    readings are timed, and the counter is read only in every k-th row (at most the 64th), to limit the average cost per
+    row. The rows between repeat the last reading. Once the counter has risen by more than its tolerance, it is read in
+    every row while it rises, and in 32 more rows: the judging rule then has all readings of the part that it judges.
     """
 
     def __init__(self, read: Callable[[], int], column: array[int], own: array[int], tolerance: float) -> None:
-        """Prepare to read a counter.
-
-        Args:
-            read: Reads the counter.
-            column: The column of all rows.
-            own: One number: the part of the counter that the harness itself has allocated. It is subtracted.
-            tolerance: Growth per row that does not count as rising.
-        """
+        """Read a counter less `own`, which the harness allocated; rises of up to `tolerance` per row do not count."""
         self._read = read
         self.column = column
         self._own = own
@@ -61,12 +47,10 @@ class Pace:
 
     @property
     def due(self) -> int:
-        """The row of the next reading."""
         return self._rows[1]
 
     @property
     def last(self) -> int:
-        """The last reading."""
         return self.column[self._rows[0]]
 
     def fill(self, row: int) -> None:
@@ -105,18 +89,12 @@ class Pace:
 class CollectionPace:
     """Collects all garbage as often as that is cheap, and in the other rows only the garbage among new objects.
 
-    A full collection walks everything that the test has retained since the start. Under a leak of 1,400 objects per
-    iteration, it takes longer than an iteration of 20 ms from the 100th iteration on, and the time for the test is over
-    before the leak is certain. Between full collections, garbage among older objects stays for a few rows, so the
-    counters of what that garbage holds rise and fall.
+    A full collection walks everything that the test has retained. Under a leak of 1,400 objects per iteration, it takes
+    longer than an iteration of 20 ms from the 100th on, and the time is over before the leak is certain. Between full
+    collections, garbage among older objects stays for a few rows, so the counters of what it holds rise and fall.
     """
 
     def __init__(self, watch: CollectorWatch) -> None:
-        """Prepare to collect.
-
-        Args:
-            watch: Runs the collections.
-        """
         self._watch = watch
         # The row of the last full collection and that of the next one, and when the last one ended. In arrays, as in
         # `Pace`.
@@ -128,15 +106,9 @@ class CollectionPace:
         self._rows[1] = 0
 
     def collect(self, row: int, objects: int, *, whole: bool) -> int:
-        """Collect garbage before a row is read.
+        """Collect garbage before a row is read, and return the number of garbage objects.
 
-        Args:
-            row: The row.
-            objects: The number of objects that survived in the row before.
-            whole: All garbage must be collected, whatever that costs.
-
-        Returns:
-            The number of garbage objects.
+        `objects` is how many survived in the row before; with `whole`, all garbage is collected, whatever that costs.
         """
         rows = self._rows
         if objects <= _MANY_OBJECTS:

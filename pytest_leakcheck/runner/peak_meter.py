@@ -1,7 +1,6 @@
-"""Measure the peaks of one run.
+"""Measure the peaks of one run at each call and return; for memory, also by the kernel's high-water mark.
 
-All counters are read at each call and return; for memory, the kernel's high-water mark is read too. This works only in
-a process started for it, because a tracer is on while the test runs, and the high-water mark is reset.
+This works only in a process started for it: a tracer is on while the test runs, and the high-water mark is reset.
 """
 
 from __future__ import annotations
@@ -48,23 +47,13 @@ _MARK_TOLERANCE_BYTES: Final = 1 << 18
 
 
 class Meter:
-    """The peaks of one run of a test.
+    """The peaks of one run of a test, for use once: `begin` just before it, `checkpoint` in it, `end` right after it.
 
-    Use it once: call `begin` just before the test, `checkpoint` during it, and `end` right after it.
-
-    Attributes:
-        unavailable: Why a wanted resource has no peak, by resource.
-        exact: Whether the peak of memory is a reading at a call or return; if not, it may be the kernel's mark.
+    `unavailable` says why a resource has no peak. If not `exact`, the peak of memory may be the kernel's mark.
     """
 
     def __init__(self, wanted: Iterable[str], naming: int = 0, rest: float = _REST_FACTOR) -> None:
-        """Open the instruments.
-
-        Args:
-            wanted: The resources to measure; `gauge` adds the user's own counters.
-            naming: Inspect the composition of memory once memory is this many bytes above the start level; 0 for never.
-            rest: After a reading for the composition, the next waits for this many times its CPU time.
-        """
+        """Open the instruments; inspect the composition of memory once it has risen by `naming` bytes (0: never)."""
         names = set(wanted)
         self.unavailable: dict[str, str] = {}
         self._reads: dict[str, Callable[[], int]] = {}
@@ -134,7 +123,6 @@ class Meter:
                     self._closing.append(entries.close)
 
     def begin(self) -> None:
-        """Read the start level of each counter and start to trace."""
         gc.collect()
         look, longest = (
             (self._read_all, 0.0) if self._composition is None else (self._read_for_composition, _COMPOSITION_SECONDS)
@@ -153,8 +141,7 @@ class Meter:
     def end(self) -> tuple[tuple[Series, ...], dict[str, int], tuple[Phase, ...]]:
         """Stop tracing and close the instruments.
 
-        Returns:
-            The start and end reading of each counter, its peak above the start level, and its peaks in each phase.
+        Return the start and end reading of each counter, its peak above the start level, and its peaks in each phase.
         """
         self._tracer.close()
         self._read_all()
@@ -192,12 +179,9 @@ class Meter:
         self._phases[label] = Phase(label, highest, (known.count if known else 0) + 1)
 
     def gauge(self, name: str, read: Callable[[], int] | int, rank: int | None = None) -> None:
-        """Follow a counter of the user's own.
+        """Follow a counter of the user's own, read at each call and return; a number is a single reading.
 
-        Args:
-            name: Its name in the test.
-            read: A function that is called at each call and return; a number is a single reading.
-            rank: The rank that it belongs to, if several ranks share a process.
+        `rank` is the rank that it belongs to, if several ranks share a process.
         """
         key = f"{GAUGE_PREFIX}{name}" + ("" if rank is None else f"@{rank}")
         self._peaks.setdefault(key, 0)
@@ -252,10 +236,7 @@ class Meter:
         return found
 
     def _take_device_peak(self, name: str) -> int:
-        """Return the peak that the device itself has recorded since the last reset, and reset it.
-
-        0 for other resources, and if the device records no peak.
-        """
+        """Return the peak that the device has recorded since the last reset, and reset it; 0 if there is none."""
         if self._device is None or name != self._device.resource:
             return 0
         highest = self._device.peak() or 0
@@ -263,10 +244,7 @@ class Meter:
         return highest
 
     def _read_for_composition(self, frame: FrameType, _called: Any) -> None:
-        """Read only resident memory, and inspect its composition if enough is held.
-
-        Most calls return without a reading, because tracing allocations makes each reading expensive.
-        """
+        """Inspect the composition of memory. Most calls return at once: tracing makes each reading expensive."""
         if clock.monotonic() < self._rest_until or self._rss is None:
             return
         began = clock.thread_time()
@@ -300,8 +278,6 @@ class Meter:
 
 
 class _CallListener:
-    """A tracer listener that calls a function at each call and return."""
-
     def __init__(self, look: Callable[[FrameType, Any], None]) -> None:
         self._look = look
 
@@ -323,10 +299,7 @@ class _CallListener:
 
 
 class _NewEntries:
-    """The number of new entries of a folder, which is listed only after a change.
-
-    Earlier entries do not count. So if another process removes some of them, that hides none of the test's entries.
-    """
+    """The number of new entries of a folder; earlier ones do not count, so their removal hides none of the test's."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,7 +1,6 @@
 """Find what pytest plugins keep of each run of a test: growth that the plugin causes, and not the test.
 
-A test that is repeated runs its set-up, call and tear-down hundreds of times, and each plugin sees all of them. A
-reporter may record each, because in a plain session each test runs once.
+A repeated test runs hundreds of times. A reporter may record each run, because in a plain session there is only one.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ class Plugin:
     """A pytest plugin that is installed and does not belong to the project under test.
 
     Attributes:
-        package: Its top-level package.
         option: The name by which ``-p no:`` disables it.
         distribution: What pytest knows of its distribution; None if it was not found by an entry point.
         roots: Its modules and objects, as far as pytest knows them.
@@ -59,12 +57,9 @@ ListPlugins: TypeAlias = Callable[[], Iterable[Plugin]]
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a plugin, or all plugins, have recorded.
+    """What a plugin, or all plugins, have recorded; `plugin` is the one that holds most of it.
 
-    Attributes:
-        plugin: The plugin, or the one that holds most of it.
-        rate: How much of the resource the records of one iteration hold, in its unit.
-        holders: The ``id()`` of each container that holds them.
+    `rate` is the amount per iteration, in the unit of the resource; `holders` has the ``id()`` of each container.
     """
 
     plugin: Plugin
@@ -94,25 +89,15 @@ class PluginRecords:
         self._record_lengths(0)
 
     def before_freeze(self, iteration: int) -> None:
-        """Search for records of all resources now: once the objects are frozen, new ones cannot be distinguished.
-
-        Records that are added later count from here on.
-        """
+        """Search for records now, because frozen objects cannot be told apart; later records count from here on."""
         for name in RESOURCES:
             self.find(name, iteration)
         self._record_lengths(iteration)
 
     def find(self, resource: str, iteration: int) -> Records | None:
-        """Return how much of a resource the entries hold that were added since the lengths were recorded.
+        """Return how much of a resource the entries added since the lengths were recorded hold; None if nothing.
 
-        Only memory and objects are explained. A handle, such as a descriptor, is not: the code that opened it must close it.
-
-        Args:
-            resource: The name of the resource.
-            iteration: The number of the current iteration.
-
-        Returns:
-            None if they hold nothing.
+        Only memory and objects are explained: the code that opened a handle, such as a descriptor, must close it.
         """
         counted, key = find_resource(resource), (resource, iteration)
         if counted.in_python and key not in self._found and iteration > self._begin:
@@ -196,6 +181,5 @@ def _newest_parts(container: object, count: int) -> Iterator[object]:
 
 
 def _bytes_per_entry(container: object) -> float:
-    """Return what the container itself uses for one entry, in bytes."""
     kind: Any = container_kind(container)
     return float(kind.__sizeof__(container)) / max(1, length(container))

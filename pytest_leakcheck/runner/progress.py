@@ -23,11 +23,9 @@ class Progress:
     """One progress report.
 
     Attributes:
-        state: The purpose of the iterations: to warm up, to measure, or to find the cause of a red verdict.
-        iteration: The number of iterations so far in this state; while naming, those that were measured.
-        most: The maximum number of them.
+        state: ``naming`` is the search for the cause of a red verdict.
+        iteration: The number of iterations so far in this state, of `most`; while naming, those that were measured.
         growth: The growth per iteration so far of each judged counter that was read, in its unit, by resource.
-        verdicts: The outcomes decided so far, by resource.
     """
 
     state: State
@@ -43,11 +41,7 @@ FOLLOWERS: Final[list[Follower]] = []
 
 
 def follow(follower: Follower) -> Callable[[], None]:
-    """Call this function with the progress of each repetition that begins in this process from now on.
-
-    Returns:
-        A function that ends this.
-    """
+    """Report the progress of later repetitions in this process to `follower`; return a function that ends this."""
     FOLLOWERS.append(follower)
     return lambda: FOLLOWERS.remove(follower)
 
@@ -56,34 +50,20 @@ class ProgressReports:
     """The progress reports of one repetition, for the followers that were registered when it began."""
 
     def __init__(self, most: int) -> None:
-        """Store the followers that are registered now.
-
-        Args:
-            most: The maximum number of iterations.
-        """
         self._followers = tuple(FOLLOWERS)
         self._most = most
         self._first = self._due = clock.monotonic() + AFTER
 
     def report_warm_up(self, iterations: int, most: int) -> None:
-        """Report the progress of the warm-up, if a report is due."""
         if self._is_due():
             self._send(Progress("warming up", iterations, most, {}, {}))
 
     def report(
         self, samples: Samples, judged: Iterable[Budget], verdicts: Mapping[str, Verdict], state: State = "measuring"
     ) -> bool:
-        """Report the progress, if a report is due.
+        """Report the progress, if a report is due, and return whether it was.
 
-        Args:
-            samples: The readings.
-            judged: The budgets of the test.
-            verdicts: The verdicts so far, by resource.
-            state: The purpose of the next iterations.
-
-        Returns:
-            Whether anything was reported. If measuring continues, the caller must then subtract the memory that the
-            report allocated (`Sampler.subtract_own_work`).
+        If measuring continues, the caller must then subtract the memory of the report (`Sampler.subtract_own_work`).
         """
         if not self._is_due(at_once=state == "naming"):
             return False

@@ -1,8 +1,8 @@
 """Measure and judge work that the caller repeats: take a `Plan`, return a `Recording` and verdicts.
 
-The caller runs the iterations and reports the end of each one; `Repetition` answers whether it wants another. The pytest protocol,
-``steps()`` and `measure` all use this class, so tests, loops and scripts are judged in the same way. A repetition
-passes through phases: `WarmUp`, `Measuring`, and after a red (failing) verdict `Diagnosis` and `UntilFailure`.
+The caller reports the end of each iteration; `Repetition` answers whether it wants another. The pytest protocol,
+``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the same way. It passes through phases:
+`WarmUp`, `Measuring`, and after a red (failing) verdict `Diagnosis` and `UntilFailure`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,9 @@ class Repetition:
     ) -> None:
         """Prepare the first phase, and start the clock.
 
-        Args:
-            plan: What to judge, and how hard to try.
-            gauges: Counters of the user's own, read after each iteration. More may be added until the start level is
-                read.
-            left: The earlier test that left a thread running, by the thread's number.
-            plugins: Lists the pytest plugins that may record each iteration.
-            drives_on: Under a ceiling (a limit imposed on a resource), continue after a leak until the test fails. The
-                caller must then call `failed`.
+        The user's `gauges` are read after each iteration; more may be added until the start level is read. `left` is
+        the earlier test that left a thread running, by the thread's number. With `drives_on`, a test with a ceiling
+        continues after a leak until it fails; the caller must then call `failed`.
         """
         self._run = MeasurementRun(
             plan, gauges if gauges is not None else {}, Explanations(left or {}, plugins), drives_on=drives_on
@@ -72,29 +67,22 @@ class Repetition:
             self._run.phases.end(label)
 
     def begin(self) -> None:
-        """Prepare the first iteration."""
         # A script has no earlier moment; pytest prepares them when the session begins.
         prepare_children()
         self._run.ceiling.begin()
         self._phase = self._warm_up.begin()
 
     def iteration_done(self) -> bool:
-        """Process the end of an iteration, when the test's own objects are gone.
-
-        Returns:
-            Whether another iteration is wanted.
-        """
+        """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
         self._origin.leave_elsewhere()
         self._run.ceiling.next_iteration()
         self._phase = self._phase.iteration_done()
         return self._phase.wants_more
 
     def failed(self, error: BaseException) -> bool:
-        """Process the failure of an iteration; called instead of `iteration_done`.
+        """Process the failure of an iteration, instead of `iteration_done`; return whether another one is wanted.
 
-        Returns:
-            Whether another iteration is wanted nevertheless. That is so if the test reached its ceiling, which is now
-            lifted, and the cause is still to be found.
+        That is so if the test reached its ceiling, which is now lifted, and the cause is still to be found.
         """
         self._origin.leave_elsewhere(1)
         if not self._run.ceiling.is_reached(error):
@@ -118,21 +106,16 @@ class Repetition:
         return self._run.ceiling.group
 
     def so_far(self) -> Result | None:
-        """Return an interim result, if the cause is known and the test continues; else None.
-
-        The test then continues up to its ceiling, and the process may not survive that.
-        """
+        """Return an interim result if the test goes on to its ceiling, which the process may not survive; else None."""
         sampler = self._run.sampler
         if sampler is None or not self._run.ceiling.drives_on(self._run.red) or self._phase.culprit is None:
             return None
         return self._result(sampler, self._stopped(sampler))
 
     def end(self, stopped: Stopped | None = None, error: BaseException | None = None) -> Result:
-        """Release everything and return what was found.
+        """Release everything and return what was found; `stopped` is None if this object decided to stop.
 
-        Args:
-            stopped: Why no further iteration runs; None if this object decided that.
-            error: The error of the last iteration. Running out of descriptors or memory after growth is a leak.
+        If the last iteration ended in an `error` because descriptors or memory ran out after growth, that is a leak.
         """
         run = self._run
         self._origin.leave_elsewhere(int(stopped is not None))

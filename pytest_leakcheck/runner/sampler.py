@@ -34,11 +34,7 @@ class _FrozenGarbage:
 
 
 class _ReplacedObjects:
-    """What the objects of one iteration were replaced by in the next, if they were frozen in between.
-
-    pytest makes some objects for each iteration. If those of one iteration are frozen in the midst of a series,
-    they no longer count, but their successors do.
-    """
+    """Objects that pytest makes in each iteration: frozen amid a series, they no longer count; their successors do."""
 
     def __init__(self) -> None:
         # In an array, because an int object would be a block that the harness allocates. 0 if there is nothing to take.
@@ -59,14 +55,7 @@ class _ReplacedObjects:
 
 
 class Sampler:
-    """Reads the counters of one process, a row at a time.
-
-    Attributes:
-        instruments: What reads the counters.
-        samples: The readings.
-        settling: Waits and rests between the rows.
-        patient: Whether to wait after each row for resources that are about to end by themselves.
-    """
+    """Reads the counters of one process, a row at a time; if `patient`, it waits after each for what will end soon."""
 
     def __init__(
         self,
@@ -79,13 +68,8 @@ class Sampler:
     ) -> None:
         """Open the instruments.
 
-        Args:
-            wanted: The resources to read.
-            gauges: The user's own counters, by name; those added before `start` are read too.
-            capacity: The maximum number of rows.
-            allowed: Growth per row that is allowed beyond the tolerance, by resource. Such growth is no reason to read
-                an expensive counter more often.
-            walk: When to walk all objects for garbage (`CollectorWatch.open`).
+        Gauges that are added before `start` are read too. Growth per row of up to `allowed` beyond the tolerance is no
+        reason to read an expensive counter more often. For `walk`, see `CollectorWatch.open`.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -138,11 +122,7 @@ class Sampler:
             closing.callback(self.instruments.watch.close)
 
     def start(self, seconds: float = 0.0) -> None:
-        """Read row 0, the start level, and discard earlier rows.
-
-        Args:
-            seconds: Duration of a short iteration.
-        """
+        """Read row 0, the start level, and discard earlier rows; `seconds` is the duration of a short iteration."""
         for name in self.instruments.gauges:
             self.samples.columns.setdefault(GAUGE_PREFIX + name, self.samples.new_column())
         for folder in self.instruments.folders.values():
@@ -179,7 +159,6 @@ class Sampler:
 
     @property
     def children(self) -> int:
-        """The number of child processes in the last row."""
         return self._processes[self.samples.n]
 
     def thaw(self, resource: str) -> int:

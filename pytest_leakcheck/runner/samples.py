@@ -12,25 +12,16 @@ from pytest_leakcheck.runner.pacing import Pace
 
 
 class Samples:
-    """The readings so far: one column per counter, one row per iteration.
-
-    Row 0 is the start level, the reading before the first measured iteration.
+    """The readings so far: one column per counter, one row per iteration; row 0 is the start level.
 
     Attributes:
         n: The index of the last row; -1 before the start level is read.
-        capacity: The maximum number of rows.
-        columns: The readings, by resource.
         released: The amount that the garbage collector released in each iteration, by resource.
         paced: The readers of counters that are not read in every row, because a reading is expensive.
         kinds: How the readings were obtained, by resource; ``measured`` where a resource is missing.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Start without columns.
-
-        Args:
-            capacity: The maximum number of rows.
-        """
         self.n = -1
         self.capacity = capacity
         self.columns: dict[str, array[int]] = {}
@@ -42,14 +33,10 @@ class Samples:
         return resource in self.columns
 
     def level(self, resource: str) -> int:
-        """Return the last reading."""
         return self._filled_column(resource)[self.n]
 
     def growth(self, resources: Iterable[str]) -> dict[str, float]:
-        """Return the growth per row up to the last one, by resource; a counter that is not read here is missing.
-
-        The last reading of a paced counter may be from an earlier row.
-        """
+        """Return the growth per row of each counter that is read; for a paced one, the last reading may be older."""
         paced = {id(one.column): one.last for one in self.paced}
         columns = {name: self.columns[name] for name in resources if name in self.columns}
         rows = max(1, self.n)
@@ -60,14 +47,12 @@ class Samples:
         return column[self.n] - column[0]
 
     def has_risen(self) -> bool:
-        """Return whether a counter is above its start level."""
         if any(one.last > one.column[0] for one in self.paced):
             return True
         # The last row of a paced counter may not be filled yet; it is 0 then.
         return any(column[self.n] > column[0] for column in self.columns.values())
 
     def rises(self, resource: str) -> int:
-        """Count the rows in which the counter was higher than in the row before."""
         x = self.series(resource).readings
         return sum(1 for before, after in pairwise(x) if after > before)
 

@@ -1,7 +1,4 @@
-"""Wait for resources that end by themselves, and rest to measure growth without the test.
-
-A rest is a pause in which the test does not run.
-"""
+"""Wait for resources that end by themselves, and rest (pause the test) to measure growth without it."""
 
 from __future__ import annotations
 
@@ -28,12 +25,10 @@ class Settling:
     Attributes:
         seconds: Maximum seconds to wait for threads, processes and tasks that end by themselves a little later:
             executors and resolvers take up to 2 s. The wait ends when no counter is above its start level.
-        seconds_alone: Maximum seconds to wait if only descriptors or folder entries are above their start level: these
-            are rarely released later. There is no wait for descriptors in a process that has one thread and no
-            children, because nothing could release them.
-        folder_columns: The shared folders, each with its column of readings.
-        joins_in_vain: The number of successive rows in which `await_joined` waited, but the count of threads did not
-            fall back.
+        seconds_alone: Maximum if only descriptors or folder entries are above their start level, which are rarely
+            released later. A process with one thread and no children never waits for descriptors: nothing could release
+            them.
+        joins_in_vain: Successive rows in which `await_joined` waited, but the count of threads did not fall back.
     """
 
     seconds: ClassVar[float] = 2.0
@@ -46,14 +41,7 @@ class Settling:
         read_one: Callable[[str], int],
         read_collected: Callable[[str], int],
     ) -> None:
-        """Use what the sampler has opened.
-
-        Args:
-            samples: The readings; waits and rests may correct them.
-            instruments: The instruments that take the readings.
-            read_one: Returns the current reading of one counter.
-            read_collected: Returns the reading of one counter after a garbage collection.
-        """
+        """Take what the sampler has opened; waits and rests may correct `samples`."""
         self._samples, self._instruments = samples, instruments
         self._read_one, self._read_collected = read_one, read_collected
         self.folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
@@ -65,18 +53,14 @@ class Settling:
         del self._read_one, self._read_collected
 
     def start_clocks(self) -> None:
-        """Begin to measure the time of the iterations."""
         self._began = clock.monotonic()
         self._worked = clock.process_time(), clock.thread_time()
         self._rested = 0.0
 
     def settle(self) -> bool:
-        """Wait while more handles exist than at the start, and correct the last row.
+        """Wait while more handles exist than at the start, correct the last row, and return whether any counter fell.
 
         Handles are descriptors, threads, child processes, asyncio tasks and entries of shared folders.
-
-        Returns:
-            Whether any counter fell.
         """
         pause, waited, fell = 0.001, 0.0, False
         samples, tree_now = self._samples, self._instruments.tree.read
@@ -127,10 +111,7 @@ class Settling:
         return threads == 1 and processes == 0
 
     def rest(self, seconds: float, resource: str) -> int:
-        """Rest, and return how far a counter rises in that time.
-
-        Entries that arrive in a shared folder during the rest do not count, unless Python in this process creates them.
-        """
+        """Return how far a counter rises in a rest; new folder entries count only if made by Python in this process."""
         if resource in self._instruments.folders:
             self._sleep(seconds)
             return self._read_one(resource) - self._samples.level(resource)
@@ -142,19 +123,13 @@ class Settling:
         return self._read_collected(resource) - before
 
     def set_aside_used(self, resource: str) -> None:
-        """Correct all rows of a shared folder by finding out which processes use its entries.
-
-        Entries that other processes use do not count; entries in use here do.
-        """
+        """Correct all rows of a shared folder: entries that other processes use do not count, those in use here do."""
         for folder, column in self.folder_columns:
             if folder.resource == resource and folder.set_aside_used():
                 folder.recount(column, self._samples.n)
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep, then correct the rows of shared folders.
-
-        Entries that arrived meanwhile do not count. Earlier ones with similar names may not count (`Folder.rested`).
-        """
+        """Sleep; entries that shared folders gain meanwhile do not count, nor may similar ones (`Folder.rested`)."""
         clock.sleep(seconds)
         self._rested += seconds
         worked = clock.monotonic() - self._began - self._rested

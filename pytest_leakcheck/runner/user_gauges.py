@@ -1,7 +1,6 @@
-"""Store the gauges (user-defined counters) and phases of a repeated test.
+"""Store the gauges (user-defined counters) and phases of a repeated test, which the fixture ``leakcheck`` sets.
 
-The fixture ``leakcheck`` sets them, and the runner reads them. The functions that read gauges refer to objects of the
-test, so these functions are released at the end of each iteration. Only numbers in arrays stay.
+Functions that read gauges refer to objects of the test, so each iteration releases them; only numbers in arrays stay.
 """
 
 from __future__ import annotations
@@ -16,17 +15,9 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX
 
 
 class Gauges:
-    """The gauges of a test, set again in each iteration and read at the end of its body.
-
-    The tear-down of fixtures has not begun then, and the objects that the gauges refer to still exist.
-    """
+    """The gauges of a test, set in each iteration and read at the end of its body, before fixtures are torn down."""
 
     def __init__(self, warmup: int) -> None:
-        """Start without gauges.
-
-        Args:
-            warmup: The number of iterations before the start level is read.
-        """
         self._warmup = warmup
         self._cells: dict[str, array[int]] = {}
         self._levels: dict[str, int | None] = {}
@@ -34,12 +25,7 @@ class Gauges:
         self._sealed = False
 
     def follow(self, name: str, read: Callable[[], int] | int, level: int | None) -> None:
-        """Follow a gauge in this iteration.
-
-        Args:
-            name: The name of the gauge.
-            read: The function that reads the gauge, or the reading itself.
-            level: The allowed level above the start level; None bounds growth only.
+        """Follow a gauge, or take the reading itself, in this iteration; a `level` of None bounds growth only.
 
         Raises:
             RuntimeError: The gauge is new after the first iteration, or there is no warm-up iteration.
@@ -69,11 +55,7 @@ class Gauges:
         return read() if callable(read) else self._cells[name][0]
 
     def seal(self) -> tuple[Mapping[str, Callable[[], int]], tuple[Budget, ...]]:
-        """Accept no new gauges; call this after the first iteration.
-
-        Returns:
-            Functions that read the gauges, by name, and the budgets of the gauges.
-        """
+        """Accept no new gauges after the first iteration; return their reading functions, by name, and budgets."""
         self._sealed = True
         return {name: partial(self._read_now, name) for name in self._cells}, tuple(
             Budget(GAUGE_PREFIX + name, level) for name, level in self._levels.items()
@@ -81,10 +63,9 @@ class Gauges:
 
 
 class Phases:
-    """The amounts that each phase of the last iteration has added to the counters.
+    """What each phase of the last iteration, up to a ``leakcheck.checkpoint(label)``, has added to the counters.
 
-    A phase is a part of the test that ends with ``leakcheck.checkpoint(label)``. Each label that was seen before `open`
-    has a preallocated row, so that its phase allocates nothing.
+    Each label that was seen before `open` has a preallocated row, so that its phase allocates nothing.
     """
 
     def __init__(self) -> None:
@@ -93,22 +74,16 @@ class Phases:
         self._gained: dict[str, array[int]] = {}
 
     def open(self, counters: Mapping[str, Callable[[], int]]) -> None:
-        """Follow counters from now on.
-
-        Args:
-            counters: Cheap reading functions, by resource.
-        """
+        """Follow counters from now on; their reading functions must be cheap."""
         self._counters = counters
         self._before = self._new_row()
         self._gained = {label: self._new_row() for label in self._gained}
 
     def begin(self) -> None:
-        """Begin an iteration."""
         if self._gained:
             self._read_before()
 
     def end(self, label: str) -> None:
-        """End the phase of this label, and begin the next one."""
         if label not in self._gained:
             self._gained[label] = self._new_row()
         gained = self._gained[label]

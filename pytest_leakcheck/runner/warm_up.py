@@ -1,7 +1,4 @@
-"""Run the warm-up iterations, and open the instruments that read the counters.
-
-The start level, from which growth is measured, is read after the warm-up.
-"""
+"""Run the warm-up iterations before the start level is read, and open the instruments that read the counters."""
 
 from __future__ import annotations
 
@@ -25,11 +22,6 @@ class WarmUp:
     culprit: None = None
 
     def __init__(self, run: MeasurementRun) -> None:
-        """Create the phase.
-
-        Args:
-            run: The state that all phases share.
-        """
         self._run = run
         self._iterations = 0
         self._measuring: Measuring | None = None

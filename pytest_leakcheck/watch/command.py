@@ -1,7 +1,4 @@
-"""Implement ``pytest-leakcheck watch PID`` and ``watch -- COMMAND ...``.
-
-Both forms sample a process and its descendants until that process ends, or until Ctrl-C.
-"""
+"""Implement ``pytest-leakcheck watch``: sample a process or a command, and its descendants, until it ends or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -61,9 +58,8 @@ def add_parser(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Watch a process or a command, and return the exit status.
 
-    Returns:
-        0 for a PID, else the exit status of the command; 2 for wrong use; 3 if there is no process with this PID, or
-        if the ledger (the file of events) cannot be written at the start; 126 or 127 if the command cannot be started.
+    It is 0 for a PID, else that of the command; 2 for wrong use; 3 if there is no process with this PID, or the ledger
+    (the file of events) cannot be written at the start; 126 or 127 if the command cannot be started.
     """
     if (given.pid is None) == (not given.to_start):
         print("pytest-leakcheck watch: give either a PID or -- and a COMMAND", file=sys.stderr)
@@ -123,10 +119,7 @@ def _follow(
     step: Callable[[], int | None],
     process: subprocess.Popen[bytes] | None = None,
 ) -> None:
-    """Sample until the root process ends, or until Ctrl-C.
-
-    Ctrl-C also ends the command, if there is one, and everything that it has started.
-    """
+    """Sample until the root process ends, or until Ctrl-C, which also ends the command and all that it has started."""
     because = "the process ended"
     due = time.monotonic()
     try:
@@ -146,10 +139,7 @@ def _follow(
 
 
 def _wait_for_end(process: subprocess.Popen[bytes] | None, seconds: float) -> bool:
-    """Wait until the command ends, for a limited time; return whether it has ended.
-
-    Without a command, wait for the whole time and return False.
-    """
+    """Wait for the command for a limited time, and return whether it has ended; without a command, only wait."""
     if process is None:
         time.sleep(max(0.0, seconds))
         return False
@@ -161,10 +151,7 @@ def _wait_for_end(process: subprocess.Popen[bytes] | None, seconds: float) -> bo
 
 
 def _end_command(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the command to end; after a grace period, end it and its descendants.
-
-    The command gets the grace period because Ctrl-C reaches it as well, so it may end by itself.
-    """
+    """Wait for the command, which Ctrl-C reaches too; after a grace period, end it and its descendants."""
     with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
         process.wait(_GRACE_SECONDS)
     if process.returncode is None:

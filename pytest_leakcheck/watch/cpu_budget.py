@@ -10,10 +10,9 @@ T = TypeVar("T")
 
 
 class Allowance:
-    """A limit on the CPU time of repeated work, as a share of one core.
+    """A limit on the CPU time of repeated work, as a share of one core; the first run is due at once.
 
-    After a run, the work is due again when the CPU time of that run, divided by the share, has passed. With a share of
-    0.001, a run of 5 ms makes the next run due 5 s later.
+    The next run is due after the CPU time of the last one, divided by the share: with 0.001, 5 s after 5 ms.
     """
 
     def __init__(
@@ -22,26 +21,15 @@ class Allowance:
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Create an allowance whose first run is due at once.
-
-        Args:
-            share: Share of one core, such as 0.001.
-            clock: Returns a monotonic time in seconds.
-            spent: Returns the CPU time that this thread has used, in seconds.
-        """
         self._share, self._clock, self._spent = share, clock, spent
         self._next = float("-inf")
 
     @property
     def due(self) -> bool:
-        """Whether the work may run now."""
         return self._clock() >= self._next
 
     def do(self, work: Callable[[], T]) -> T:
-        """Run the work, whether or not it is due, and return its result.
-
-        The CPU time of this run determines when the next run is due.
-        """
+        """Run the work, whether or not it is due, and return its result."""
         before = self._spent()
         try:
             return work()

@@ -1,6 +1,6 @@
-"""Define the events of a watch and their JSON form.
+"""Define the events of a watch and their JSON form, each one line of the ledger (the file that records a watch).
 
-Each event is one line of the ledger, the file that records a watch.
+The time of an event (``at``) is in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,9 @@ class EventError(LeakcheckError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The start of a watch; a ledger may hold several watches.
+    """The start of a watch of the process ``root`` and its descendants; a ledger may hold several watches.
 
-    Attributes:
-        at: Seconds since the epoch.
-        root: PID of the process at the top of the tree.
-        command: Command line of that process.
-        interval: Seconds between samples. A `Watcher` samples only when a training step ends, so longer steps delay its
-            samples.
+    ``interval`` is in seconds. A `Watcher` samples only when a training step ends, so longer steps delay its samples.
     """
 
     at: float
@@ -39,16 +34,10 @@ class Began:
 
 
 class Reading(NamedTuple):
-    """The counters of one process at one moment.
+    """The counters of one process; a named tuple, because a frozen dataclass takes a microsecond longer to create.
 
-    This is a named tuple because each sample creates one per process, and a frozen dataclass takes a microsecond longer
-    to create.
-
-    Attributes:
-        fds: Number of open descriptors; -1 without the permission to read them.
-        threads: Number of threads, as the kernel counts them.
-        rss: Anonymous resident memory in bytes, without pages of files or shared memory; outside Linux, all resident
-            memory.
+    ``fds`` is -1 without the permission to read them. ``rss`` is anonymous resident memory in bytes, without pages of
+    files or shared memory; outside Linux, all resident memory.
     """
 
     fds: int
@@ -61,10 +50,8 @@ class Sample:
     """All counters at one moment.
 
     Attributes:
-        at: Seconds since the epoch.
         step: Step of the training; None if it is not known.
-        totals: Totals of the whole tree by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for the
-            memory used on device N.
+        totals: Of the whole tree, by name: ``fd``, ``thread``, ``process``, ``rss``, and ``vram:N`` for device N.
         processes: Readings by PID; a ledger has only those of processes that have changed.
         gone: PIDs of the processes that have ended since the last sample.
     """
@@ -78,12 +65,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """New processes, which the watch samples from now on.
-
-    Attributes:
-        at: Seconds since the epoch.
-        names: Names of the processes, by PID.
-    """
+    """New processes, which the watch samples from now on: their names by PID."""
 
     at: float
     names: Mapping[int, str] = field(metadata={"key": "came"})
@@ -94,8 +76,7 @@ class Limits:
     """Limits of the processes.
 
     Attributes:
-        at: Seconds since the epoch.
-        fds: Soft limit of descriptors (RLIMIT_NOFILE) by PID, for processes that are new or whose limit has changed.
+        fds: Soft RLIMIT_NOFILE by PID, for processes that are new or whose limit has changed.
         room: Bytes that may still be added to ``rss`` and ``vram:N`` before a limit is reached, by name.
         because: What sets that limit, as text, by the same names.
     """
@@ -108,12 +89,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Open descriptors that a process did not have when the watch first saw that process.
-
-    Attributes:
-        at: Seconds since the epoch.
-        targets: Number of new descriptors by PID and target (what they refer to, such as a path).
-    """
+    """Descriptors opened since the watch first saw the process: numbers by PID and target (such as a path)."""
 
     at: float
     targets: Mapping[int, Mapping[str, int]] = field(metadata={"key": "new"})
@@ -121,12 +97,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark for the reader, such as what could not be read, and why.
-
-    Attributes:
-        at: Seconds since the epoch.
-        text: The remark.
-    """
+    """A remark for the reader, such as what could not be read, and why."""
 
     at: float
     text: str = field(metadata={"key": "note"})
@@ -134,12 +105,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a watch. A watch without this event was killed, or still runs.
-
-    Attributes:
-        at: Seconds since the epoch.
-        because: Why the watch ended.
-    """
+    """The end of a watch, and why it ended. A watch without this event was killed, or still runs."""
 
     at: float
     because: str = field(metadata={"key": "ended"})
@@ -161,10 +127,7 @@ _EVENT_TYPES: Final[Mapping[str, type[Event]]] = {
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Convert an event to plain JSON types; `from_json` restores it.
-
-    The form is compact, because the watch of one night has many events.
-    """
+    """Convert an event to plain JSON types; the form is compact, because the watch of one night has many events."""
     if isinstance(event, Sample):
         return _sample_to_json(event)
     data: dict[str, Any] = encode(event)
@@ -172,13 +135,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 
 def from_json(data: object) -> Event:
-    """Restore an event from the result of `to_json`.
-
-    The result may have been encoded as JSON text and decoded again.
-
-    Raises:
-        EventError: The value is not an event, or is the start of a watch in another version of the format.
-    """
+    """Restore an event from the result of `to_json`; raise `EventError` if it is none, or of another version."""
     if not isinstance(data, dict):
         raise EventError(f"not an event: expected a JSON object, got {type(data).__name__}")
     kind = next((kind for key, kind in _EVENT_TYPES.items() if key in data), None)

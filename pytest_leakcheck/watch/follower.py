@@ -1,7 +1,4 @@
-"""Run one watch: sample the process tree, and record each event.
-
-Expensive readings are taken less often than samples: limits, device memory, and targets (what descriptors refer to).
-"""
+"""Run one watch: sample the process tree, and record each event. Expensive readings are less frequent than samples."""
 
 from __future__ import annotations
 
@@ -26,22 +23,12 @@ _CPU_SHARE: Final = 0.0005
 
 
 class Following:
-    """One watch of a process tree.
-
-    Attributes:
-        history: All that the watch has recorded so far.
-    """
+    """One watch of a process tree, recorded in ``history``."""
 
     def __init__(self, root: int, ledger: Ledger | None, interval: float) -> None:
-        """Start to watch a process and its descendants.
+        """Start to watch a process and its descendants; raise `WatchError` if there is no such process.
 
-        Args:
-            root: PID of the process at the top of the tree.
-            ledger: The ledger (file) that events are appended to; None to write no file. The caller closes the ledger.
-            interval: Seconds between samples. This class only records the number; the caller times the samples.
-
-        Raises:
-            WatchError: There is no such process.
+        The caller closes the ledger (None: no file), and times the samples: ``interval`` is only recorded.
         """
         self._tree = Tree(root)
         self._ledger = ledger
@@ -60,11 +47,7 @@ class Following:
         return self._tree.ended or bool(self.history.ended)
 
     def sample(self, step: int | None = None) -> Sample:
-        """Read all counters of the tree, and the expensive readings that are due.
-
-        Args:
-            step: Step of the training; None if it is not known.
-        """
+        """Read all counters of the tree, and the expensive readings that are due."""
         sample = self._tree.sample(step)
         self._record_new_processes(sample)
         if self._device_allowance.due:
@@ -82,7 +65,6 @@ class Following:
         return sample
 
     def _record_new_processes(self, sample: Sample) -> None:
-        """Record the new events of the tree, and the limits and initial descriptors of new processes."""
         processes = sample.processes
         if not self.history.samples:
             self._record_first_state(processes)
@@ -97,15 +79,10 @@ class Following:
             self._emit(Note(at, self._devices.note))
 
     def kill(self) -> None:
-        """Kill all processes of the tree that are still running."""
         self._tree.kill()
 
     def end(self, because: str) -> None:
-        """End the watch with a last sample. A second call does nothing.
-
-        Args:
-            because: Why the watch ends, as text.
-        """
+        """End the watch with a last sample. A second call does nothing."""
         if not self.history.ended:
             if not self._tree.ended:
                 # Search for new descriptors even if no search is due, because the last state shows most of a leak.

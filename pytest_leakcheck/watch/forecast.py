@@ -31,11 +31,8 @@ _FLOOR_SCALE: Final = 64
 class Window:
     """The part of a `Track` (the readings of one counter) that a forecast uses.
 
-    Attributes:
-        at: Times of the readings, in seconds since the epoch.
-        steps: Step of the training at each reading, -1 if not known; `since_first_step` leaves this empty if there are
-            too few known steps or they do not advance.
-        values: The readings.
+    ``at`` is in seconds since the epoch. ``steps`` are -1 where unknown; `since_first_step` leaves them empty if too
+    few are known or they do not advance.
     """
 
     at: Sequence[float]
@@ -44,18 +41,14 @@ class Window:
 
     @classmethod
     def of(cls, track: Track, until: float = math.inf) -> Window:
-        """Return the readings of a track up to the time `until`.
-
-        A reading has the step -1 if its step was not known yet.
-        """
+        """Return the readings of a track up to the time `until`."""
         end = bisect_right(track.at, until)
         return cls(track.at[:end], track.steps[:end], track.values[:end])
 
     def since_first_step(self) -> Window:
-        """Return the readings from the first known step on.
+        """Return the readings from the first known step on; before it, training imports modules and starts workers.
 
-        Before that step, a training run imports modules and starts its workers. If there are too few steps or they do
-        not advance, all readings are returned, without steps.
+        If there are too few steps or they do not advance, return all readings, without steps.
         """
         known = bisect_left(self.steps, 0) if len(self.steps) else 0
         steps = self.steps[known:]
@@ -64,10 +57,9 @@ class Window:
         return Window(self.at, (), self.values)
 
     def evenly(self) -> Window:
-        """Return one reading per number of steps, so that readings are equally far apart in steps.
+        """Return one reading per number of steps, so that they are equally far apart; needs steps (`since_first_step`).
 
-        A training run that becomes slower does fewer steps between two readings. Its growth per reading then falls,
-        although its growth per step does not. Needs steps (`since_first_step`).
+        A training run that becomes slower grows less per reading, although not less per step.
         """
         known = len(set(self.steps))
         stride = max(1, math.ceil((self.steps[-1] - self.steps[0] + 1) / known))
@@ -87,19 +79,16 @@ class Outlook:
     """The forecast for one counter.
 
     Attributes:
-        name: Name of the counter, such as ``fd``, ``rss`` or ``vram:0``.
-        unit: Unit of its readings.
         now: The last reading that the forecast uses.
         gained: Growth from the first reading to `now`.
         state: ``grows`` if `judge.growth` finds growth and the slope is above 0. ``flat`` if `judge.growth` finds the
-            counter flat, or if the confidence interval of the slope begins at or below 0. ``unsure`` otherwise, and
-            always with too few readings.
-        per_second: Slope per second over `Window.later_half`; None if there are too few readings.
+            counter flat, or the confidence interval of the slope begins at or below 0. ``unsure`` otherwise, and always
+            with too few readings.
+        per_second: Slope over `Window.later_half`; None if there are too few readings.
         per_step: The same slope per step; None if the steps are not known.
         room: How much the counter may still grow before its limit; None if there is no limit or it is not known.
         floor: If ``flat``, the smallest sustained growth per second that this watch would have detected; None
             otherwise, or if it was not determined.
-        floor_per_step: The same per step; also None if the steps are not known.
     """
 
     name: str
@@ -115,41 +104,27 @@ class Outlook:
 
     @property
     def seconds_left(self) -> tuple[float, float] | None:
-        """Shortest and longest time until the room is used up, in seconds.
-
-        Both follow from the ends of the confidence interval of the slope; the longest may be infinite. None if the
-        counter does not grow or its room is not known.
-        """
+        """Seconds until the room is used up, by the confidence interval: shortest, and longest (may be infinite)."""
         return _bounds_until_full(self.room, self.per_second) if self.state == "grows" else None
 
     @property
     def expected_seconds(self) -> float | None:
-        """Expected seconds until the room is used up.
-
-        None if the counter does not grow or its room is not known.
-        """
+        """Expected seconds until the room is used up; None if the counter does not grow or its room is not known."""
         return _expected_until_full(self.room, self.per_second) if self.state == "grows" else None
 
     @property
     def expected_steps(self) -> float | None:
-        """Expected steps until the room is used up.
-
-        None if the counter does not grow, or if its room or the steps are not known.
-        """
+        """Expected steps until the room is used up; None also if the steps are not known."""
         return _expected_until_full(self.room, self.per_step) if self.state == "grows" else None
 
 
 def outlook_of(
     name: str, track: Track, room: int | None = None, *, floor: bool = False, until: float = math.inf
 ) -> Outlook:
-    """Return the forecast for one counter.
+    """Return the forecast for one counter; the part of its name before a colon names the resource.
 
-    Args:
-        name: Name of the counter; the part before a colon names the resource.
-        track: Its readings.
-        room: How much may be added to its last reading; None if there is no limit or it is not known.
-        floor: Also determine the detection floor, which takes up to a tenth of a second.
-        until: Time in seconds since the epoch; later readings are ignored.
+    ``room`` is what may be added to the last reading; None if there is no limit or it is not known. The ``floor`` takes
+    up to a tenth of a second. Readings after ``until`` (seconds since the epoch) are ignored.
     """
     resource = find_resource(name.partition(":")[0])
     window = Window.of(track, until)
@@ -168,14 +143,7 @@ def outlook_of(
 
 
 def outlooks(history: History, *, floor: bool = False) -> dict[str, Outlook]:
-    """Return the forecasts of all totals of the tree, by name.
-
-    The total of descriptors has no limit of its own: `first_to_end` uses the limits of the processes.
-
-    Args:
-        history: The state of the watch.
-        floor: Also determine the detection floors.
-    """
+    """Return the forecasts of all totals by name; ``fd`` has no room, only limits per process (`first_to_end`)."""
     until = end_of_work(history)
     return {
         name: outlook_of(name, track, history.room.get(name), floor=floor, until=until)
@@ -186,10 +154,9 @@ def outlooks(history: History, *, floor: bool = False) -> dict[str, Outlook]:
 def end_of_work(history: History) -> float:
     """Return the time of the last reading that forecasts use; infinite if there are no readings.
 
-    When a training run ends, its workers end first and release what they held. That must not look as if growth had
-    stopped. So the last readings are ignored if they have fewer processes than the median of the later half. The kernel
-    closes the descriptors of a process before the process is gone. Readings right before the ignored ones are therefore
-    ignored too, as long as the number of descriptors falls.
+    When training ends, its workers end first and release what they held, which must not look as if growth had stopped.
+    So the last readings are ignored if they have fewer processes than the median of the later half; and those right
+    before, while descriptors fall, because the kernel closes the descriptors of a process before the process is gone.
     """
     track, fds = history.totals.get(CHILDREN), history.totals.get(DESCRIPTORS)
     if track is None or not len(track.values):
@@ -204,15 +171,9 @@ def end_of_work(history: History) -> float:
 
 
 def process_outlooks(history: History, name: str = DESCRIPTORS, most: int = 8) -> dict[int, Outlook]:
-    """Return forecasts for the processes that have grown most, by PID.
+    """Return forecasts by PID for the processes whose ``fd`` or ``rss`` has grown most, the largest growth first.
 
-    The process with the largest growth comes first. Only live processes are considered; after the end of the watch, all
-    processes that the history has kept.
-
-    Args:
-        history: The state of the watch.
-        name: ``fd`` or ``rss``.
-        most: Maximum number of processes.
+    Only live processes are considered; after the end of the watch, all that the history has kept.
     """
     gains = {
         pid: tracks[name].last - tracks[name].values[0]
@@ -224,19 +185,13 @@ def process_outlooks(history: History, name: str = DESCRIPTORS, most: int = 8) -
 
 
 def first_to_end(history: History) -> tuple[int, Outlook] | None:
-    """Return the process that will run out of descriptors first, and its forecast.
-
-    None if no process is expected to run out of them.
-    """
+    """Return the process that is expected to run out of descriptors first, and its forecast; None if none is."""
     ends = [(pid, one) for pid, one in process_outlooks(history).items() if one.expected_seconds is not None]
     return min(ends, key=lambda pair: pair[1].expected_seconds or 0.0, default=None)
 
 
 def _process_room(history: History, pid: int, name: str) -> int | None:
-    """Return how many descriptors a live process may still open; None if unknown.
-
-    Memory has no limit per process, so the result for ``rss`` is None.
-    """
+    """Return how many descriptors a live process may still open; None if unknown, and for ``rss`` (no limit)."""
     limit = history.limits.get(pid) if name == DESCRIPTORS and pid in history.alive else None
     return None if limit is None else max(0, limit - history.processes[pid][DESCRIPTORS].last)
 
@@ -256,11 +211,7 @@ def _growth_state(window: Window, resource: Resource, slope: Slope | None) -> St
 
 
 def _add_floor(found: Outlook, window: Window, resource: Resource) -> Outlook:
-    """Add the detection floor to a forecast.
-
-    `detection_floor` finds it by trial, as for a noisy counter, because a training run opens and closes descriptors all
-    the time.
-    """
+    """Add the detection floor, found by trial as for a noisy counter, because descriptors come and go all the time."""
     values = [value * _FLOOR_SCALE for value in window.values]
     grain = resource.grain * _FLOOR_SCALE if resource.unit == "count" else resource.grain
     counter = replace(resource, scarce=False, grain=grain)

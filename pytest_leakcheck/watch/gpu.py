@@ -9,21 +9,13 @@ from pytest_leakcheck.probes.gpu_driver import load_nvml, memory_of
 
 
 class Devices:
-    """The memory that the driver has allocated on each device.
+    """The memory that the driver has allocated on each device; `note` says what could not be read or attributed.
 
     Resolution: up to 2 MiB. Cost: up to 2 ms per device. The driver counts by the PIDs of the host, which a container
-    does not see. If the driver does not know the processes, the memory of whole devices is read, and `note` says so.
-
-    Attributes:
-        note: Text that says why a device could not be read, or that the figures include all processes; empty otherwise.
+    does not see. If the driver does not know the processes, the memory of whole devices is read.
     """
 
     def __init__(self, nvml: Any = None) -> None:
-        """Open all devices of this machine.
-
-        Args:
-            nvml: The module ``pynvml``; by default it is imported if it is installed.
-        """
         self.note = ""
         self._handles: list[Any] = []
         self._nvml = nvml or load_nvml()
@@ -39,16 +31,7 @@ class Devices:
             self._handles = []
 
     def read(self, pids: Collection[int]) -> dict[str, tuple[int, int]]:
-        """Return the bytes that these processes use on each device, and the free bytes there.
-
-        If the driver knows these processes on no device, return the figures of all processes, for each device in use.
-
-        Args:
-            pids: The watched processes.
-
-        Returns:
-            Used and free bytes by name of the device, such as ``vram:0``.
-        """
+        """Return used and free bytes by device (``vram:0``): used by these PIDs, or by all if the driver knows none."""
         own: dict[str, tuple[int, int]] = {}
         whole: dict[str, tuple[int, int]] = {}
         for index, handle in enumerate(self._handles):

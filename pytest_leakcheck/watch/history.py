@@ -1,7 +1,4 @@
-"""Keep the state of a watch in bounded memory.
-
-The events that build the state come from a running watch, or later from its ledger (the file that recorded them).
-"""
+"""Keep the state of a watch in bounded memory, from the events of a running watch or of a ledger."""
 
 from __future__ import annotations
 
@@ -24,13 +21,8 @@ _MAX_ENDED_PROCESSES: Final = 64
 class Track:
     """The readings of one counter, at equal intervals.
 
-    When there are too many, the track drops every other reading and doubles the interval.
-
-    Attributes:
-        at: Times of the readings, in seconds since the epoch.
-        steps: Step of the training at each reading; -1 if it was not known.
-        values: The readings.
-        last: The latest reading, even if it was dropped.
+    When there are too many, every other one is dropped, and the interval doubles. ``at`` is in seconds since the epoch;
+    ``steps`` are those of the training, -1 if not known; ``last`` is the latest reading, even if it was dropped.
     """
 
     def __init__(self) -> None:
@@ -39,13 +31,6 @@ class Track:
         self._stride, self._seen = 1, 0
 
     def add(self, at: float, step: int, value: int) -> None:
-        """Add a reading.
-
-        Args:
-            at: Seconds since the epoch.
-            step: Step of the training; -1 if it is not known.
-            value: The reading.
-        """
         self.last = value
         if self._seen % self._stride == 0:
             self.at.append(at)
@@ -61,23 +46,16 @@ class History:
     """The state of one watch.
 
     Attributes:
-        began: The start of the watch.
         totals: Tracks of the whole tree, by name of the counter.
         processes: Tracks of each live process and of the last ones to end, by PID and name (``fd``, ``rss``).
         names: Names of the processes below the root, by PID.
         limits: Soft limit of descriptors (RLIMIT_NOFILE) by PID.
         room: Bytes that may still be added before a limit is reached, by name of the total.
-        because: What sets the limit for `room`, as text, by name of the total.
-        new: Number of open descriptors that a process did not have when the watch first saw it, by PID and target
-            (what they refer to, such as a path).
-        looked: When `new` was last updated, in seconds since the epoch.
-        notes: Remarks for the reader, each once.
+        because: What sets that limit, as text, by the same names.
+        new: Number of open descriptors that a process did not have when the watch first saw it, by PID and target.
+        looked: When `new` was last updated; this, `first` and `last` (sample) are in seconds since the epoch.
         ended: Why the watch ended; empty if it has not.
-        samples: Number of samples.
-        came: Number of processes found below the root.
-        went: Number of processes that have ended.
-        first: Time of the first sample, in seconds since the epoch.
-        last: Time of the last sample.
+        came: Number of processes found below the root; `went` is the number of those that have ended.
     """
 
     def __init__(self, began: Began) -> None:
@@ -115,11 +93,7 @@ class History:
         return self._latest
 
     def absorb(self, event: Event) -> None:
-        """Update the state with an event.
-
-        Raises:
-            ValueError: The event is the start of another watch.
-        """
+        """Update the state with an event; raise ValueError if it is the start of another watch."""
         match event:
             case Sample():
                 self._add_sample(event)

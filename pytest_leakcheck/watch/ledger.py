@@ -1,7 +1,4 @@
-"""Write and read the ledger of a watch: a file with one event per line.
-
-A line that is incomplete stays in the file, and `read_ledger` reports it.
-"""
+"""Write and read the ledger of a watch: a file with one event per line."""
 
 from __future__ import annotations
 
@@ -26,23 +23,10 @@ class LedgerError(LeakcheckError, ValueError):
 
 
 class Ledger:
-    """A file that the events of a watch are appended to.
-
-    Only those processes of a sample that have changed are written, so a night without changes gives a small file.
-
-    Attributes:
-        path: The file.
-    """
+    """A file that the events of a watch are appended to; of a sample, only the processes that have changed."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for appending.
-
-        Args:
-            path: The file; created if it does not exist.
-
-        Raises:
-            OSError: The file cannot be written.
-        """
+        """Open or create the file for appending; raise OSError if it cannot be written."""
         self.path = path
         self._file = path.open("ab", buffering=0)
         self._last_written: dict[int, Reading] = {}
@@ -51,11 +35,7 @@ class Ledger:
             self._file.write(b"\n")
 
     def write(self, event: Event) -> None:
-        """Append one event as one line, in a single write call.
-
-        Raises:
-            OSError: The event cannot be written, for example because the disk is full.
-        """
+        """Append one event as one line, in a single write call; raise OSError, for example if the disk is full."""
         if isinstance(event, Sample):
             event = self._keep_changed(event)
         self._file.write(_ENCODER.encode(to_json(event)).encode() + b"\n")
@@ -76,13 +56,9 @@ class Ledger:
 
 
 def read_ledger(path: Path) -> Iterator[Event | str]:
-    """Yield the events in order.
+    """Yield the events in order; for a line that cannot be read, such as an incomplete one, its number and the reason.
 
-    For a line that cannot be read, yield a text with the number of the line and the reason.
-
-    Raises:
-        LedgerError: The file is empty, or its first line is not the start of a watch.
-        OSError: The file cannot be read.
+    Raise `LedgerError` if the file is empty, or its first line is not the start of a watch.
     """
     if not path.stat().st_size:
         raise LedgerError("not a watch ledger: the file is empty")

@@ -1,7 +1,4 @@
-"""Convert a ledger (the file of events) to a `Page`.
-
-Each watch becomes a `Card`, with one chart per counter.
-"""
+"""Convert a ledger (the file of events) to a `Page`: each watch becomes a `Card`, with one chart per counter."""
 
 from __future__ import annotations
 
@@ -26,24 +23,12 @@ _MAX_NEW_TARGETS: Final = 12
 
 
 def read_histories(path: Path) -> list[History]:
-    """Return the watches of a ledger in order.
-
-    A line that cannot be read becomes a note of the watch that it belongs to.
-
-    Raises:
-        LedgerError: The file is not a ledger.
-        OSError: The file cannot be read.
-    """
+    """Return the watches of a ledger in order; a line that cannot be read becomes a note. Raises as `read_ledger`."""
     return _group_by_watch(read_ledger(path))
 
 
 def page_of_ledger(path: Path) -> Page:
-    """Return the page of a ledger.
-
-    Raises:
-        LedgerError: The file is not a ledger.
-        OSError: The file cannot be read.
-    """
+    """Return the page of a ledger; raise `LedgerError` if the file is none, and OSError if it cannot be read."""
     histories = read_histories(path)
     _check_names(histories)
     cards = tuple(map(_build_card, histories))

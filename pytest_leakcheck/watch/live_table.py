@@ -1,7 +1,4 @@
-"""Show the state of a running watch.
-
-There are two forms: a live table on a terminal, drawn by the package rich, and plain lines.
-"""
+"""Show the state of a running watch as a live table on a terminal, drawn by the package rich, or as plain lines."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ class Lines:
 
 
 class Table:
-    """A table, redrawn as often as its share of a core allows or at a given interval."""
+    """A table, redrawn as often as its share of a core allows, or every ``refresh`` seconds; first at once."""
 
     def __init__(
         self,
@@ -63,14 +60,6 @@ class Table:
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Create a table whose first drawing is due at once.
-
-        Args:
-            draw: Draws the state.
-            refresh: Interval between drawings in seconds; None to draw as often as the share of a core allows.
-            clock: Returns a monotonic time in seconds.
-            spent: Returns the CPU time that this thread has used, in seconds.
-        """
         self._draw, self._clock = draw, clock
         self._allowance = Allowance(_CPU_SHARE, clock, spent)
         self._refresh = refresh
@@ -94,10 +83,7 @@ def live_table(console: Console, refresh: float | None) -> Iterator[Table]:
 
 
 def table(history: History, width: int) -> RenderableType:
-    """Return the state as a table for rich.
-
-    Text that comes from the system is never parsed as markup.
-    """
+    """Return the state as a table for rich. Text that comes from the system is never parsed as markup."""
     from rich.console import Group
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -30,10 +30,7 @@ class Newcomers:
                 self._initial_targets[pid], self._last_counts[pid] = _count_targets(pid), reading.fds
 
     def look(self, processes: Mapping[int, Reading]) -> dict[int, dict[str, int]]:
-        """Return the number of new descriptors, by PID and target.
-
-        Only processes whose number of descriptors has changed since the last call are included.
-        """
+        """Return the new descriptors by PID and target, of processes whose number has changed since the last call."""
         self._remove_ended(processes.keys())
         found = {}
         for pid, reading in processes.items():

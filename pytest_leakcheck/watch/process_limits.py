@@ -12,10 +12,7 @@ from pytest_leakcheck.probes.cgroups import MOUNT, PROC, groups_of
 
 
 def fd_limit(pid: int) -> int | None:
-    """Return the soft limit of descriptors of a process (RLIMIT_NOFILE).
-
-    None if there is no limit, if it cannot be read, or if this system is not Linux.
-    """
+    """Return the soft RLIMIT_NOFILE of a process; None if infinite, if it cannot be read, or outside Linux."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(psutil.Error):
             soft, _hard = psutil.Process(pid).rlimit(psutil.RLIMIT_NOFILE)
@@ -24,15 +21,9 @@ def fd_limit(pid: int) -> int | None:
 
 
 def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, str]:
-    """Return how many bytes are left before memory runs out, and what sets the limit.
+    """Return how many bytes are left before memory runs out, and what sets the limit: a cgroup or the machine.
 
-    The limit is that of a cgroup of the process or the memory of the machine, whichever leaves less. File pages that
-    the kernel can reclaim from a cgroup count as free.
-
-    Args:
-        pid: The process.
-        proc: Mount point of procfs.
-        mount: Mount point of the cgroup file systems.
+    File pages that the kernel can reclaim from a cgroup count as free.
     """
     rooms = []
     for group in groups_of(pid, proc, mount):

@@ -1,12 +1,9 @@
 """Read the counters of a process tree, cheaply enough to do so once per second for days.
 
-psutil reads most of them. On Linux, this module reads two things itself, because psutil is slower:
-
-* The number of descriptors is the size of ``/proc/PID/fd``. Reading that takes 4 us for any number of descriptors;
-  psutil lists them.
-* Descendants are read from ``/proc/PID/task/TID/children``, which takes 2.7 ms for 66 of them; psutil reads all
-  processes of the machine, at 43 us each. Both ways take longer with thousands of threads, so the search for
-  descendants is rate-limited.
+On Linux, this module reads two things itself, because psutil is slower: the number of descriptors as the size of
+``/proc/PID/fd``, in 4 us for any number (psutil lists them); descendants from ``/proc/PID/task/TID/children``, in 2.7
+ms for 66 of them (psutil reads all processes of the machine, at 43 us each). Both ways to find descendants take longer
+with thousands of threads, so this search is rate-limited.
 """
 
 from __future__ import annotations
@@ -43,23 +40,10 @@ class WatchError(LeakcheckError):
 
 
 class Tree:
-    """A process and its descendants, which can be sampled.
-
-    Once found, a process is followed (read in every sample) until it ends, even if it leaves the tree by a double fork.
-
-    Attributes:
-        root: PID of the process at the top.
-    """
+    """A process and its descendants; each is sampled until it ends, even if it leaves the tree by a double fork."""
 
     def __init__(self, root: int) -> None:
-        """Start to follow a process and its descendants.
-
-        Args:
-            root: PID of the process at the top.
-
-        Raises:
-            WatchError: There is no such process.
-        """
+        """Start to follow a process and its descendants; raise `WatchError` if there is no such process."""
         self.root = root
         self._followed: dict[int, psutil.Process] = {}
         self._unreadable: set[int] = set()
@@ -82,11 +66,7 @@ class Tree:
         return self.root not in self._followed
 
     def sample(self, step: int | None = None) -> Sample:
-        """Read the counters of all followed processes, and forget those that have ended.
-
-        Args:
-            step: Step of the training; None if it is not known.
-        """
+        """Read the counters of all followed processes, and forget those that have ended."""
         if self._search_allowance.due:
             self._search_allowance.do(self._find_new_processes)
         processes, gone = {}, []
@@ -120,11 +100,6 @@ class Tree:
         yield from news
 
     def _read_process(self, process: psutil.Process) -> Reading:
-        """Return the counters of a process.
-
-        Raises:
-            psutil.NoSuchProcess: The process has ended.
-        """
         memory = process.memory_info()
         # A zombie has ended and has no memory. `is_running` is False if the PID now belongs to another process.
         if not memory.rss or not process.is_running():
@@ -160,11 +135,7 @@ class Tree:
 
 
 def count_fds(process: psutil.Process) -> int:
-    """Count open descriptors (handles on Windows); -1 without the permission to read them.
-
-    Raises:
-        psutil.NoSuchProcess: The process has ended.
-    """
+    """Count open descriptors (handles on Windows); -1 without permission. Raise `psutil.NoSuchProcess` if it ended."""
     try:
         if _FD_COUNT_IS_SIZE:
             return os.stat(f"/proc/{process.pid}/fd").st_size
@@ -185,10 +156,7 @@ def descendants_of(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Return the shortened command line of a process, with its secrets masked.
-
-    If the command line is empty or may not be read, return the name of the process; if the process has ended, "gone".
-    """
+    """Return the shortened command line with secrets masked, or the name if there is none; "gone" if it has ended."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         with contextlib.suppress(psutil.AccessDenied):

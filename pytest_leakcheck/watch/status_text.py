@@ -1,7 +1,4 @@
-"""Format the state of a watch as text. Pure functions.
-
-The table, the plain lines and the page share this text.
-"""
+"""Format the state of a watch as text, for the table, the plain lines and the page. Pure functions."""
 
 from __future__ import annotations
 
@@ -30,12 +27,7 @@ _MAX_TARGET_CHARACTERS: Final = 60
 class Row:
     """The text for one counter, of the whole tree or of one process.
 
-    Attributes:
-        name: Name of the counter, with the process if it is that of one process.
-        now: The last reading.
-        gained: Growth since the first reading.
-        growth: How fast the counter grows, or that no growth was seen.
-        ends: When the counter reaches its limit; empty if that is not expected.
+    ``gained`` is since the first reading, ``growth`` is a rate; ``ends`` is empty if no limit will be reached.
     """
 
     name: str
@@ -53,13 +45,7 @@ def title(history: History) -> str:
 
 
 def rows(history: History, *, floor: bool = False) -> list[Row]:
-    """Return a row for each total of the tree.
-
-    Args:
-        history: The state of the watch.
-        floor: For totals without growth, also show the smallest growth that the watch would have detected (the
-            detection floor).
-    """
+    """Return a row for each total; with ``floor``, those without growth also show the detection floor."""
     end = first_to_end(history)
     found = []
     for name, one in outlooks(history, floor=floor).items():
@@ -74,10 +60,7 @@ def rows(history: History, *, floor: bool = False) -> list[Row]:
 
 
 def process_rows(history: History) -> list[Row]:
-    """Return rows for the processes that have gained most descriptors and memory.
-
-    There are no rows if the watch has seen only one process.
-    """
+    """Return rows for the processes that gained most descriptors and memory; none if only one process was seen."""
     if len(history.processes) < 2:
         return []
     return [
@@ -102,10 +85,7 @@ def lines(history: History) -> Iterator[str]:
 
 
 def last_lines(history: History) -> Iterator[str]:
-    """Yield the final state as plain lines.
-
-    The lines show the totals with detection floors, the processes, the new descriptors, and the notes.
-    """
+    """Yield the final state: totals with detection floors, processes, new descriptors, and notes."""
     yield title(history)
     for row in rows(history, floor=True):
         ends = f"; runs out in {row.ends}" if row.ends else ""
@@ -123,10 +103,6 @@ def new_lines(history: History, most: int = _MAX_TARGETS) -> list[str]:
     """Return lines for the new descriptors by target (what they refer to), most frequent first.
 
     If the counts were last updated more than two intervals before the last sample, each line says when that was.
-
-    Args:
-        history: The state of the watch.
-        most: Maximum number of targets.
     """
     counts = history.new_targets()
     early = history.last - history.looked > 2 * history.began.interval
@@ -150,10 +126,7 @@ def growth_text(one: Outlook) -> str:
 
 
 def ends_text(one: Outlook) -> str:
-    """Return a text that says when the counter will reach its limit.
-
-    The text is empty if the counter does not grow, its limit is not known, or it will take more than ten years.
-    """
+    """Return when the counter will reach its limit; empty if not expected, not known, or in more than ten years."""
     seconds = one.expected_seconds
     if seconds is None or seconds > _MAX_FORECAST_SECONDS:
         return ""
@@ -188,10 +161,7 @@ def signed(value: float, unit: Unit) -> str:
 
 
 def rate(value: float, unit: Unit) -> str:
-    """Format a growth rate.
-
-    A count gets two decimals, or two significant digits if it is below 0.095.
-    """
+    """Format a growth rate; a count gets two decimals, or two significant digits if it is below 0.095."""
     if unit == "bytes":
         return format_amount(value, "bytes")
     return f"{value:.2f}" if abs(value) >= 0.095 else f"{value:.2g}"

@@ -1,7 +1,4 @@
-"""Pass the step of a training run to a watch in another process.
-
-The step is a number in a file that both processes map into memory.
-"""
+"""Pass the step of a training run to a watch in another process, as a number in a file that both map into memory."""
 
 from __future__ import annotations
 

@@ -29,24 +29,17 @@ class Watcher:
 
     A call of `step` takes 0.2 us. Once per interval, it also takes a sample, which costs 0.15 ms for each process.
     There is no background thread, so nothing is read until a step ends. If ``pytest-leakcheck watch -- COMMAND`` has
-    started the training run, that watch takes the samples, and this object only passes on the number of the step.
-
-    Attributes:
-        path: The ledger (the file of events); None if another process watches.
+    started the training run, that watch takes the samples: this object only passes on the number of the step, and
+    ``path`` (the ledger) is None.
     """
 
     def __init__(
         self, path: str | Path | None = None, *, interval: float = _INTERVAL_SECONDS, out: TextIO | None = None
     ) -> None:
-        """Start the watch, or connect to the watch that has started this process.
+        """Start the watch, or connect to that which has started this process; OSError without a writable ledger.
 
-        Args:
-            path: The ledger to append to; by default ``watch-PID.jsonl`` in the current folder.
-            interval: Minimum number of seconds between samples.
-            out: File that the final state is printed to; by default stderr.
-
-        Raises:
-            OSError: The ledger cannot be written.
+        Samples are at least ``interval`` seconds apart, and appended to the ledger at ``path``, by default
+        ``watch-PID.jsonl`` in the current folder. The final state is printed to ``out``, by default stderr.
         """
         self.path: Path | None = None
         self._steps = 0
@@ -76,10 +69,7 @@ class Watcher:
             self._sample()
 
     def close(self) -> None:
-        """Take a last sample and print the final state, unless another process watches.
-
-        A second call does nothing.
-        """
+        """Take a last sample and print the final state, unless another process watches. A second call does nothing."""
         if self._board is not None:
             self._board.close()
             self._board = None
@@ -105,17 +95,7 @@ class Watcher:
 
 
 def lightning_callback(path: str | Path | None = None, *, interval: float = _INTERVAL_SECONDS) -> Callback:
-    """Return a callback for ``Trainer(callbacks=[...])`` that runs a `Watcher`.
-
-    A step is one training batch.
-
-    Args:
-        path: As for `Watcher`.
-        interval: As for `Watcher`.
-
-    Raises:
-        ImportError: Lightning is not installed.
-    """
+    """Return a callback for ``Trainer(callbacks=[...])`` that runs a `Watcher`; a step is one training batch."""
     from lightning.pytorch.callbacks import Callback
 
     class Watching(Callback):

@@ -16,13 +16,9 @@ _MAX_CYCLE_OBJECTS: Final = 5_000
 
 
 def save_garbage(collect: Callable[[], object]) -> list[Any]:
-    """Run a collection and return the garbage instead of freeing it.
+    """Run a collection and return the garbage, which the caller must drop and collect again to free it.
 
-    To free the objects, the caller must drop them and collect again. While ``gc.DEBUG_SAVEALL`` is set, the collector
-    puts unreachable objects into ``gc.garbage``. This function restores the debug flags and that list.
-
-    Args:
-        collect: Runs the collection.
+    Restore the debug flags and ``gc.garbage``, where ``gc.DEBUG_SAVEALL`` has the collector put unreachable objects.
     """
     flags, before = gc.get_debug(), len(gc.garbage)
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -37,14 +33,8 @@ def save_garbage(collect: Callable[[], object]) -> list[Any]:
 def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
     """Return the types of the cycle whose number of occurrences is closest to the expected one.
 
-    Args:
-        garbage: The objects that only the collector frees.
-        count: The expected number of cycles. It is approximate, such as the number of leaked descriptors, because each
-            cycle may hold one.
-
-    Returns:
-        Type names in the order of the cycle, beginning with the alphabetically first. Empty if there is no cycle, or
-        only cycles of generic types.
+    That number is approximate, such as that of leaked descriptors, because each cycle may hold one. The type names are
+    in the order of the cycle, the alphabetically first one first. Empty if there is no cycle, or only of generic types.
     """
     shapes: Counter[tuple[str, ...]] = Counter()
     for cycle in _find_cycles(garbage):
@@ -58,10 +48,7 @@ def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
 
 
 def _find_cycles(garbage: Sequence[Any]) -> list[list[Any]]:
-    """Return one cycle for each strongly connected component that contains a cycle.
-
-    It is the shortest cycle through the first object of the component.
-    """
+    """Return one cycle, the shortest through the first object, for each strongly connected component with a cycle."""
     known = {id(one): one for one in garbage[:_MAX_CYCLE_OBJECTS]}
     edges = {
         number: [id(other) for other in gc.get_referents(one) if id(other) in known] for number, one in known.items()

@@ -11,12 +11,9 @@ from collections.abc import Mapping, Sequence
 def count_exclusive(holders: Sequence[object]) -> int:
     """Count the tracked objects created since `gc.freeze` that would be freed if these objects referred to nothing.
 
-    This follows the references as the interpreter would: an object is freed when the last reference to it is gone, and
-    then refers to nothing either. So the number is never too large. If a list refers to an object as well, neither the
-    object nor what it refers to counts; nor does an object that is part of a cycle.
-
-    Args:
-        holders: The objects of the cache that refer to its entries.
+    The holders are the objects of a cache that refer to its entries. An object is freed when the last reference to it
+    is gone, and then refers to nothing either. So the number is never too large. If a list refers to an object as well,
+    neither the object nor what it refers to counts; nor does an object that is part of a cycle.
     """
     new = frozenset(map(id, gc.get_objects()))
     gone: Counter[int] = Counter()

@@ -34,15 +34,7 @@ RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """The search for a root of one object.
-
-    Attributes:
-        target: The object that the search starts from.
-        next_of: The next object on the path to the target, by ``id()`` of the object that refers to it.
-        frontier: The objects whose referrers are searched next.
-        found: The best root found so far.
-        rank: The rank of `found`; a number worse than all ranks until a root is found.
-    """
+    """The search for a root of one object; `next_of` has the next object on the path to the target, by ``id()``."""
 
     target: object
     next_of: dict[int, object] = field(default_factory=dict)
@@ -58,12 +50,7 @@ class _Search:
         return tuple(path)
 
     def meet(self, one: object, rank: int | None) -> None:
-        """Record an object that refers, directly or indirectly, to the target.
-
-        Args:
-            one: The object.
-            rank: Its rank as a root; None if it is not a root. Then the search continues with its referrers.
-        """
+        """Record an object that leads to the target; with rank None it is no root, and its referrers are searched."""
         if rank is None:
             self.frontier.append(one)
         elif rank < self.rank:
@@ -71,15 +58,11 @@ class _Search:
 
 
 def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple[tuple[object, ...], ...]:
-    """Return a path from a root to each object; empty where none is found.
+    """Return a path from a root to each object; empty where none is found. Call it while nothing is frozen.
 
     Any other root is preferred to a running frame or a root of the test runner. All searches run level by level
-    together, because each level costs one scan of the objects that the collector lists. The collector does not list
-    frozen objects, so nothing may be frozen.
-
-    Args:
-        targets: The objects that the paths lead to.
-        ignore: The ``id()`` of each object that no path may lead through.
+    together, because each level costs one scan of the objects that the collector lists; it lists no frozen objects. No
+    path leads through an object whose ``id()`` is in `ignore`.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_start_search(target, running) for target in targets]
@@ -127,11 +110,7 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
 
 
 def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
-    """Yield the objects in an order in which their kinds alternate.
-
-    The search uses only the first objects of each level. If hundreds of objects of one kind refer to an object, the
-    path to a root leads through an object of another kind. So that one must be among the first.
-    """
+    """Yield the objects with alternating kinds, so that hundreds of one kind do not hide the one leading to a root."""
     by_kind: dict[object, list[object]] = defaultdict(list)
     for one in some:
         by_kind[_kind_of(one)].append(one)
@@ -140,10 +119,7 @@ def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
 
 
 def _kind_of(one: object) -> object:
-    """Return the type of an object; for a dict, its first key.
-
-    If the first key is not a str, the result is the type ``dict``, because hashing such a key could run user code.
-    """
+    """Return the type; for a dict, its first key if that is a str, because hashing another key could run user code."""
     if type(one) is not dict:
         return type(one)
     first = next(iter(one), None)
@@ -165,10 +141,7 @@ def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
 
 
 def is_runners(path: Sequence[object]) -> bool:
-    """Return whether a path leads through the test runner.
-
-    Such a path does not show the cause, because the test has only an indirect effect on what the test runner holds.
-    """
+    """Return whether a path leads through the test runner; the test has only an indirect effect on what that holds."""
     root = path[0]
     if _root_rank(root, {}) == _RANK_TEST_RUNNER or (type(root) is FrameType and _package_of(root) in RUNNERS):
         return True
@@ -183,10 +156,7 @@ def is_ours(one: object) -> bool:
 
 
 def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[int]) -> None:
-    """Search the local variables of running frames.
-
-    The collector does not report these references, except for the frames of generators in Python 3.10.
-    """
+    """Search the locals of running frames: the collector does not report them, except generators' in Python 3.10."""
     held = [pair for pair in _list_locals(frames) if pair[1] is search.target or id(pair[1]) in search.next_of]
     # A frame that holds the target itself comes before one that holds it through another object.
     for frame, one in sorted(held, key=lambda pair: pair[1] is not search.target):
@@ -199,7 +169,6 @@ def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[
 
 
 def _package_of(frame: FrameType) -> str:
-    """Return the top-level package of the module that a frame runs in."""
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 

@@ -79,10 +79,9 @@ _VALUE_TYPE_IDS: Final = frozenset(id(kind) for kind in PAYLOAD if kind is not s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growing:
-    """A container or a value that has grown between two moments.
+    """A container, or the holder of a value, that has grown between two moments.
 
     Attributes:
-        holder: The container, or the object that holds the value.
         gained: The number of entries gained, or of bytes or characters of the value.
         value: The value as it is now; None for a container.
     """
@@ -97,21 +96,15 @@ class Growing:
 
 
 class Census:
-    """The size of each container at one moment.
+    """The size of each container at one moment. Take it while nothing is frozen, because frozen objects are not listed.
 
-    It stores only numbers, so it keeps no object alive. It must be taken while nothing is frozen, because the collector
-    does not list frozen objects.
+    It stores only numbers, so it keeps no object alive.
     """
 
     __slots__ = ("_amounts", "_first", "_holders", "_ids", "_sizes", "_values")
 
     def __init__(self, *, values: bool = True) -> None:
-        """Record the sizes of all containers.
-
-        Args:
-            values: Also record large single values. This takes three times as long, and is useful where the growth in
-                bytes is known.
-        """
+        """Record the sizes of all containers; with `values`, also of large values, which takes three times as long."""
         self._values = values
         found = _walk(values=values)
         self._ids, self._sizes = found.ids, found.sizes
@@ -178,11 +171,8 @@ def _first_key(one: Any) -> object:
 def _is_same_container(holder: object, first: int | None, new: Collection[int]) -> bool:
     """Return whether a container is the one counted earlier under its ``id()``.
 
-    Args:
-        holder: The container as it is now.
-        first: The ``id()`` of the first key of a dict that was untracked then; None for any other container.
-        new: The ``id()`` of each object that the collector lists as new. The collector also lists an older dict as new
-            once it begins to track that dict.
+    `first` is the ``id()`` of the first key of a dict that was untracked then; None for any other container. The
+    collector also lists an older dict as new once it begins to track that dict.
     """
     if first is None or type(holder) is not dict:
         return id(holder) not in new and gc.is_tracked(holder)
@@ -202,12 +192,8 @@ def fitting(
 ) -> tuple[Growing, ...]:
     """Return the containers and values whose growth fits what is retained, best first.
 
-    Args:
-        growing: The containers and values that have grown.
-        iterations: The number of iterations in which they have grown.
-        rate: Objects retained per iteration, where they are countable.
-        size: Bytes retained per iteration, where known. A single value is accepted only if it grows by about this
-            number of bytes. Otherwise a value that is replaced by one of another length would look like growth.
+    `rate` is in objects and `size` in bytes per iteration, where known. A single value is accepted only if it grows by
+    about `size`: otherwise a value that is replaced by one of another length would look like growth.
     """
     low, high = _gain_bounds(iterations, rate)
     kept = [one for one in growing if not one.is_value and low <= one.gained <= high]
@@ -259,15 +245,7 @@ def bytes_gained(one: Growing) -> float:
 
 @dataclass(slots=True, eq=False)
 class _Found:
-    """The containers and the holders of large values at one moment.
-
-    Attributes:
-        containers: All containers; untracked dicts come last.
-        ids: The ``id()`` of each container.
-        sizes: The length of each container; the ``__len__`` of a derived class is not called.
-        untracked: The number of untracked dicts at the end.
-        holders: The objects that hold large values, each with these values.
-    """
+    """The containers (untracked dicts last), and the objects that hold large values, each with these values."""
 
     containers: list[object] = field(default_factory=list)
     ids: array[int] = field(default_factory=lambda: array("Q"))
@@ -282,12 +260,10 @@ class _Found:
 
 
 def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
-    """List all containers, and the holders of large values.
+    """List all containers, and the holders of large values if wanted.
 
-    Args:
-        values: Also search for large values.
-        known: The ``id()`` of each object that held large values before. None to search all objects, which takes twice
-            as long as the rest of the walk.
+    `known` has the ``id()`` of each object that held large values before; None searches all objects, which takes twice
+    as long as the rest of the walk.
     """
     # This call comes first, so that `objects` contains no list made here. Lists that hold each other would become
     # garbage that only the collector frees.
@@ -334,7 +310,6 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
 
 
 def _list_subclasses(kinds: Iterable[type]) -> Iterator[type]:
-    """Yield all direct and indirect subclasses of these types."""
     for kind in kinds:
         below: list[type] = type.__subclasses__(kind)
         yield from below
@@ -346,7 +321,6 @@ def _chunks(objects: Sequence[object], size: int = _CHUNK_SIZE) -> Iterator[list
 
 
 def _find_large_values(referents: list[Any], arrays: dict[int, str]) -> list[object]:
-    """Return the large values among these referents."""
     kinds = list(map(id, map(type, referents)))
     # Strings get a faster check of their own, because most referents are strings and few strings are long.
     texts = list(compress(referents, map(_STR_TYPE_IDS.__contains__, kinds)))

@@ -35,11 +35,8 @@ def accompanies(one: object) -> bool:
 def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Held | None:
     """Return the kind of the entries that a container has gained; None if their type shows little about them.
 
-    Args:
-        growing: The container.
-        iterations: The number of iterations in which it has grown.
-        of_bytes: Whether bytes or blocks are retained. The part of an entry that holds most of its bytes then counts,
-            such as a bytearray in a list. Otherwise an entry that is a container only accompanies other objects.
+    With `of_bytes` (bytes or blocks are retained), the part of an entry that holds most of its bytes counts, such as a
+    bytearray in a list. Otherwise an entry that is a container only accompanies other objects.
     """
     newest = [key if value is None else value for key, value in last_entries(growing.holder, 2)]
     entry, beside = newest[0], newest[-1] if len(newest) > 1 else None
@@ -54,16 +51,10 @@ def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Hel
 
 
 def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes: float = 0.0) -> tuple[Held, ...]:
-    """Return the most frequent kinds of new objects; if bytes are retained, those that hold the most come first.
+    """Return the most frequent kinds of new tracked objects; if bytes are retained, those that hold the most first.
 
-    Builtin types are reported only if no other type is frequent.
-
-    Args:
-        objects: The tracked objects that were created in these iterations.
-        iterations: The number of iterations.
-        least: The minimum number per iteration for a kind to be reported. A kind with only one object is never
-            reported.
-        least_bytes: The minimum number of bytes that all objects of a kind must hold.
+    Builtin types are reported only if no other type is frequent, and a kind with only one object never. `least` is the
+    minimum number of a kind per iteration, and `least_bytes` the minimum of what all its objects hold together.
     """
     found: dict[str, list[Any]] = defaultdict(list)
     everything = list(objects)
@@ -88,8 +79,5 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes:
 
 
 def kind_of(one: Any) -> str:
-    """Return the type name of an object.
-
-    For a tensor, the shape, dtype, device and whether it has a graph are included.
-    """
+    """Return the type name of an object; for a tensor, also the shape, dtype, device and whether it has a graph."""
     return describe_tensor(one) if is_tensor(one) else type_name(one)

@@ -37,11 +37,9 @@ class Sought:
     """The known properties of what is retained and whose owner is sought.
 
     Attributes:
-        iterations: The number of iterations in which it was created.
         rate: The number retained per iteration, where it is countable.
         size: Bytes retained per iteration, where known.
-        identities: Identities of the handles (such as descriptors) that were created and still exist; None if no
-            handles are retained.
+        identities: Identities of the handles that were created and still exist; None if no handles are retained.
         in_python: Whether Python's own allocators may have allocated it.
     """
 
@@ -61,14 +59,10 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     *,
     deadline: float = inf,
 ) -> Holders:
-    """Find the owners of what is retained.
-
-    Call it while nothing is frozen, because the collector does not list frozen objects.
+    """Find the owners of what is retained. Call it while nothing is frozen, because frozen objects are not listed.
 
     Args:
-        sought: What is retained.
         came: The tracked objects that were created in these iterations and still exist.
-        growing: The containers and values that grew in these iterations.
         new: The ``id()`` of each object created since the measurement of the test began.
         ignore: The ``id()`` of each object that cannot be an owner, such as the plugin's own objects.
         deadline: When the search ends without a result, by ``clock.monotonic``.
@@ -103,12 +97,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
 
 
 def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
-    """Group the new objects by type, and keep the groups that are frequent enough and may be what is retained.
-
-    Returns:
-        The groups of types that are not builtin, and those of builtin types. If the rate is unknown, the latter are
-        left out.
-    """
+    """Group the new objects that may be retained by type: not builtin, then builtin (none if the rate is unknown)."""
     by_kind: dict[str, list[object]] = defaultdict(list)
     for one in came:
         if type(one) not in _AUXILIARY_TYPES and not is_ours(one):
@@ -126,10 +115,7 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
 
 
 def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
-    """Return the bytes of one object of this kind.
-
-    Infinite if the retained bytes are unknown, or if the objects together are too small to contain them.
-    """
+    """Return the bytes of one object; infinite if the retained bytes are unknown or exceed what all objects hold."""
     size = own_size(kind[-1], kind[-2], array_types()) if sought.size else 0
     return size if sought.size and len(kind) * size >= _MIN_RATIO * sought.size * sought.iterations else inf
 

@@ -2,10 +2,10 @@
 
 An owner is a container or an attribute that keeps what is retained. A root is an object at which a path can begin, such
 as a module or a running frame.
+
 There are two kinds of evidence. First, a container that gains entries at the rate of the leak owns them, whatever their
 type is. Second, the garbage collector shows which of the objects that it tracks are new: an older object that refers to
-new ones keeps them. This also finds the owner of a chain in which each object holds the one before. If neither kind
-shows an owner, the result is a reason.
+new ones keeps them. This also finds the owner of a chain in which each object holds the one before.
 """
 
 from __future__ import annotations
@@ -75,13 +75,7 @@ class Holders:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hold:
-    """An object that holds survivors.
-
-    Attributes:
-        holder: The object.
-        entry: One new object that it refers to: a survivor, or an object through which it reaches survivors.
-        reached: The ``id()`` of each survivor that it holds, directly or through new objects.
-    """
+    """An object that holds survivors (`reached`, by ``id()``); its new referent `entry` is one or leads to one."""
 
     holder: object
     entry: object
@@ -90,20 +84,13 @@ class _Hold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """A search through the references of new objects, which may be ended between two of its steps.
-
-    Attributes:
-        new: The ``id()`` of each new object.
-        counted: The ``id()`` of each survivor.
-        check_time: As in `find_owners`.
-    """
+    """A search through the references of new objects (`new`) for survivors (`counted`), both by ``id()``."""
 
     new: frozenset[int]
     counted: frozenset[int]
     check_time: Callable[[], object]
 
     def older_holders(self, skipped: set[int]) -> Iterator[_Hold]:
-        """Find the older objects that hold survivors."""
         objects = all_objects()
         older = [one for one in objects if id(one) not in self.new and id(one) not in skipped]
         for at in range(0, len(older), _CHUNK_SIZE):
@@ -124,10 +111,7 @@ class _Search:
             yield _Hold(holder, last[-1], found)
 
     def reachable(self, start: Sequence[object]) -> set[int]:
-        """Return the ``id()`` of each new object that can be reached from these objects.
-
-        These objects themselves are included only if references lead back to them.
-        """
+        """Return the ``id()`` of each new object to which references from these lead, perhaps including these."""
         reached: set[int] = set()
         level = start
         while level and len(reached) < _MAX_REACHED:
@@ -153,21 +137,17 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     ignore: Collection[int] = (),
     check_time: Callable[[], object] = bool,
 ) -> Holders:
-    """Find the owners of what each iteration retains.
-
-    Call it while nothing is frozen, because the collector does not list frozen objects.
+    """Find the owners of what each iteration retains. Call it while nothing is frozen: frozen objects are not listed.
 
     Args:
         growing: The result of `Census.grown`.
-        iterations: The number of iterations in which the containers have grown.
-        survivors: All new objects of the kind that is retained, and no others; empty if the collector does not track
-            that kind.
+        survivors: All new objects of the kind that is retained, and no others; empty if they are not tracked.
         new: The ``id()`` of each new object of any kind (`newcomers` from the start and the end of the search). A new
             object is not an owner, so the search continues with the older objects that lead to it.
         rate: Objects retained per iteration, where they are countable.
         size: Bytes retained per iteration, where known.
         ignore: The ``id()`` of each object that cannot be an owner, such as those of the caller.
-        check_time: Called between the steps of the search; it may raise to end the search. By default it does nothing.
+        check_time: Called between the steps of the search; it may raise to end the search.
     """
     skipped = {*ignore, id(growing), id(survivors)}
     candidates = [one for one in growing if id(one.holder) not in skipped and not _holds_weakly(one)]
@@ -197,7 +177,6 @@ def _find_owners_of_survivors(
     skipped: set[int],
     search: _Search,
 ) -> Holders:
-    """Find the owners of these new objects."""
     new, counted = search.new, search.counted
     growing = {id(one.holder): one for one in candidates if not one.is_value}
     holds = [hold for one in growing.values() for hold in search.hold_of(one.holder)]
@@ -228,10 +207,7 @@ def _find_owners_of_survivors(
 
 
 def _describe_entries(one: Growing, survivor: type) -> str:
-    """Describe the entries that a container has gained, such as errors whose tracebacks hold the survivors.
-
-    Empty if the newest entry is of the survivors' type, or only accompanies other objects.
-    """
+    """Describe gained entries, such as errors with tracebacks; empty if they are survivors or accompany others."""
     entries = [_payload(key, value) for key, value in last_entries(one.holder, min(one.gained, _MAX_SAMPLED))]
     if type(entries[0]) is survivor or accompanies(entries[0]):
         return ""
@@ -253,11 +229,9 @@ def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
 
 
 def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
-    """Return the end of the path to a survivor.
+    """Return the end of the path to a survivor: the entry, and one new object in it if it is an older instance's dict.
 
-    It is the entry of the hold. If the entry is the dict of an older instance, one new object in that dict follows.
-    Such a dict counts as new if the collector has begun to track it since, which happens once it holds a tracked
-    object.
+    Such a dict counts as new if the collector began to track it late, which happens once it holds a tracked object.
     """
     if instance_dict(hold.holder) is not hold.entry:
         return (hold.entry,)
@@ -265,11 +239,7 @@ def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
 
 
 def _report_unheld(survivors: Sequence[object], search: _Search, skipped: set[int]) -> Holders:
-    """Report what holds survivors that no older object holds.
-
-    The result names the path from a root such as a running frame. If there is no path, it gives the reason: C code
-    holds the survivors, or they hold only each other.
-    """
+    """Report the path from a root to survivors that no older object holds, or why there is none: C code, or a cycle."""
     inner = search.reachable(survivors)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
     (path,) = find_paths(heads[-1:], {*skipped, id(heads)})
@@ -332,18 +302,12 @@ def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Ow
 
 
 def _payload(key: object, value: object) -> object:
-    """Return the part of an entry that retains something.
-
-    That is the key if the value retains nothing, as in a dict that is used as a set; else the value.
-    """
+    """Return the part of an entry that retains something: the value, or the key, as in a dict that is used as a set."""
     return key if any(type(value) is kind for kind in _TRIVIAL_TYPES) else value
 
 
 def _holds_weakly(one: Growing) -> bool:
-    """Return whether a container keeps nothing alive, because its references are weak.
-
-    This does not apply to dead weak references: there, the reference objects themselves are what is retained.
-    """
+    """Return whether a container keeps nothing alive; if its weak references are dead, they are what is retained."""
     if one.is_value or container_kind(one.holder) is None:
         return False
     return any(_is_live_weakref(value) for _key, value in last_entries(one.holder, 1))
@@ -354,11 +318,7 @@ def _is_live_weakref(one: object) -> bool:
 
 
 def _without_weak_keys(growing: Sequence[Growing]) -> tuple[Growing, ...]:
-    """Drop the containers with weak keys, unless nothing else grows.
-
-    The values of a ``WeakKeyDictionary`` are released with their keys. If it grows, another growing container keeps the
-    keys.
-    """
+    """Drop containers with weak keys unless nothing else grows: if one grows, another container keeps its keys."""
     strong = tuple(one for one in growing if one.is_value or not _has_weak_key(one.holder))
     return strong or tuple(growing)
 
@@ -368,10 +328,7 @@ def _has_weak_key(one: object) -> bool:
 
 
 def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders:
-    """Build the result without the owners that belong to the test runner.
-
-    The test runner always holds the test itself and many objects that grow with the test, so they are not findings.
-    """
+    """Build the result without owners in the test runner, which always holds many objects that grow with the test."""
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
         return Holders(

@@ -41,12 +41,7 @@ _CODE_ATTRIBUTES: Final = ((GeneratorType, "gi_code"), (CoroutineType, "cr_code"
 def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
     """Describe a path step by step, and derive a short name that users can search their source for.
 
-    Args:
-        path: The objects from the root on. Each refers to the next.
-        suspect: The object of the path that retains the resource. Its reference to the next object is marked.
-
-    Returns:
-        The steps, and the name.
+    The path begins with the root. The suspect is the object that retains the resource; its step is marked.
     """
     steps: list[Step] = []
     name, at = "", 0
@@ -78,10 +73,7 @@ def _is_namespace(passed: Sequence[object], suspect: object) -> bool:
 
 
 def anchor_of(one: object) -> str:
-    """Return a name that identifies an object without its path.
-
-    Empty if the object has no such name, so that only its path identifies it.
-    """
+    """Return a name that identifies an object without its path; empty if only the path identifies it."""
     kind = type(one)
     if kind is dict or issubclass(kind, ModuleType):
         return module_name(one)
@@ -127,10 +119,7 @@ def describe_holder(one: object) -> str:
 
 
 def _describe_code(one: Any) -> str:
-    """Describe a function, or its ``lru_cache``, frame, generator or coroutine, by the name of the function.
-
-    Empty for other objects.
-    """
+    """Describe a function, or its ``lru_cache``, frame, generator or coroutine, by name; empty for other objects."""
     kind = type(one)
     if kind is FunctionType:
         return f"function {one.__qualname__}"
@@ -146,8 +135,7 @@ def _describe_code(one: Any) -> str:
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
     """Return how an object refers to the next one, and how many positions of the path that reference spans.
 
-    It can span several, because the dict of an instance or a class, and the tuple and the cell of a closure, are not
-    steps of their own.
+    The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of their own.
     """
     holder, child = path[at], path[at + 1]
     if type(holder) is dict and module_name(holder):
@@ -158,11 +146,7 @@ def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
 
 
 def _describe_named_reference(path: Sequence[object], at: int) -> tuple[str, int] | None:
-    """Return the result of `_describe_reference` for a reference through a namespace.
-
-    A namespace is a dict of attributes, or the local variables of a suspended generator or coroutine. The value of a
-    fixture counts too. None for any other reference.
-    """
+    """Return what `_describe_reference` does for attributes, suspended frames' locals and fixture values; else None."""
     holder, child = path[at], path[at + 1]
     beyond = path[at + 2] if at + 2 < len(path) else None
     if is_fixture(holder):
@@ -191,7 +175,6 @@ def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object
 
 
 def _name_in_namespace(namespace: object, child: object) -> str:
-    """Return the name of an object in a namespace."""
     pairs = list(dict.items(namespace)) if type(namespace) is dict else []
     return next((key for key, value in pairs if value is child and type(key) is str), UNNAMED)
 
@@ -222,7 +205,6 @@ def _find_name(pairs: Iterable[tuple[str, object]], wanted: object) -> str:
 
 
 def _describe_direct_reference(holder: Any, child: object) -> str:
-    """Describe the reference of an object to one of its referents."""
     kind: Any = container_kind(holder)
     if kind is dict:
         return _describe_dict_entry(holder, child) or _describe_attribute(holder, child)
@@ -260,18 +242,12 @@ def _describe_attribute(holder: object, child: object) -> str:
 
 
 def is_fixture(one: object) -> bool:
-    """Return whether an object is a `FixtureDef` of pytest.
-
-    A `FixtureDef` keeps the value of its fixture for as long as the scope of the fixture lasts.
-    """
+    """Return whether an object is pytest's `FixtureDef`, which keeps the fixture's value as long as its scope lasts."""
     return type(one).__name__ == "FixtureDef" and module_of_type(type(one)) == "_pytest.fixtures"
 
 
 def is_class(one: object) -> TypeGuard[type]:
-    """Return whether an object is a class.
-
-    This function does not use `isinstance`, because that would read ``__class__`` of a proxy.
-    """
+    """Return whether an object is a class, without `isinstance`, which would read ``__class__`` of a proxy."""
     return issubclass(type(one), type)
 
 

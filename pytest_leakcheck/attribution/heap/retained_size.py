@@ -1,6 +1,6 @@
 """Measure how much of a resource a few objects retain.
 
-If the objects are entries of a cache, the plugin attributes this part of the growth to that cache.
+If they are entries of a cache, the plugin attributes this part of the growth to that cache.
 """
 
 from __future__ import annotations
@@ -38,22 +38,15 @@ _BLOCKS_PER_CONTAINER: Final = 3
 
 
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
-    """Return how much of a resource would be released if these entries were evicted.
+    """Return how much of a resource would be released if these entries, which a cache has added, were evicted.
+
+    The amount is in the unit of the resource. If its units can be anything, as with a gauge, each entry that is more
+    than plain data counts as one. For memory, the amount is infinite if an entry contains an object of an extension
+    type (other than arrays), because such an object may hold any amount.
 
     A part of an entry that the collector tracks counts only if it was created since `gc.freeze`. An object that several
     entries share counts once. A number or a name in plain data, such as a dict of log values, does not count as a
-    handle.
-
-    Args:
-        resource: The name of the resource. If its units can be anything, as with a gauge, each entry that is more than
-            plain data counts as one unit.
-        entries: The entries that a cache has added.
-        identities: For handles (descriptors, threads, files), the identities of the new ones, as in
-            `handle_kinds.Things`.
-
-    Returns:
-        An amount in the unit of the resource. For memory, it is infinite if an entry contains an object of an extension
-        type (other than arrays), because such an object may hold any amount.
+    handle. `identities` are those of the new handles, as in `handle_kinds.Things`.
     """
     counted = find_resource(resource)
     if counted.made_of == "handles":
@@ -68,10 +61,7 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
 
 
 def _parts(entries: Sequence[object]) -> dict[int, object]:
-    """Return the entries and what they refer to, directly or indirectly, by ``id()``.
-
-    A part that the collector tracks is included only if it is new.
-    """
+    """Return the entries and what they refer to, also indirectly, by ``id()``; tracked parts only if they are new."""
     new = _new_object_ids()
     frozen = has_frozen()
     ends = (ModuleType,) if frozen else (ModuleType, *SHARED_TYPES)
@@ -105,10 +95,7 @@ def _list_hidden_parts(objects: Iterable[object]) -> Iterator[object]:
 
 
 def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -> set[Hashable]:
-    """Return the handles that the entries stand for, such as the descriptors of the files that they contain.
-
-    A part that cannot be inspected stands for one handle.
-    """
+    """Return the handles that the entries stand for; a part that cannot be inspected stands for one handle."""
     found: set[Hashable] = set()
     # An entry may itself be the number of a descriptor, and an attribute the number or the name of a handle.
     by_value: list[Any] = [entry for entry in entries if type(entry) is int]
@@ -133,20 +120,14 @@ def _attributes(one: object) -> list[Any]:
 
 
 def _is_plain_data(entry: object) -> bool:
-    """Return whether an entry consists only of builtin values and containers.
-
-    False for an int by itself, which may be a handle.
-    """
+    """Return whether an entry has only builtin values and containers; False for a lone int, which may be a handle."""
     if type(entry) is int:
         return False
     return all(module_of_type(type(part)) == "builtins" for part in _parts([entry]).values())
 
 
 def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
-    """Sum the bytes of these parts that the resource counts.
-
-    Infinite if a part is of an extension type, except for arrays and other types of NumPy.
-    """
+    """Sum the bytes that the resource counts; infinite with a part of an extension type, except arrays and NumPy's."""
     arrays = array_types()
     # Without pymalloc, `sys.getallocatedblocks` returns 0, and malloc serves small requests too.
     least = 0 if resource.counts_small or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES

@@ -24,10 +24,7 @@ _SAVED_PREFIX: Final = "_saved_"
 
 
 def is_tensor(one: Any) -> bool:
-    """Return whether an object is a tensor or a parameter.
-
-    Instances of derived types do not count, because a proxy may run any code.
-    """
+    """Return whether an object is a tensor or a parameter, not of a derived type: a proxy may run any code."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and type(one) in (torch.Tensor, torch.nn.Parameter)
 
@@ -35,11 +32,7 @@ def is_tensor(one: Any) -> bool:
 def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
     """Return the kinds of tensors that hold the most bytes, with a description of what their graphs keep.
 
-    Args:
-        objects: The objects that were created in these iterations.
-        iterations: The number of iterations.
-        least: The minimum number per iteration for a kind to be reported. A kind with only one tensor is never
-            reported.
+    `least` is the minimum number per iteration for a kind to be reported. A kind with only one tensor never is.
     """
     found: dict[str, list[Any]] = {}
     for one in objects:
@@ -76,10 +69,7 @@ def describe_tensor(tensor: Any) -> str:
 
 
 def describe_graph(tensor: Any) -> str:
-    """Describe what the graph of a tensor has saved for a backward pass.
-
-    A tensor without a graph is described by its bytes.
-    """
+    """Describe what the graph of a tensor has saved for a backward pass; without a graph, return its bytes."""
     if tensor.grad_fn is None:
         return f"{_storage_bytes([tensor]):,} B each"
     nodes = list(_list_nodes(tensor.grad_fn))
@@ -109,7 +99,6 @@ def _list_nodes(root: Any) -> Iterator[Any]:
 
 
 def _list_saved_tensors(node: Any) -> Iterator[Any]:
-    """Yield the tensors that an operation has saved for its backward pass."""
     for name in dir(node):
         if name.startswith(_SAVED_PREFIX):
             try:
@@ -125,10 +114,7 @@ def _is_parameter(tensor: Any) -> bool:
 
 
 def _storage_bytes(tensors: Iterable[Any]) -> int:
-    """Sum the bytes of the tensors' storages, counting each storage once.
-
-    A tensor without a storage, such as a wrapper of other tensors, adds nothing.
-    """
+    """Sum the bytes of the storages, each counted once; a tensor without one, such as a wrapper, adds nothing."""
     sizes: dict[int, int] = {}
     for one in tensors:
         try:

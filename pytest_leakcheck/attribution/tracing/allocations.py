@@ -37,13 +37,7 @@ _Stack: TypeAlias = tuple[_Line, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Memory allocated on one call path and retained, per iteration.
-
-    Attributes:
-        path: The recorded frames, outermost first; the function names are empty.
-        blocks: Number of blocks.
-        size: Bytes.
-    """
+    """Memory that a call path (outermost first, no function names) retains per iteration; `size` is in bytes."""
 
     path: tuple[Site, ...]
     blocks: float
@@ -57,12 +51,7 @@ class Allocations:
     """
 
     def __init__(self, plain_seconds: float, *, of_heap: bool = False) -> None:
-        """Prepare a trace; `open` starts it.
-
-        Args:
-            plain_seconds: Duration of an untraced iteration.
-            of_heap: Count only blocks from malloc; smaller blocks come from the interpreter's own pools.
-        """
+        """Prepare a trace, which `open` starts; with `of_heap`, of blocks from malloc only, not from Python's pools."""
         self._min_size = _MAX_POOL_BLOCK_BYTES + 1 if of_heap else 0
         self._plain = plain_seconds
         self._depth = 1
@@ -75,12 +64,9 @@ class Allocations:
             tracemalloc.start(self._depth)
 
     def iteration_done(self, seconds: float) -> None:
-        """Process the end of one iteration; call this method after garbage has been collected.
+        """Process the end of a traced iteration; call this after garbage has been collected.
 
         The first iterations are for warming up. They also determine how many frames to record.
-
-        Args:
-            seconds: Duration of the traced iteration.
         """
         if self._iterations == 0:
             depth = self._choose_depth(seconds / max(self._plain, _MIN_PLAIN_SECONDS))
@@ -93,11 +79,7 @@ class Allocations:
         self._iterations += 1
 
     def _choose_depth(self, slower: float) -> int:
-        """Return the number of frames to record: as many as the slowdown allows.
-
-        Args:
-            slower: How many times as long as a plain iteration the last one took.
-        """
+        """Return the number of frames to record for this slowdown, a factor compared with a plain iteration."""
         if self._theirs or (self._chosen and slower <= _MAX_SLOWDOWN):
             return self._depth
         if self._chosen:
@@ -125,14 +107,7 @@ def kept_now() -> tuple[Kept, ...]:
 
 
 def _sum_by_stack(min_size: int) -> dict[_Stack, tuple[int, int]]:
-    """Sum the live traced blocks by call stack, innermost frame first.
-
-    Args:
-        min_size: The size in bytes below which blocks are left out.
-
-    Returns:
-        The number of blocks and their bytes for each stack.
-    """
+    """Sum the blocks and bytes of the live traced blocks of this size or more by call stack, innermost frame first."""
     found: dict[_Stack, tuple[int, int]] = {}
     for _domain, size, frames, *_total in tracemalloc.take_snapshot().traces._traces:  # type: ignore[attr-defined]
         if size < min_size:
@@ -145,10 +120,7 @@ def _sum_by_stack(min_size: int) -> dict[_Stack, tuple[int, int]]:
 def _diff_stacks(
     before: Mapping[_Stack, tuple[int, int]], after: Mapping[_Stack, tuple[int, int]], iterations: int
 ) -> tuple[Kept, ...]:
-    """Return the growth of each call stack per iteration, the most blocks first.
-
-    Allocations by the harness (pytest, its plugins and this package) are left out.
-    """
+    """Return the growth of each call stack per iteration, the most blocks first, without allocations by the harness."""
     kept = []
     for stack, (blocks, size) in after.items():
         then = before.get(stack, (0, 0))
@@ -161,13 +133,7 @@ def _diff_stacks(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line whose allocations are retained, with the sum over all call paths to it.
-
-    Attributes:
-        path: One call path to the line, outermost first; the function names are empty.
-        blocks: Blocks retained per iteration.
-        size: Bytes retained per iteration.
-    """
+    """A line, with what all call paths to it retain per iteration; `path` is one of them, as in `Kept`."""
 
     path: tuple[Site, ...]
     blocks: float
@@ -175,18 +141,13 @@ class Place:
 
 
 def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | None:
-    """Return the line that allocates at least half of the growth; None if none does.
+    """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does.
 
     Generated code, such as ``__init__`` of a dataclass, may call this line to create a part of an object, such as the
     default of a field. If so, return the line that calls the generated code, if it accounts for nearly all of the
     growth: it creates the object. If several lines allocate equally much, and together more blocks than the counter
     counts objects, some of them allocate no object. Return the innermost caller that accounts for nearly all of the
     growth.
-
-    Args:
-        kept: What is retained per call path and iteration.
-        slope: Growth of the counter per iteration, in objects, blocks or bytes.
-        by_size: Whether the counter counts bytes.
     """
     below: dict[_Line, Place] = {}
     for one in kept:
@@ -216,12 +177,7 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
 
 
 def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Place | None:
-    """Return the line that allocates the most; None if no call path leads to a line of the test.
-
-    Args:
-        kept: What is retained per call path and iteration.
-        by_size: Whether to compare bytes; if not, compare blocks.
-    """
+    """Return the line that allocates the most bytes or blocks; None if no call path leads to a line of the test."""
     places = _sum_by_line(kept).values()
     return max(places, key=lambda place: place.size if by_size else place.blocks, default=None)
 

@@ -93,12 +93,8 @@ class CallTree:
     for throttled frames, and at the recursion limit. The tree then reads the real stack. It charges the growth since
     the last event to the innermost frame that the real stack and the recorded one share.
 
-    Attributes:
-        read: Reads the counter.
-        own: What each node itself retains, without its calls. An array, because Python ints held by the nodes would be
-            memory blocks that the tracer leaks.
-        last: The last reading of the counter.
-        round: The number of the current iteration.
+    `own` is what each node itself retains, without its calls: an array, because Python ints held by the nodes would be
+    memory blocks that the tracer leaks.
     """
 
     def __init__(self, read: Callable[[], int]) -> None:
@@ -124,20 +120,15 @@ class CallTree:
         return _ThreadStack(self).on_event
 
     def forget(self) -> None:
-        """Reset all sums and keep the nodes.
-
-        For use after the first iteration, which also fills caches and creates nodes.
-        """
+        """Reset all sums and keep the nodes; for use after the first iteration, which also fills caches."""
         for at in range(len(self.own)):
             self.own[at] = 0
 
     @property
     def total(self) -> int:
-        """Growth of the counter while it was traced."""
         return sum(self.own)
 
     def charge(self, event: Event, thread: int, node: _Node, returned: str) -> None:
-        """Add the counter's growth since the last event to a node."""
         grown = self.take(event, thread, returned)
         if grown:
             self.own[node.at] += grown
@@ -167,11 +158,7 @@ class CallTree:
         return self.traced(growth) if read_path(traced.path) is None or traced.flows else traced
 
     def traced(self, total: int | None = None) -> Traced:
-        """Follow the growth from callers to called functions, as long as a single call explains it.
-
-        Args:
-            total: The growth to explain; by default all growth that was traced.
-        """
+        """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""
         wanted: int = self.total if total is None else total
         if wanted <= 0:
             return Traced((), coarse=self._coarse)
@@ -215,14 +202,12 @@ class CallTree:
         )
 
     def _calls_program(self, nodes: Iterable[_Node]) -> bool:
-        """Return whether functions of the program that these nodes call change the counter."""
         return any(
             self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
             for node in _list_subtrees(nodes)
         )
 
     def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
-        """Return what these nodes and all calls below them retain."""
         return sum(self.own[node.at] for node in _list_subtrees(nodes))
 
 
@@ -309,13 +294,7 @@ class _ThreadStack:
         return new
 
     def _resync(self, event: Event, frame: FrameType | None) -> FrameType | None:
-        """Rebuild the recorded stack so that it ends at this frame.
-
-        Frames of this package are left out.
-
-        Returns:
-            The innermost frame of the rebuilt stack; None if the stack is empty.
-        """
+        """Rebuild the recorded stack to end at this frame (without this package); return its innermost frame."""
         tree = self._tree
         # The counter is read before and after, because rebuilding allocates memory.
         grown = tree.take(event, self._number, "")
@@ -324,10 +303,7 @@ class _ThreadStack:
         return running
 
     def _rebuild_stack(self, frame: FrameType | None, grown: int) -> FrameType | None:
-        """Rebuild the recorded stack from the real one, and charge a growth.
-
-        The growth is charged to the innermost frame that both stacks share.
-        """
+        """Rebuild the recorded stack from the real one, and charge a growth to the innermost frame that both share."""
         tree = self._tree
         chain = []
         while frame is not None:
@@ -343,16 +319,9 @@ class _ThreadStack:
         return chain[-1] if chain else None
 
     def _drop_ended_calls(self, chain: Sequence[FrameType]) -> int:
-        """Drop the nodes of calls that have ended.
+        """Drop nodes of calls that have ended; return how many frames of the real stack, outermost first, have a node.
 
-        Code objects are compared in addition to the `id` of each frame, because a running frame may have the same `id`
-        as one that has ended.
-
-        Args:
-            chain: The real stack, outermost frame first.
-
-        Returns:
-            How many frames of the chain have a node, counted from the outermost one.
+        A running frame may have the same `id` as one that has ended, so code objects are compared too.
         """
         known, at = 0, 1
         while at < len(self._nodes):
@@ -371,7 +340,6 @@ class _ThreadStack:
 
 
 def _list_subtrees(nodes: Iterable[_Node]) -> Iterator[_Node]:
-    """Yield these nodes and all calls below them."""
     # A loop instead of recursion, because the tree may be deeper than the recursion limit.
     left = list(nodes)
     while left:
@@ -383,12 +351,8 @@ def _list_subtrees(nodes: Iterable[_Node]) -> Iterator[_Node]:
 def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
     """Return whether a call or line may match a growth by chance, because others retain or release large amounts.
 
-    It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
-
-    Args:
-        kept: What the call or line retains.
-        others: What each of the others next to it retains; negative if it releases more.
-        total: The growth to explain.
+    It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere. An
+    amount of the others is negative if that call or line releases more.
     """
     large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
     rivals = any(LEAST * total <= amount <= MOST * total for amount in large)
@@ -396,10 +360,7 @@ def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
 
 
 def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, int] | None:
-    """Return the call to follow where none matches the growth, and the growth to explain in it.
-
-    The arguments are those of `_find_only_gain`.
-    """
+    """Return the call to follow where none matches the growth, and the growth to explain in it."""
     only = _find_only_gain(kept, own, total)
     if only is not None:
         return only, total
@@ -409,15 +370,7 @@ def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, 
 
 
 def _find_only_gain(kept: Mapping[_Call, int], own: int, total: int) -> _Call | None:
-    """Return the only call that retains anything, if the others release most of that again; else None.
-
-    What remains was then allocated in that call.
-
-    Args:
-        kept: What each call retains; negative if it releases more.
-        own: What the calling function itself retains.
-        total: The growth to explain.
-    """
+    """Return the only call that retains anything, if the others release most of that again; else None."""
     most = max(kept, key=kept.__getitem__, default=None)
     if most is None or kept[most] < LEAST * total:
         return None
@@ -427,13 +380,7 @@ def _find_only_gain(kept: Mapping[_Call, int], own: int, total: int) -> _Call | 
 
 
 def _find_main_call(kept: Mapping[_Call, int], own: int, total: int) -> _Call | None:
-    """Return the call that retains most of the growth, if the others retain and release little; else None.
-
-    Args:
-        kept: What each call retains; negative if it releases more.
-        own: What the calling function itself retains.
-        total: The growth to explain.
-    """
+    """Return the call that retains most of the growth, if the others retain and release little; else None."""
     most = max(kept, key=kept.__getitem__, default=None)
     if most is None or kept[most] < _MIN_MAIN_RATIO * total:
         return None
@@ -442,14 +389,7 @@ def _find_main_call(kept: Mapping[_Call, int], own: int, total: int) -> _Call | 
 
 
 def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[_Call, list[_Node]]:
-    """Group the calls made by these nodes by line and name of the called function.
-
-    Calls on one line to code objects of the same name form one group.
-
-    Args:
-        nodes: The callers, all of the same function.
-        code: The Python function that contains the lines; None at the root.
-    """
+    """Group the calls made by these nodes of one function by line and name; `code` is None at the root."""
     found: dict[_Call, list[_Node]] = {}
     for node in nodes:
         for call in node.calls.values():
@@ -463,10 +403,7 @@ def _make_site(code: CodeType, line: int, name: str) -> Site:
 
 
 def _format_flows(kept: Mapping[_Call, int], own: int) -> str:
-    """Format the net amounts that the calls of a function and its own lines keep: the largest, up or down, come first.
-
-    An example is ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``.
-    """
+    """Format net amounts, the largest first: ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``."""
     parts = [(amount, f"line {line} {name}()") for (line, name), amount in kept.items()]
     parts.append((own, "its own lines"))
     parts.sort(key=lambda part: -abs(part[0]))

@@ -1,9 +1,9 @@
 """Find the lines that open descriptors, in a forked child process.
 
-A signal of the parent starts the tracer. A forked child inherits the handler; a new program does not. The handler runs in
-the child's main thread between two bytecodes, takes no locks and imports nothing. `sys.settrace` then reports the lines
-of that thread, and the descriptors are counted at each line. So this works for functions of C as well, and needs one
-round only. The tracer removes itself at the first event after the end of the round.
+A signal of the parent starts the tracer. A forked child inherits the handler; a new program does not. The handler runs
+in the child's main thread between two bytecodes, takes no locks and imports nothing. `sys.settrace` then reports the
+lines of that thread, and the descriptors are counted at each line. So this works for functions of C as well, and needs
+one round only. The tracer removes itself at the first event after the end of the round.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class ChildTracer:
         return self._ended or not self._writer.is_current
 
     def start(self, frame: FrameType | None) -> None:
-        """Trace the current thread from here on.
-
-        Args:
-            frame: The innermost frame of the program.
-        """
+        """Trace the current thread from here on; the frame is the innermost one of the program."""
         if sys.gettrace() is not None or threading.gettrace() is not None:
             self._give_up(TRACED_ALREADY)
             return
@@ -107,7 +103,6 @@ class ChildTracer:
         return None if self._ended else self._trace_lines(frame)
 
     def _trace_lines(self, frame: FrameType) -> _LocalTrace:
-        """Return the trace function of one frame."""
         line = frame.f_lineno
 
         def on_event(frame: FrameType, _kind: str, _argument: Any) -> _LocalTrace:
@@ -121,12 +116,7 @@ class ChildTracer:
         return on_event
 
     def _look(self, frame: FrameType, line: int) -> None:
-        """Count the descriptors; if there are new ones, this line of this frame has opened them.
-
-        Args:
-            frame: The frame.
-            line: The line; 0 if it is unknown.
-        """
+        """Count the descriptors; if there are new ones, this line (0 if unknown) of this frame has opened them."""
         if self.is_over:
             self._stop(frame)
             return
@@ -212,10 +202,7 @@ def _count() -> int:
 
 
 def _times_of_other_threads() -> dict[int, bytes]:
-    """Return how long each other thread of `threading` has run.
-
-    A thread whose time has not changed has opened nothing. The times are those of the kernel's scheduler.
-    """
+    """Return how long each other Python thread has run, by the scheduler; if this is unchanged, it opened nothing."""
     threads: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
     # `threading.enumerate` would take a lock, which the interrupted code may hold.
     if len(threads) <= 1:

@@ -1,7 +1,4 @@
-"""Find the call that created each live handle.
-
-A handle is anything with an identity: a file descriptor, a thread, a child process, a file.
-"""
+"""Find the call that created each live handle."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ class Arrival:
 
     Attributes:
         path: The call path at which the handle was first seen, outermost first.
-        what: Its description.
         exact: Whether the last line of the path created it. If not, the function of that line probably created it there
             or earlier, perhaps in a call that makes no event. `line_tracer.Lines` then finds the line.
         code: The function of the last line; None where it is unknown.
@@ -53,21 +49,12 @@ class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
     It reads a cheap count at each event. It lists the handles only when the count has changed, when another thread may
-    have created one, and when the iteration ends.
-
-    Attributes:
-        coarse: Whether events are left out.
-        in_other_threads: Whether a thread that is not traced may have created a handle, so that no path was recorded.
+    have created one, and when the iteration ends. `coarse` is set if events are left out, and `in_other_threads` if a
+    thread that is not traced may have created a handle, so that no path was recorded.
     """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
-        """Create the listener.
-
-        Args:
-            count: Returns a number that changes with the number of handles; called at each event.
-            list_now: Lists the live handles, with a description each. A key whose description has changed stands for
-                another handle.
-        """
+        """Create the listener from two functions as in `handle_kinds.Things`."""
         self._count = count
         self._list_now = list_now
         self._known: dict[Key, str] = {}
@@ -123,7 +110,6 @@ class Arrivals(Generic[Key]):
             self._handover.note(thread, name_of_called(called) if event == "c_call" else "")
 
     def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
-        """List the handles, and record the call path of those that are new."""
         now = dict(self._list_now())
         self._drop_gone(now)
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
@@ -168,11 +154,7 @@ class Arrivals(Generic[Key]):
 
 
 def _path_above_dispatch_mode(path: tuple[Site, ...]) -> tuple[Site, ...] | None:
-    """Cut a call path at the tensor operation that the package's dispatch mode runs.
-
-    Returns:
-        The path down to the line with the operation; None if the path does not lead through the dispatch mode.
-    """
+    """Cut a call path at the tensor operation that the package's dispatch mode runs; None if there is none in it."""
     at = next((at for at, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), None)
     if at is None:
         return None

@@ -1,7 +1,8 @@
 """Trace forked child processes, such as the workers of a pool or of a DataLoader, and collect what they find.
 
-`prepare_children` runs before the program forks. It installs a signal handler, which forked children inherit. During the
-search, each child that has the handler gets the signal, and `child_tracer` records in it which lines open descriptors.
+`prepare_children` runs before the program forks. It installs a signal handler, which forked children inherit. During
+the search, each child that has the handler gets the signal, and `child_tracer` records in it which lines open
+descriptors.
 """
 
 from __future__ import annotations
@@ -43,13 +44,7 @@ _IN_NO_LINE: Final = "no single line opened half of them"
 
 @dataclass
 class _Prepared:
-    """What `prepare_children` has installed in this process.
-
-    Attributes:
-        log: The shared memory for what children record; None if nothing is installed.
-        number: The number of the signal.
-        tracer: The tracer that runs in this process, which is then a child.
-    """
+    """What `prepare_children` has installed; in a child, also the tracer that runs in it."""
 
     log: SharedLog | None = None
     number: int = 0
@@ -60,12 +55,9 @@ _PREPARED: Final = _Prepared()
 
 
 def prepare_children() -> bool:
-    """Make the children that this process forks from now on traceable.
+    """Make the children that this process forks from now on traceable; return whether this call has done so.
 
     Do nothing if they are already, without /proc, or outside of the main thread, which alone can handle signals.
-
-    Returns:
-        Whether this call has prepared them.
     """
     if _PREPARED.log is not None or not sys.platform.startswith("linux"):
         return False
@@ -93,7 +85,6 @@ def release_children() -> None:
 
 
 def _start_tracer(_number: int, frame: FrameType | None) -> None:
-    """Handle the signal, in a child."""
     try:
         writer = _PREPARED.log.writer() if _PREPARED.log is not None else None
         if writer is not None and (_PREPARED.tracer is None or _PREPARED.tracer.is_over):
@@ -109,7 +100,6 @@ class ChildGrowth:
 
     Attributes:
         found: Where it was opened, by process and descriptor, as far as it is known.
-        count: The number of new descriptors.
         names: The name of each process with new descriptors. The first has the most whose line is not known.
         why: Why the first process has descriptors whose line is not known.
     """
@@ -139,8 +129,8 @@ class ForkedChildren:
     def begin_iteration(self) -> None:
         """Start the tracer in children that have not been asked yet.
 
-        A child that has been forked a moment ago may be about to execute another program, which the signal would end. So
-        a child is asked in the iteration after the first that it was seen in.
+        A child that has been forked a moment ago may be about to execute another program, which the signal would end.
+        So a child is asked in the iteration after the first that it was seen in.
         """
         for pid in descendants(os.getpid()):
             if pid not in self._before:
@@ -189,7 +179,7 @@ class ForkedChildren:
 
 
 def _ask(pid: int) -> str:
-    """Have a child start the tracer. Returns why that is not possible; empty if it is."""
+    """Have a child start the tracer; return why that is not possible, empty if it is."""
     log, number = _PREPARED.log, _PREPARED.number
     if log is None:
         return _NO_HANDLER

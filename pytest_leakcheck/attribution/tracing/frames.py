@@ -9,12 +9,7 @@ from pytest_leakcheck.model.culprit import Site
 
 
 def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
-    """Return the call path that ends at the current line of a frame, outermost first.
-
-    Args:
-        frame: The innermost frame; None gives an empty path.
-        call: What the current line of that frame calls, as ``name()``; empty if it calls nothing.
-    """
+    """Return the call path to a frame's current line, outermost first; `call` is what it calls, as ``name()``."""
     found: list[Site] = []
     while frame is not None:
         code = frame.f_code
@@ -25,12 +20,7 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
 
 
 def line_at(code: CodeType, lasti: int) -> int:
-    """Return the line of an instruction; 0 if it has none.
-
-    Args:
-        code: The function.
-        lasti: Offset of the instruction, as in ``frame.f_lasti``.
-    """
+    """Return the line of the instruction at an offset, as in ``frame.f_lasti``; 0 if it has none."""
     for start, end, line in code.co_lines():
         if start <= lasti < end:
             return line or 0

@@ -28,29 +28,15 @@ _MAX_OTHERS_RATIO: Final = 0.1
 
 
 class Lines:
-    """Tracer of the lines of one function.
-
-    Call `arm` just before each iteration, `disarm` right after it, and `close` at the end.
+    """Tracer of the lines of one function: `arm` just before each iteration, `disarm` right after, `close` at the end.
 
     The counter's growth while a line runs, calls included, is charged to that line. Growth while no frame of the
-    function runs is not charged.
-
-    Attributes:
-        interrupted: Why tracing ended early; empty if it did not.
-        throttle: Limits the cost of tracing; its `coarse` shows whether part of an iteration was left out.
+    function runs is not charged. `interrupted` is why tracing ended early, empty if it did not; `throttle.coarse` shows
+    whether part of an iteration was left out.
     """
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
-        """Create a tracer for one function.
-
-        Args:
-            code: The function.
-            read: Reads the counter.
-            plain_seconds: Duration of an untraced iteration.
-
-        Raises:
-            Unavailable: Other tools use all tool ids of ``sys.monitoring``.
-        """
+        """Create a tracer for one function; raise `Unavailable` if all tool ids of ``sys.monitoring`` are in use."""
         self.code = code
         self.interrupted = ""
         self.throttle = Throttle(plain_seconds)
@@ -99,7 +85,6 @@ class Lines:
         self.interrupted = self._backend.remove() or self.interrupted
 
     def close(self) -> None:
-        """Release the interpreter's hooks."""
         self.disarm()
         self._backend.close()
 
@@ -109,11 +94,7 @@ class Lines:
             self._kept[at] = 0
 
     def line(self, total: int | None = None) -> int:
-        """Return the line that explains a growth; 0 if no single line does.
-
-        Args:
-            total: The growth to explain; by default all growth that was charged.
-        """
+        """Return the line that explains a growth, by default all growth that was charged; 0 if no single line does."""
         total = sum(self._kept) if total is None else total
         if total <= 0:
             return 0
@@ -132,32 +113,20 @@ class Lines:
         return LEAST * total <= sum(self._kept) and gains <= _MAX_OTHERS_RATIO * total
 
     def _is_alone(self, at: int, total: int) -> bool:
-        """Return whether this line grows, and all other lines hardly do.
-
-        The line may retain less than the growth, because malloc's own cache hides part of what small blocks take.
-        """
+        """Return whether only this line grows; malloc's own cache may hide part of what small blocks take."""
         kept = self._kept[at]
         others = sum(map(abs, self._kept)) - abs(kept)
         return _MIN_LONE_RATIO * total <= kept <= MOST * total and others <= _MAX_OTHERS_RATIO * kept
 
     def refine(self, path: tuple[Site, ...], total: int | None = None) -> tuple[Site, ...]:
-        """Replace the last line of a path with the line that explains the growth.
-
-        Args:
-            path: A call path that ends in the traced function; returned unchanged if no line explains the growth.
-            total: The growth to explain; by default all growth that was charged.
-        """
+        """Replace the last line of a path in the traced function by the line that explains the growth, if any."""
         line = self.line(total)
         return (*path[:-1], replace(path[-1], line=line)) if line and path else path
 
     def step(self, kind: Step, line: int = 0) -> None:
-        """Charge the growth since the last step, and update the current line.
+        """Charge the growth since the last step, and update the current line; 0 stands for the function's first line.
 
         Only KeyboardInterrupt and exceptions raised by the program's signal handlers propagate.
-
-        Args:
-            kind: What a frame of the function does now.
-            line: The line it enters; 0 for the function's first line.
         """
         if self.throttle.limit == STOPPED:
             return

@@ -24,11 +24,7 @@ def monitoring() -> Any:
 
 
 def take_tool_id() -> int:
-    """Acquire a free tool id of `sys.monitoring`.
-
-    Raises:
-        Unavailable: All tool ids are in use.
-    """
+    """Acquire a free tool id of `sys.monitoring`; raise `Unavailable` if all are in use."""
     for tool in _TOOL_IDS:
         if monitoring().get_tool(tool) is None:
             monitoring().use_tool_id(tool, _TOOL_NAME)
@@ -38,14 +34,7 @@ def take_tool_id() -> int:
 
 
 def give_tool_id_back(tool: int, callbacks: Iterable[int]) -> None:
-    """Unregister the callbacks and release a tool id.
-
-    Does nothing if the program has freed the id in the meantime, because the id may then belong to another tool.
-
-    Args:
-        tool: The tool id.
-        callbacks: The events that have callbacks.
-    """
+    """Unregister the callbacks and release a tool id, unless the program has freed it: another tool may hold it."""
     if holds_tool_id(tool):
         for event in callbacks:
             monitoring().register_callback(tool, event, None)
@@ -60,13 +49,9 @@ def holds_tool_id(tool: int) -> bool:
 
 
 class _ThreadState:
-    """The state of one traced thread.
+    """The state of one traced thread; its first traced frame has depth 1.
 
-    Attributes:
-        depth: Depth of the running frame; the first frame that the thread enters while it is traced has depth 1.
-        skipped: Number of frame entries left out. Above `SKIPPED`, it is reset to 0, and the backend checks whether the
-            iteration has taken too long.
-        handler: Receives the thread's events.
+    Above `SKIPPED` left-out frame entries, `skipped` is reset, and the backend checks whether the iteration is late.
     """
 
     __slots__ = ("depth", "handler", "skipped")

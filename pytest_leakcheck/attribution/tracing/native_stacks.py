@@ -40,13 +40,7 @@ _Frame: TypeAlias = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """Memory that was allocated on one call stack and is retained.
-
-    Attributes:
-        size: Bytes, over all traced iterations.
-        python: The Python stack, innermost frame first.
-        native: The native stack, innermost frame first.
-    """
+    """Memory retained from one call stack, in bytes over all traced iterations; the innermost frames come first."""
 
     size: int
     python: tuple[_Frame, ...]
@@ -63,15 +57,9 @@ def why_not() -> str:
 
 
 def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Made]:
-    """Find the native stack and the Python line that allocate retained bytes.
+    """Find the native stack and the Python line that allocate retained bytes; yield before each iteration.
 
-    Yields before each iteration.
-
-    Args:
-        made: What is known so far, with the reason why no call was found; returned if nothing more is found.
-        slope: Bytes retained per iteration.
-        rate: Share of the iterations in which the counter grows.
-        schedule: The iterations that may be used.
+    `made` is what is known so far, and is returned if nothing more is found. The slope is in bytes per iteration.
     """
     obstacle = why_not()
     if obstacle:
@@ -113,14 +101,7 @@ def _read_retained(file: Path) -> list[Retained]:
 
 
 def most_of_it(retained: Iterable[Retained], wanted: float) -> Made | None:
-    """Return the line that allocates most, with the C functions of its largest stack.
-
-    None if the line accounts for less than half of the growth.
-
-    Args:
-        retained: Retained memory by stack.
-        wanted: The growth to explain, in bytes.
-    """
+    """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half."""
     by_line: dict[tuple[str, int], list[Retained]] = {}
     for one in retained:
         where = read_path(path_of(one.python))
@@ -139,10 +120,7 @@ def path_of(frames: Sequence[_Frame]) -> tuple[Site, ...]:
 
 
 def functions_of(frames: Sequence[_Frame]) -> tuple[str, ...]:
-    """Return the names of the innermost C functions, up to the first function of the interpreter.
-
-    The innermost name is first, each appears once, and there are at most four. Frames without a name are left out.
-    """
+    """Return the names of the innermost C functions, at most four and each once, up to the interpreter's first."""
     inner = takewhile(
         lambda name: not name.startswith(_INTERPRETER_PREFIXES), (function for function, _file, _line in frames)
     )

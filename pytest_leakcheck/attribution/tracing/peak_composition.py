@@ -58,20 +58,13 @@ _NO_OWNER: Final = "no variable of a running function, and no attribute of one, 
 
 
 class Composition:
-    """The composition of one memory peak: the line and the owner of at least half of the memory.
-
-    The share of the line is kept too, because the line with the largest share may account for less than half.
+    """The line and the owner of at least half of one memory peak, and the share of the largest line, which may be less.
 
     Create it before the test runs, call `look` when `wants` is true, and `culprit` at the end.
     """
 
     def __init__(self, resource: str, wanted: int) -> None:
-        """Start `tracemalloc`.
-
-        Args:
-            resource: The resource whose peak is examined.
-            wanted: Look once memory is this many bytes above its level at the start of the test.
-        """
+        """Start `tracemalloc`; look once memory is `wanted` bytes above its level at the start of the test."""
         self._resource = resource
         self._wanted = wanted
         self._path: tuple[Site, ...] = ()
@@ -83,14 +76,10 @@ class Composition:
         tracemalloc.start(_TRACED_FRAMES)
 
     def wants(self, frame: FrameType, risen: int) -> bool:
-        """Return whether to look now.
+        """Return whether to look now, with memory `risen` bytes above the start level.
 
         The first look is due when enough memory is held. If it finds no line or no owner, another one is due when
         memory has risen further, and one in another function.
-
-        Args:
-            frame: The running frame.
-            risen: Bytes above the start level.
         """
         if risen < self._wanted or self._looks >= _MAX_LOOKS or (self._is_cause and self._owner is not None):
             return False
@@ -101,10 +90,7 @@ class Composition:
     def look(self, frame: FrameType, risen: int, held: int) -> None:
         """Search for the line and the owner of the memory that is held now.
 
-        Args:
-            frame: The running frame.
-            risen: Bytes above the start level.
-            held: The same without the freed memory that `malloc` could return to the system.
+        `risen` is in bytes above the start level; `held` leaves out the freed memory that `malloc` could return.
         """
         self._looks += 1
         self._seen = frame.f_code
@@ -120,14 +106,10 @@ class Composition:
 
     @property
     def _is_cause(self) -> bool:
-        """Whether the line found so far accounts for enough of the peak to be its cause."""
         return bool(self._path) and self._size >= _MIN_EXPLAINED_RATIO * self._total
 
     def culprit(self) -> Culprit:
-        """Stop `tracemalloc` and return the culprit.
-
-        Call this only at the end, because reading source files retains memory.
-        """
+        """Stop `tracemalloc` and return the culprit. Call this only at the end: reading source files retains memory."""
         tracemalloc.stop()
         found = read_path(with_functions(self._path)) if self._path else None
         source = text_of(found.site) if found else ""
@@ -151,36 +133,19 @@ class Composition:
 
 
 def add_children(culprit: Culprit, size: int) -> Culprit:
-    """Return the culprit of a peak that is mostly in child processes: no line of this process is the cause.
-
-    Args:
-        culprit: What the peak of this process consists of.
-        size: The peak of the child processes, in bytes.
-    """
+    """Return the culprit of a peak that is mostly in child processes (`size` bytes): no line here is the cause."""
     share = replace(culprit.share, total=culprit.share.total + size) if culprit.share else None
     return Culprit(culprit.resource, unresolved=dict.fromkeys(("site", "owner"), _IN_CHILDREN), share=share)
 
 
 def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
-    """Return the call at which a counter reached its peak, as a culprit.
-
-    Args:
-        resource: The name of the counter.
-        path: The path of that call.
-
-    Returns:
-        The culprit; None if the call is not part of the test.
-    """
+    """Return the call at which a counter reached its peak, as a culprit; None if the call is not part of the test."""
     where = read_path(path)
     return None if where is None else Culprit(resource, where, source=text_of(where.site), at_peak=True)
 
 
 def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
-    """Return the variable that holds at least half of the wanted bytes.
-
-    The running thread is searched first, then the others: the variable may belong to a thread that is waiting for the
-    running one.
-    """
+    """Return the variable that holds at least half of the bytes, of this thread or of one that waits for it."""
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)
     found = (_find_owner_in_stack(one, wanted) for one in (frame, *frames.values()))
@@ -203,10 +168,9 @@ def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
 
 
 def _iter_variables(frame: FrameType) -> Iterator[tuple[str, object]]:
-    """Yield the variables of a function that can hold a part of a peak.
+    """Yield a function's variables that can hold a part of a peak.
 
-    The interpreter keeps the iterator of a generator expression in a variable `.0`, which no one wrote. It reaches all
-    that it iterates over, and so does the variable of the enclosing function.
+    A generator expression keeps its iterator in `.0`; the enclosing function's variable reaches the same objects.
     """
     for name, value in frame.f_locals.items():
         if type(value) not in _SHARED_TYPES and not name.startswith("."):
@@ -214,26 +178,14 @@ def _iter_variables(frame: FrameType) -> Iterator[tuple[str, object]]:
 
 
 def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield the attributes of the object that a variable refers to, then the object.
-
-    The attributes come first because they are more specific.
-
-    Yields:
-        The names, which are the variable and perhaps an attribute with a leading dot, and the object they refer to.
-    """
+    """Yield the attributes of a variable's object, as they are more specific, then the object, each with its names."""
     for attribute, held in list((instance_dict(value) or {}).items()):
         yield (name, f".{attribute}"), held
     yield (name,), value
 
 
 def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
-    """Describe an object as the owner of a peak.
-
-    Args:
-        function: The function with the variable, as ``name()``.
-        names: The variable, and the attribute with a leading dot, if any.
-        held: The object.
-    """
+    """Describe an object as the owner of a peak; the names are a variable and perhaps an attribute with a dot."""
     entries = list(islice(_iter_entries(held), _MAX_ENTRIES_MEASURED))
     holds = describe_many(entries, length(held), array_types()) if entries else describe(held)
     variable, *attributes = names
@@ -245,10 +197,7 @@ def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
 
 
 def _estimate_size(one: object) -> float:
-    """Estimate the bytes that an object holds.
-
-    The size of a large container is extrapolated from a sample of its entries.
-    """
+    """Estimate the bytes that an object holds, for a large container from a sample of its entries."""
     count = length(one)
     some = list(islice(_iter_entries(one), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[:_MAX_ENTRIES_MEASURED]
     arrays = array_types()
@@ -258,7 +207,7 @@ def _estimate_size(one: object) -> float:
 
 
 def _iter_entries(one: Any) -> Iterator[object]:
-    """Iterate over the entries of a container; for a dict, over its values. Other objects have no entries."""
+    """Iterate over the entries of a container, and over the values of a dict; other objects have none."""
     kind: Any = container_kind(one)
     if kind is None:
         return iter(())

@@ -1,7 +1,4 @@
-"""Report calls and lines on Python 3.10 and 3.11.
-
-Calls come from ``sys.setprofile``, lines from ``sys.settrace``.
-"""
+"""Report calls through ``sys.setprofile`` and lines through ``sys.settrace`` (Python 3.10 and 3.11)."""
 
 from __future__ import annotations
 
@@ -110,19 +107,13 @@ class Profiled:
         return hook
 
     def _give_up_if_late(self) -> None:
-        """Remove the hook from this thread for the rest of a late iteration.
-
-        Calls of the hook are expensive even if they report nothing.
-        """
+        """Remove this thread's hook for the rest of a late iteration: it is expensive even if it reports nothing."""
         if self._active and self._tracer.is_late():
             sys.setprofile(None)
             self._gave_up = True
 
     def _report(self, handler: Handler, depth: int, frame: FrameType, kind: str, called: Any) -> None:
-        """Pass an event to the tracer.
-
-        Frames of the test runner and of this package are left out.
-        """
+        """Pass an event to the tracer, unless its frame is of the test runner or of this package."""
         event = _EVENT_OF_KIND[kind]
         if depth > self._tracer.throttle.limit:
             # This Python function is one level too deep. Report it as if its caller called a C function.
@@ -138,7 +129,6 @@ class Profiled:
         self._tracer.report(handler, depth, event, frame, called)
 
     def _start_thread(self, frame: FrameType, kind: str, called: Any) -> None:
-        """Handle the first event of a new thread: give the thread its own hook."""
         hook = self._new_hook(self._tracer.new_handler(), 0)
         displaced: Any = self._before_in_threads
 
@@ -155,10 +145,7 @@ class Profiled:
 
 
 class TracedLines:
-    """A backend that reports the lines of one function.
-
-    A trace function that was set before is replaced while an iteration runs, and restored after it.
-    """
+    """A backend that reports the lines of one function, and restores a trace function that was set before."""
 
     def __init__(self, lines: LineSink) -> None:
         self._lines = lines
@@ -225,7 +212,7 @@ class TracedLines:
 
 
 def _count_frames_below(frame: FrameType | None, outer: FrameType) -> int:
-    """Count the frames from this one outwards, up to but without the outer frame."""
+    """Count the frames from this one outwards, without the outer frame."""
     count = 0
     while frame is not None and frame is not outer:
         count += 1

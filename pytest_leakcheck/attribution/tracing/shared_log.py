@@ -1,7 +1,7 @@
 """Pass records from forked child processes to this process, through anonymous shared memory.
 
-The memory is created before the children are forked, so they inherit it. It takes no descriptor and no file, and a child
-that dies leaves its records behind. Each traced child has a slot to itself, so no lock is needed.
+The memory is created before the children are forked, so they inherit it. It takes no descriptor and no file, and a
+child that dies leaves its records behind. Each traced child has a slot to itself, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class SharedLog:
     """The shared memory. Memory that no child has written takes no pages."""
 
     def __init__(self) -> None:
-        """Map the memory, with every slot empty."""
         self._memory = mmap.mmap(-1, _HEADER_CELLS * _CELL_BYTES + SLOTS * _SLOT_BYTES)
         # A cell is written in one step, so that no other process sees half of a number.
         self._cells = memoryview(self._memory).cast("q")
@@ -58,7 +57,7 @@ class SharedLog:
         return free is not None
 
     def records(self, pid: int) -> Iterator[list[Any]]:
-        """Yield what a child has written in the last round. A record that cannot be read ends it."""
+        """Yield what a child has written in the last round, up to the first record that cannot be read."""
         slot = self._slot_of(pid)
         if slot is None:
             return
@@ -83,7 +82,6 @@ class SharedLog:
         return None if slot is None else Writer(self, slot)
 
     def append(self, slot: int, record: bytes) -> None:
-        """Add a record to a slot, unless it is full."""
         used = self._cells[_first_cell(slot)]
         if _SLOT_CELLS * _CELL_BYTES + used + len(record) > _SLOT_BYTES:
             self._cells[_first_cell(slot) + 1] = 1

@@ -27,11 +27,7 @@ def text_of(site: Site) -> str:
 def call_at(code: CodeType, lasti: int) -> str:
     """Return the call that an instruction makes, as written in the source but without arguments: ``av.open()``.
 
-    Empty before Python 3.11. Also empty unless the instruction calls a plain or dotted name, all on one line.
-
-    Args:
-        code: The function.
-        lasti: Offset of the instruction, as in ``frame.f_lasti``.
+    Empty before Python 3.11, and unless the instruction calls a plain or dotted name, all on one line.
     """
     positions = getattr(code, "co_positions", None)
     if positions is None:
@@ -46,10 +42,7 @@ def call_at(code: CodeType, lasti: int) -> str:
 
 
 def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
-    """Add missing function names and the calls to the sites of a path.
-
-    The `call` of each site becomes the function of the next inner site. The innermost site keeps its `call`.
-    """
+    """Add missing function names and the calls to the sites of a path; the innermost site keeps its `call`."""
     if not path:
         return ()
     named = [site if site.function else replace(site, function=_find_function(site)) for site in path]
@@ -58,20 +51,16 @@ def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
 
 
 def _find_function(site: Site) -> str:
-    """Return the name of the function that contains a site.
-
-    ``?`` for most files of the harness (pytest, its plugins and this package), because their functions do not matter.
-    """
+    """Return the name of the function around a site; ``?`` for most files of the harness, where it does not matter."""
     if not is_harness(site.file):
         return function_at(site.file, site.line)
     return _find_loaded_function(site) if tells_phase(site.file) else "?"
 
 
 def _find_loaded_function(site: Site) -> str:
-    """Return the name of the loaded module-level function that contains a site.
+    """Return the name of the loaded module-level function around a site; ``?`` if there is none.
 
-    ``?`` if there is none. Used for the harness: parsing a file of pytest would take 4 to 16 ms, and only its
-    module-level functions matter.
+    Used for the harness: parsing a file of pytest would take 4 to 16 ms, and only its module-level functions matter.
     """
     modules = [one for one in list(sys.modules.values()) if type(one) is ModuleType]
     members = (one for module in modules if vars(module).get("__file__") == site.file for one in vars(module).values())
@@ -82,10 +71,7 @@ def _find_loaded_function(site: Site) -> str:
 
 
 def function_at(file: str, line: int) -> str:
-    """Return the qualified name of the function that contains a line.
-
-    ``<module>`` if no function does, or if there is no source.
-    """
+    """Return the qualified name of the function that contains a line; ``<module>`` if there is none, or no source."""
     inside = [(first, last, name) for first, last, name in _list_functions(file) if first <= line <= last]
     # The innermost function has the highest first line.
     return max(inside)[2] if inside else "<module>"

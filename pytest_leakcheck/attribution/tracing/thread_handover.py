@@ -52,11 +52,7 @@ _THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"
 
 
 class Handover:
-    """Record of the threads that are running a C function.
-
-    Each of them may have caused a change that another thread sees. Threads are identified by the numbers that
-    `new_thread` returns.
-    """
+    """Record of the threads, by number, that run a C function and may have caused a change that another one sees."""
 
     def __init__(self) -> None:
         self._threads = 0
@@ -73,12 +69,7 @@ class Handover:
         return self._threads
 
     def note(self, thread: int, calls: str) -> None:
-        """Record that a thread has reached an event.
-
-        Args:
-            thread: The thread.
-            calls: The C function that it is about to call; empty if it calls none.
-        """
+        """Record that a thread has reached an event; `calls` is the C function that it is about to call, or empty."""
         self._suspects.discard(thread)
         if calls and calls not in _HARMLESS_FUNCTIONS:
             self._inside.add(thread)
@@ -97,12 +88,7 @@ class Handover:
         return thread in self._suspects
 
     def is_anothers(self, thread: int, returned: str) -> bool:
-        """Return whether a change was more likely caused by another thread than by this one.
-
-        Args:
-            thread: The thread that has just seen the change.
-            returned: The C function that has just returned in that thread, the most likely cause; empty if none has.
-        """
+        """Return whether another thread more likely caused a change than the C function that returned in this one."""
         if returned and returned not in _HARMLESS_FUNCTIONS and returned not in _THREAD_STARTERS:
             return False
         return any(other != thread for other in self._inside)
@@ -127,12 +113,10 @@ class UntracedThreads:
         self._handed: dict[_Line, tuple[Site, ...]] = {}
 
     def begin(self) -> None:
-        """Begin an iteration."""
         self._handed.clear()
         self._threads &= {one.ident for one in threading.enumerate()}
 
     def note(self, event: Event, frame: FrameType, called: Any) -> None:
-        """Record a call that hands work over; any other event is ignored."""
         if not self._threads:
             return
         if event == "call":
@@ -151,11 +135,6 @@ class UntracedThreads:
 
         None if the thread that sees the change has caused it, or handed the work over in the line that now runs. Empty
         if the path is unknown: several lines handed work over, or the thread may have caused the change itself.
-
-        Args:
-            event: The event at which the change is seen.
-            frame: The frame of the event.
-            called: The C function of the event, if any.
         """
         returned = name_of_called(called) if event == "c_return" else ""
         if not self._handed or (returned and returned not in _HARMLESS_FUNCTIONS):
@@ -167,7 +146,7 @@ class UntracedThreads:
 
 
 def is_wait(path: Sequence[Site]) -> bool:
-    """Return whether a call path ends in a function that only waits, so that another thread caused what is seen there."""
+    """Return whether a call path ends in a function that only waits, so that another thread caused what is seen."""
     return bool(path) and path[-1].call.removesuffix("()") in _HARMLESS_FUNCTIONS
 
 

@@ -58,12 +58,7 @@ class Throttle:
     """
 
     def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
-        """Create a throttle without a depth limit.
-
-        Args:
-            plain_seconds: Duration of an untraced iteration.
-            longest: Seconds after which no more events are reported in an iteration; 0 means six plain iterations.
-        """
+        """Create a throttle without a depth limit; it reports for `longest` seconds (0: six plain iterations)."""
         self.limit = self._depth = UNLIMITED
         self.coarse = self.cut = False
         self.turn = 0
@@ -87,15 +82,7 @@ class Throttle:
         self._deducted = 0.0
 
     def spend(self, depth: int, began: float | None) -> bool:
-        """Charge the cost of an event that has just been handled.
-
-        Args:
-            depth: Depth of its frame.
-            began: When handling began, by `monotonic`. None if its duration is unknown; the event then costs 0.
-
-        Returns:
-            Whether fewer events are reported from now on.
-        """
+        """Charge an event's cost, 0 if `began` is None (unknown); return whether fewer events are reported after it."""
         now = monotonic()
         if began is not None:
             took = now - began + _UNTIMED_SECONDS
@@ -128,11 +115,7 @@ class Throttle:
         return True
 
     def _deduct_time_held_up(self, depth: int) -> bool:
-        """Deduct the time in which the thread had no processor from the cost at a depth.
-
-        Returns:
-            Whether the cost is within the budget without that time.
-        """
+        """Deduct time without a processor from the cost at a depth; return whether the cost is then within budget."""
         held_up = seconds_held_up(self._thread) - self._held_up
         at = min(max(depth, 0), _TRACKED_DEPTHS - 1)
         others = max(0.0, min(held_up - self._deducted, self._by_depth[at] - _UNTIMED_SECONDS))
@@ -164,10 +147,7 @@ class Throttle:
         self._clear_costs()
 
     def _smallest_depth(self) -> int:
-        """Return the smallest depth at which an event was reported.
-
-        Frames at smaller depths are never reported.
-        """
+        """Return the smallest depth at which an event was reported; frames at smaller depths are never reported."""
         return next((depth for depth in range(_TRACKED_DEPTHS) if self._by_depth[depth]), 0)
 
     def _clear_costs(self) -> None:
@@ -176,10 +156,7 @@ class Throttle:
 
 
 def seconds_held_up(thread: int) -> float:
-    """Return the seconds in which a thread was ready to run but had no processor.
-
-    0 if the system does not report it.
-    """
+    """Return the seconds in which a thread was ready to run but had no processor; 0 if the system reports none."""
     try:
         file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
     except OSError:

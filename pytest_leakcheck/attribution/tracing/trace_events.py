@@ -49,12 +49,7 @@ class Backend(Protocol):
     """Source of call events."""
 
     def prepare(self, handler: Handler, outer: FrameType) -> None:
-        """Allocate the memory that the backend needs, before the listener first reads its counter.
-
-        Args:
-            handler: Receives the events of the current thread.
-            outer: The iteration's outer frame.
-        """
+        """Allocate the memory that the backend needs, before the listener first reads its counter."""
 
     def install(self) -> None: ...
     def remove(self) -> str:
@@ -64,8 +59,6 @@ class Backend(Protocol):
 
 
 class _OwnFiles(dict[str, bool]):
-    """Cache by file name: whether a file is part of this package."""
-
     def __missing__(self, file: str) -> bool:
         own = self[file] = file.startswith(_PACKAGE_FOLDER)
         return own
@@ -75,10 +68,7 @@ OWN: Final = _OwnFiles()
 
 
 class _QuietFiles(dict[str, bool]):
-    """Cache by file name: whether events in the frames of a file are not reported.
-
-    This holds for the files of this package, of pytest and of its plugins.
-    """
+    """Cache by file name: whether a file is of this package, pytest or a plugin; its events are not reported."""
 
     def __missing__(self, file: str) -> bool:
         quiet = self[file] = is_harness(file)
@@ -94,11 +84,7 @@ def is_left_out(called: object) -> bool:
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Return whether an exception is meant for the program, and not an error of a listener.
-
-    True for KeyboardInterrupt, and for any exception that a signal handler raised. A signal handler may run in the
-    middle of a listener.
-    """
+    """Return whether an error is the program's: KeyboardInterrupt, or of a signal handler that ran in a listener."""
     if isinstance(error, KeyboardInterrupt):
         return True
     handlers = _list_signal_handlers()
@@ -124,11 +110,7 @@ class LineBackend(Protocol):
     """Source of the line events of one function."""
 
     def install(self, running: list[FrameType]) -> None:
-        """Begin to report lines.
-
-        Args:
-            running: The function's frames that run already, innermost first.
-        """
+        """Begin to report lines; frames of the function that run already are given innermost first."""
 
     def remove(self) -> str:
         """Stop reporting, and return why some events may have been missed; empty if none were."""
@@ -141,11 +123,9 @@ class EventSink(Protocol):
 
     throttle: Throttle
 
-    def new_handler(self) -> Handler:
-        """Return the handler for the events of one thread."""
+    def new_handler(self) -> Handler: ...
 
-    def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
-        """Pass one event to the listener."""
+    def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None: ...
 
     def is_late(self) -> bool:
         """Return whether the iteration has taken too long; if so, stop tracing it."""
@@ -155,20 +135,10 @@ class EventSink(Protocol):
 
 
 class LineSink(Protocol):
-    """The line tracer as a `LineBackend` sees it: receiver of line events.
-
-    Attributes:
-        throttle: Limits the cost of tracing.
-        code: The traced function.
-    """
+    """The line tracer as a `LineBackend` sees it: receiver of line events."""
 
     throttle: Throttle
     code: CodeType
 
     def step(self, kind: Step, line: int = 0) -> None:
-        """Handle what a frame of the function does now.
-
-        Args:
-            kind: What it does.
-            line: The line it enters; 0 for the function's first line.
-        """
+        """Handle what a frame of the function does now; line 0 stands for the function's first line."""

@@ -27,10 +27,7 @@ from pytest_leakcheck.probes.clock import monotonic
 
 
 class _StandardFiles(dict[str, bool]):
-    """Cache by file name: whether code is part of the standard library.
-
-    Generated code, such as that of a dataclass, counts too.
-    """
+    """Cache by file name: whether code is of the standard library or generated, such as that of a dataclass."""
 
     def __missing__(self, file: str) -> bool:
         standard = self[file] = is_standard(file) or file.startswith("<")
@@ -41,26 +38,13 @@ _STANDARD: Final = _StandardFiles()
 
 
 class Tracer:
-    """Tracer of calls and returns.
+    """Tracer of calls and returns; `interrupted` is why tracing ended early, empty if it did not.
 
     Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in one thread.
-
-    Attributes:
-        interrupted: Why tracing ended early; empty if it did not.
-        throttle: Limits the cost of tracing.
     """
 
     def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
-        """Create a tracer.
-
-        Args:
-            listener: Receives the events.
-            plain_seconds: Duration of an untraced iteration.
-            longest: Seconds after which an iteration is traced no further, as for `Throttle`.
-
-        Raises:
-            Unavailable: Other tools use all tool ids of ``sys.monitoring``.
-        """
+        """Create a tracer; raise `Unavailable` if all tool ids of ``sys.monitoring`` are in use."""
         self.interrupted = ""
         self.throttle = Throttle(plain_seconds, longest)
         self._listener = listener
@@ -77,7 +61,6 @@ class Tracer:
 
     @property
     def coarse(self) -> bool:
-        """Whether any event was left out to limit the cost."""
         return self.throttle.coarse
 
     def arm(self) -> None:
@@ -106,7 +89,6 @@ class Tracer:
         self._call_handler(self._handler, "cut" if self.throttle.cut else "end", outer_frame(sys._getframe(1)), None)
 
     def close(self) -> None:
-        """Release the interpreter's hooks."""
         self.disarm()
         self._backend.close()
 
@@ -114,10 +96,7 @@ class Tracer:
         return self._listener.handler()
 
     def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
-        """Pass an event to the listener, and charge its cost to the throttle.
-
-        Events of standard library functions that the test runner uses are left out.
-        """
+        """Pass an event to the listener and charge its cost; skip standard library functions of the test runner."""
         if _STANDARD[frame.f_code.co_filename] and _is_called_by_runner(frame):
             return
         throttle = self.throttle
@@ -141,23 +120,18 @@ class Tracer:
             self.interrupt(f"the listener failed: {type(error).__name__}: {error}")
 
     def is_late(self) -> bool:
-        """Return whether the iteration has taken too long; if so, stop tracing it."""
         late = self.throttle.is_late()
         if late:
             self._listener.became_coarse()
         return late
 
     def interrupt(self, why: str) -> None:
-        """Report nothing more, in this iteration and in later ones."""
         self.interrupted = self.interrupted or why
         self.throttle.stop()
 
 
 def _is_called_by_runner(frame: FrameType) -> bool:
-    """Return whether the test runner called the standard library function of this frame.
-
-    False if code of the test is on the call path between the two.
-    """
+    """Return whether the test runner called this standard library function, with no code of the test in between."""
     caller: FrameType | None = frame
     while caller is not None and _STANDARD[caller.f_code.co_filename]:
         caller = caller.f_back

@@ -116,19 +116,12 @@ class Schedule:
 
     Attributes:
         plain_seconds: Duration of an untraced iteration.
-        used: Number of iterations that have been started.
-        collect: Runs the garbage collection that ends an iteration.
+        collect: Runs the garbage collection that ends an iteration, as the harness does.
         lacks_time: Whether the last round ended because its time was up.
     """
 
     def __init__(self, plain_seconds: float, deadline: float, collect: Callable[[], object]) -> None:
-        """Create a budget.
-
-        Args:
-            plain_seconds: Duration of an untraced iteration.
-            deadline: The value of ``clock.monotonic`` from which on no further iteration may begin.
-            collect: Runs the garbage collection that ends an iteration, as the harness does.
-        """
+        """Create a budget; no further iteration may begin once ``clock.monotonic`` has reached the deadline."""
         self.plain_seconds = plain_seconds
         self.used = 0
         self.collect = collect
@@ -144,14 +137,10 @@ class Schedule:
         return max(self._deadline, clock.monotonic() + seconds)
 
     def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
-        """Yield the numbers of a round's iterations while the budget lasts.
+        """Yield the numbers of a round's iterations while the budget lasts; the first number is 0, for the warm-up.
 
-        The first number is 0, for the warm-up.
-
-        Args:
-            rate: Share of the iterations in which the resource grows. For a resource that is counted in units, the
-                growth per iteration.
-            few: Number of iterations after the warm-up; a resource that grows rarely gets more.
+        The rate is the share of the iterations in which the resource grows, or the growth per iteration if it is
+        counted in units. `few` is the number of iterations after the warm-up; a resource that grows rarely gets more.
         """
         wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
         last = min(self.used + wanted, MOST if rate >= _MIN_RATIO else _MOST_IF_RARE)
@@ -175,12 +164,8 @@ class Schedule:
 def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:
     """Find the call that creates most of the retained handles (file descriptors, threads and the like).
 
-    Args:
-        things: The kind of handle.
-        slope: Growth per iteration, in handles, or in bytes for handles with a size.
-        schedule: The budget of iterations.
-        unclosed: Whether only the garbage collector releases the handles. If so, the handles that it releases are
-            counted instead of those that remain.
+    The slope is the growth per iteration, in handles, or in bytes for handles with a size. With `unclosed`, only the
+    garbage collector releases the handles; those that it releases are counted instead of those that remain.
     """
     arrivals = Arrivals(things.count, things.list_now)
     # For handles with a size, the slope is in bytes and is not the number of handles per iteration.
@@ -225,18 +210,13 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
 
 
 def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
-    """Yield the handles that were created on the same line."""
     return (key for key, one in arrivals.items() if Made(one.path).line == made.line)
 
 
 def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size: bool) -> Generator[None, None, Made]:
     """Find the line whose allocations by Python are retained, with `tracemalloc`.
 
-    Args:
-        slope: Objects, blocks or bytes retained per iteration.
-        rate: Share of the iterations in which the counter grows.
-        schedule: The budget of iterations.
-        by_size: Whether the slope is in bytes.
+    The slope is in objects, blocks or bytes (`by_size`); the rate is the share of the iterations with growth.
     """
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
     thread = get_native_id()
@@ -274,10 +254,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     """Find the call in which a counter grows; works for any counter.
 
     Args:
-        read: Reads the counter.
-        slope: Growth of the counter per iteration.
         rate: Share of the iterations in which the counter grows.
-        schedule: The budget of iterations.
         of_heap: Whether the counter counts the bytes that malloc handed out.
         few: Number of iterations after the warm-up, if the counter grows in each. Python's caches of freed objects need
             as many as malloc's cache.
@@ -311,16 +288,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
 def find_line(  # noqa: PLR0913 - as `charge`
     made: Made, read: Callable[[], int], slope: float, schedule: Schedule, rate: float = 1.0, *, of_heap: bool = False
 ) -> Generator[None, None, Made]:
-    """Find the line in which a counter grows, if only the function is known.
-
-    Args:
-        made: What an earlier round found; returned unchanged if its line is exact.
-        read: Reads the counter.
-        slope: Growth of the counter per iteration.
-        schedule: The budget of iterations.
-        rate: Share of the iterations in which the counter grows.
-        of_heap: Whether the counter counts the bytes that malloc handed out.
-    """
+    """Find the line in which a counter grows, if only the function is known; return `made` if its line is exact."""
     if made.in_line or made.code is None or not made.path:
         return made
     counted = 0
@@ -357,16 +325,12 @@ def find_line(  # noqa: PLR0913 - as `charge`
 
 
 def _has_own_line(path: Sequence[Site]) -> bool:
-    """Return whether a path has a line of the program under test, as `is_own` defines it."""
     where = read_path(path)
     return where is not None and is_own(where.site.file)
 
 
 class Freed:
-    """Record of the handles that garbage collections release, each as the `Arrival` that records where it was created.
-
-    It covers the program's own collections and those that end an iteration.
-    """
+    """Record of where the handles were created that garbage collections release, the program's own included."""
 
     def __init__(self, arrivals: Arrivals[Hashable], things: Things) -> None:
         self._arrivals = arrivals
@@ -378,7 +342,6 @@ class Freed:
         gc.callbacks.insert(0, self._callback)
 
     def take(self) -> list[Arrival]:
-        """Return the arrivals of the handles released since the last call."""
         freed, self._freed = self._freed, []
         return freed
 
@@ -395,11 +358,7 @@ class Freed:
 
 
 def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arrival, int] | None:
-    """Find the line that created the most handles, or the most bytes of handles with a size.
-
-    Returns:
-        The first arrival of that line, and the number of handles or bytes; None if no arrival has a line in the test.
-    """
+    """Return the first arrival of the line with the most handles (or bytes), and their number; None without a line."""
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
     for arrival in arrivals:
@@ -414,16 +373,12 @@ def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arri
 
 
 def _emptied_cache(*, of_heap: bool) -> AbstractContextManager[None]:
-    """Return a context in which allocations raise the counter.
-
-    For the counter of malloc's memory, it empties malloc's cache, which holds blocks that the previous round freed.
-    """
+    """Return a context in which allocations raise the counter; for malloc's memory, it empties malloc's own cache."""
     return drained_thread_cache() if of_heap else nullcontext()
 
 
 @contextmanager
 def _open_tracer(listener: Listener, schedule: Schedule) -> Iterator[Tracer]:
-    """Create a tracer, and close it at the end of the block."""
     tracer = Tracer(listener, schedule.plain_seconds)
     try:
         yield tracer

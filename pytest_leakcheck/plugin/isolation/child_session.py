@@ -2,7 +2,7 @@
 
 `dispatch` starts the process; ``-p`` loads this module in it. The process parses the session's command line again, so
 it has the same plugins, conftests, configuration and options. Then this module overrides the options that only the
-session may use: those that select tests, stop the session, start workers or write reports.
+session may use.
 """
 
 from __future__ import annotations
@@ -112,12 +112,7 @@ class Child:
     """The hooks that select one item, count its iterations and send its reports."""
 
     def __init__(self, task: Task, rank: int) -> None:
-        """Open the board, the shared memory in which the parent process sees the progress of this process.
-
-        Args:
-            task: The task of this process.
-            rank: The number of this process among the ranks of the test; 0 if there are no ranks.
-        """
+        """Open the board, shared memory that shows the parent process the progress; `rank` is 0 without ranks."""
         self._task = task
         self.reports = task.reports
         self._origin = Origin()
@@ -203,8 +198,8 @@ class Child:
     def write(self, message: Message) -> None:
         """Send a message to the parent process. If the test forked the current process, exit instead.
 
-        Messages that cannot be written, for example because the disk is full, are written with the next one. As long as
-        there are any, the parent process sees the reason on the board.
+        Messages that cannot be written, for example because the disk is full, are written with the next one; until
+        then, the parent process sees the reason on the board.
         """
         self._origin.leave_elsewhere()
         # Open the file for each message. The test might close a descriptor that stays open, and another file might then

@@ -1,8 +1,4 @@
-"""Run an item in one or more subprocesses, and collect their messages.
-
-`isolated_item`, `scaled_item` and `peak_budget` use this module. The child process (`child_session`) parses the
-session's command line again, so it has the same plugins and options as the parent process.
-"""
+"""Run an item in one or more subprocesses, which load `child_session`, and collect their messages."""
 
 from __future__ import annotations
 
@@ -61,16 +57,8 @@ def send(
 ) -> Answer:
     """Run an item in a subprocess until the subprocess ends, or kill it if it makes no progress.
 
-    With an engine that starts processes, run the item in several subprocesses, the ranks.
-
-    Args:
-        item: The item to run.
-        patience: How long the process may go without progress.
-        sizing: The size and the engine for a run that measures the peaks; None repeats the item.
-        watch: Called at intervals while the process runs, to observe it from this process.
-
-    Returns:
-        All messages, and how the process ended.
+    With `sizing`, measure the peaks in one run, in several subprocesses (the ranks) if its engine starts processes;
+    None repeats the item. This process calls `watch` at intervals while the subprocess runs.
 
     Raises:
         OSError: The subprocess cannot be started, or cannot write what it found.
@@ -153,10 +141,7 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
 
 
 def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
-    """Return the command line of the session.
-
-    A process that was started for one test has further arguments, which must not reach the processes that it starts.
-    """
+    """Return the command line of the session, without the further arguments of a process for one test."""
     if ARGUMENTS in config.stash:
         return config.stash[ARGUMENTS]
     given = config.invocation_params
@@ -175,19 +160,13 @@ def _has_colors(config: pytest.Config) -> bool:
 
 
 def _interpreter_flags() -> list[str]:
-    """Return this interpreter's own flags (``-W``, ``-X`` and others).
-
-    `multiprocessing` passes the same flags to its processes.
-    """
+    """Return this interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return flags
 
 
 def _child_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of the child process.
-
-    The child process gets its own temporary folder, unless the path of a socket in that folder would be too long.
-    """
+    """Return the environment, with a private temporary folder unless the path of a socket in it would be too long."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     return kept | (variables_for(folder) if has_room(str(folder.parent)) else {})
 
@@ -197,10 +176,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_messages(path: Path) -> Iterator[Message]:
-    """Yield the messages in a file, one per line.
-
-    Stop at an incomplete line: the process ended while it wrote that line.
-    """
+    """Yield the messages in a file; stop at an incomplete line, which the process was writing when it ended."""
     for line in _read_text(path).splitlines():
         try:
             message = from_line(line)

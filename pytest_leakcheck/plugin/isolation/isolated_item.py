@@ -1,8 +1,7 @@
 """Run an item in a subprocess, and log its reports in this process.
 
-Consumers of the reports see the same as for a run in this process: a skip, an xfail, the test's own failure, subtests,
-captured output, a `LeakError`. A process that dies, hangs or does not find the test results in a failed report with the
-reason.
+Consumers of the reports see the same as for a run in this process. A process that dies, hangs or does not find the test
+results in a failed report with the reason.
 """
 
 from __future__ import annotations
@@ -73,13 +72,11 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
 
 
 def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> str:
-    """Run an item in a subprocess after iterations in this process led to no decision.
+    """Run an item in a subprocess after iterations in this process led to no decision; return why it decided nothing.
 
-    The reports of the subprocess are logged only if it reached a verdict. The user did not ask for that run, so a test
-    that passed in this process must not fail because it depends on an earlier test, or is not found again.
-
-    Returns:
-        Why the subprocess decided nothing; empty if its reports are logged.
+    The reports of the subprocess are logged only if it reached a verdict; the returned text is empty then. The user did
+    not ask for that run, so a test that passed in this process must not fail because it depends on an earlier test, or
+    is not found again.
     """
     if why_not := supervisor.unsupported():
         return why_not
@@ -185,11 +182,7 @@ def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence
 
 
 def _remove_groups(groups: Iterable[str]) -> bool:
-    """Remove the cgroups of a test.
-
-    Returns:
-        Whether the kernel killed a process in one of them because its memory ran out.
-    """
+    """Remove the cgroups of a test; return whether the kernel killed a process in one because its memory ran out."""
     killed = False
     for path in groups:
         group = MemoryGroup(Path(path))
@@ -215,17 +208,7 @@ def _without_readings(plan: Plan, stopped: Stopped, how: str, seconds: float) ->
 
 
 def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Message], settings: Settings) -> Finding:
-    """Return the finding on a test whose process ended before it sent all reports.
-
-    If the process sent an interim finding, return that finding and add how the process ended. Otherwise, the finding is
-    red (failing).
-
-    Args:
-        plan: The plan of the test.
-        ended: How the process ended.
-        messages: The messages other than `Reported`, `Warned`, `Done` and `GroupMade`.
-        settings: The settings of the session.
-    """
+    """Return the finding on a lost test: the interim one, with how the process ended, or else a red (failing) one."""
     interim = next((one.finding for one in select(messages, Interim)), None)
     if interim is not None:
         return conclude_ended(interim, f"{ended.reason}{_describe_ceiling(plan)}")

@@ -22,12 +22,10 @@ class Task:
         file: The path of the test file; relative if it lies below the folder in which pytest was started.
         folder: The folder that both processes use; the child process writes its messages there, one line of JSON each.
         basetemp: The folder for ``tmp_path``; None if pytest chooses it.
-        encoding: The encoding of the session's terminal.
-        color: ``yes`` if that terminal shows colors, or ``no``.
+        color: ``yes`` or ``no``: whether the session's terminal shows colors.
         parent: The pid of the process whose end also ends the child process; 0 for none.
         worker: The `workerinput` that an xdist worker got from its controller; None outside of a worker.
-        sizing: The fields of the `Sizing` for a test that runs once to measure its peaks; None for a test that is
-            repeated.
+        sizing: The fields of the `Sizing` for a test that runs once to measure its peaks; None repeats the test.
         arguments: The command line of the session, for a process that the child process starts in turn.
         reports: The folder of the session's reports; empty if it writes none.
     """
@@ -47,11 +45,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A report of the test.
-
-    Attributes:
-        report: The report as pytest serializes it.
-    """
+    """A report of the test, as pytest serializes it."""
 
     report: dict[str, Any]
 
@@ -63,9 +57,6 @@ class Warned:
     Attributes:
         text: The message; the arguments of a warning may be of any type, so only their text is sent.
         category: The module and the qualified name of the class.
-        filename: The file that raised it.
-        lineno: The line in that file.
-        nodeid: The test.
         location: The file, the line and the function that pytest names; None if it names none.
     """
 
@@ -79,11 +70,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class GroupMade:
-    """A cgroup that was created for the test; the session removes the cgroup.
-
-    Attributes:
-        path: Its folder.
-    """
+    """The folder of a cgroup that was created for the test; the session removes the cgroup."""
 
     path: str
 
@@ -111,22 +98,14 @@ class CulpritFound:
 
 @dataclass(frozen=True, slots=True)
 class NotCollected:
-    """A file could not be collected.
-
-    Attributes:
-        text: The error that pytest reports.
-    """
+    """The error that pytest reports for a file that could not be collected."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """The test is not among those that were collected.
-
-    Attributes:
-        test: The node id that was asked for.
-    """
+    """The node id that was asked for, and is not among the collected tests."""
 
     test: str
 
@@ -162,12 +141,7 @@ def to_line(message: Message) -> str:
 
 
 def from_line(line: str) -> Message:
-    """Decode a line that `to_line` has encoded.
-
-    Raises:
-        ValueError: The line is incomplete.
-        DecodeError: The line is not a message of this version.
-    """
+    """Decode a line; raise `ValueError` if it is incomplete, and `DecodeError` if it is no message of this version."""
     kind, value = supervisor.from_line(line)
     if kind not in _KINDS:
         raise DecodeError(f"unknown kind of message {kind!r}: valid are {', '.join(_KINDS)}")
@@ -179,10 +153,9 @@ class Answer:
     """The result of running an item in one or more child processes.
 
     Attributes:
-        ended: How the process that the session started ended.
         messages: The messages of each process, by rank (its number among the processes that run the test together).
         stacks: The stacks of the processes, by rank, if the item ran only once to measure its peaks and they had to be
-            ended; else an empty tuple.
+            ended; else empty.
         failures: The exit status of each rank that failed, as its launcher saw it.
     """
 

@@ -1,7 +1,4 @@
-"""Run a test once in the child process, and record its peaks.
-
-The process runs the whole test, or it is one rank of a world, a group of processes that run the test together.
-"""
+"""Run a test once in the child process, as a whole or as one rank of several, and record its peaks."""
 
 from __future__ import annotations
 
@@ -30,13 +27,6 @@ class SizedProtocol:
     """The hooks in a process that was started to run a test once for its peaks."""
 
     def __init__(self, sizing: Sizing, board: Board, write: Callable[[Message], None]) -> None:
-        """Store what the hooks need.
-
-        Args:
-            sizing: The size, the engine and the resources to measure.
-            board: The shared memory that shows the progress. Its step is incremented when the body begins and ends.
-            write: Sends a message to the parent process.
-        """
         self._sizing = sizing
         self._board = board
         self._write = write
@@ -78,10 +68,7 @@ class SizedProtocol:
 
 
 class Sized(Inert):
-    """The fixture ``leakcheck`` in a process that runs a test once for its peaks.
-
-    Gauges and checkpoints are measured. Loops run `n` steps, by default one.
-    """
+    """The fixture in a run for the peaks: it measures gauges and checkpoints; loops run `n` steps, by default one."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -107,10 +94,7 @@ _THREAD_RANK: Final = threading.local()
 
 
 def _wrap_in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
-    """Return a function that runs the body in `count` threads at once.
-
-    It raises the error of the thread that failed first.
-    """
+    """Return a function that runs the body in `count` threads at once, and raises the error that occurred first."""
 
     def run(**arguments: object) -> None:
         failures: list[tuple[int, BaseException]] = []

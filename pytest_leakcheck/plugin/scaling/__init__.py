@@ -1,5 +1,1 @@
-"""Measure and judge the peaks of an item.
-
-The mark ``scaling_budget`` needs one run per size of its axis. The argument ``peak=`` of another budget needs one more
-run after the repetition.
-"""
+"""Measure and judge the peaks of an item: a run per size of its ``scaling_budget``, or one more run for a ``peak=``."""

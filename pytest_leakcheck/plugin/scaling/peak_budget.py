@@ -1,7 +1,4 @@
-"""Judge the ``peak=`` of a budget by one more run of the test, in a subprocess.
-
-The subprocess measures that run like one size of a test with ``scaling_budget``.
-"""
+"""Judge the ``peak=`` of a budget by one more run of the test, in a subprocess that measures it like a single size."""
 
 from __future__ import annotations
 
@@ -26,16 +23,10 @@ from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
 
 def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
-    """Add verdicts on peaks to the result of the repetition, unless that result is red (failing).
+    """Add a verdict on each budget with a peak to the result of the repetition, unless that result is red (failing).
 
-    Args:
-        item: The test.
-        result: The result of the repetition; its plan has at least one budget with a peak.
-        settings: The settings of the session.
-
-    Returns:
-        The result with one more verdict for each budget with a peak. If a peak is exceeded, the culprit is the known
-        cause of the first exceeded peak. If the process cannot be started, the verdicts on peaks are ``unavailable``.
+    At least one budget must have a peak. If a peak is exceeded, the culprit is the known cause of the first exceeded
+    peak. If the process cannot be started, the verdicts on peaks are ``unavailable``.
     """
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result

@@ -2,8 +2,8 @@
 
 An axis is an argument of the test that takes growing sizes. A world is a group of ranks (processes or threads) that run
 the test together. Each size runs in a subprocess or world of its own. Nothing of the test runs in this process. The
-session logs the reports of the run at the largest size, with the finding in place of the outcome of the body. If the
-test itself fails at a size, the session logs the reports of that run.
+session logs the reports of the run at the largest size, with the finding in place of the outcome of the body, or those
+of a run in which the test itself fails.
 """
 
 from __future__ import annotations
@@ -70,11 +70,7 @@ _COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
 
 
 def plan_sizes(item: pytest.Item) -> None:
-    """Read the mark of a test over an axis, and store its sweep (the axis, the sizes, the bounds and the engine).
-
-    Raises:
-        MarkError: The mark is invalid, the item takes no arguments, or the engine cannot run the item.
-    """
+    """Store the sweep of a test over an axis; raise `MarkError` if the mark is invalid or does not suit the item."""
     if SWEEP in item.stash:
         return
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
@@ -170,11 +166,7 @@ class _ScaledRun:
         return self._conclude(judged, "interrupted")
 
     def _explain_memory_peak(self) -> list[Culprit]:
-        """Run the test again to find what its memory peak consists of.
-
-        The run uses the size that `Scaled.most_informative_point` chooses. If that run does not reach its end, the test
-        runs at the smallest size.
-        """
+        """Run the test at its most informative size, or else its smallest, to find what its memory peak is made of."""
         smallest, informative = self._points[0], self._scaled().most_informative_point(_MAX_QUICK_SECONDS)
         for point in (informative, smallest) if informative is not smallest else (smallest,):
             in_children = point.children >= point.peak(RESIDENT, "per_rank")
@@ -189,15 +181,10 @@ class _ScaledRun:
         return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), reason))]
 
     def _run_size(self, size: int, naming: int = 0) -> tuple[Answer, int]:
-        """Run the test at one size.
+        """Run the test at one size; return the answer, and the peak bytes of child processes, 0 if not observed.
 
-        Args:
-            size: The size on the axis.
-            naming: Bytes above the start level at which to find what the memory consists of; 0 to measure only the
-                peaks.
-
-        Returns:
-            The answer, and the peak memory of child processes in bytes; 0 if that was not observed.
+        `naming` is the number of bytes above the start level at which to find what the memory consists of, or 0 to
+        measure only the peaks.
         """
         sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
         children = ChildrenPeak()
@@ -268,16 +255,7 @@ def _judge_aim(scaled: Scaled, aim: Aim) -> Verdict:
 
 
 def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:
-    """Return the reports of a run in which the test itself failed or was skipped.
-
-    Such a test gets no verdict. For any other run the list is empty. If several ranks failed, the reports are those of
-    the first to fail.
-
-    Args:
-        item: The test.
-        at: The axis and the size, as text.
-        answer: The result of the run.
-    """
+    """Return the reports of the first rank in which the test itself failed or was skipped; else an empty list."""
     found: list[tuple[float, int, list[pytest.TestReport]]] = []
     for rank, messages in enumerate(answer.messages):
         reports = [report_of(item, one.report) for one in select(messages, Reported)]
@@ -311,13 +289,7 @@ def _is_lost(answer: Answer) -> bool:
 
 
 def _explain_loss(answer: Answer, at: str, limit: float) -> str:
-    """Explain why a run did not yield a recording of every rank.
-
-    Args:
-        answer: The result of the run.
-        at: The axis and the size, as text.
-        limit: How long each step may take, in seconds.
-    """
+    """Explain why a run did not yield a recording of every rank; `limit` is the seconds that each step may take."""
     ended, ranks = answer.ended, len(answer.messages)
     if ended.error:
         return ended.reason
@@ -335,11 +307,7 @@ def _format_ranks(numbers: Sequence[int], ranks: int) -> str:
 
 
 def _stuck_ranks(answer: Answer) -> list[int]:
-    """List the ranks that hang.
-
-    These are the ranks without a recording, or all ranks if each has one. If some of them wait in a collective
-    operation and others do not, only the others are listed.
-    """
+    """List the ranks without a recording, or else all; leave out those in a collective operation, unless all are."""
     stuck = [rank for rank, messages in enumerate(answer.messages) if not any(select(messages, Measured))] or list(
         range(len(answer.messages))
     )
@@ -347,10 +315,7 @@ def _stuck_ranks(answer: Answer) -> list[int]:
 
 
 def _output_sections(answer: Answer) -> list[tuple[str, str]]:
-    """Return the collection errors (or else the last output) and the stacks of the processes, as report sections.
-
-    Only a process that was ended from outside has a stack.
-    """
+    """Return collection errors, or else the last output, and the stacks of processes that were ended from outside."""
     sections = []
     failed = [_describe_collection(one) for messages in answer.messages for one in messages]
     said = "\n".join(filter(None, failed)) or answer.ended.said.strip()
@@ -375,13 +340,7 @@ def _describe_collection(message: Message) -> str:
 
 
 def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, str]] = ()) -> pytest.TestReport:
-    """Make the report of the call phase from a finding.
-
-    Args:
-        item: The test.
-        finding: A red finding fails the test. A finding on a resource that could not be read skips it.
-        sections: The captured output, as sections of the report.
-    """
+    """Make the report of the call phase; a red finding fails the test, one on an unreadable resource skips it."""
 
     def outcome() -> None:
         if finding.colour == "red":

@@ -1,7 +1,4 @@
-"""Compute the SVG paths and labels of charts.
-
-``chart.svg.jinja`` draws them, and the CSS of the page colors them.
-"""
+"""Compute the SVG paths and labels of charts; ``chart.svg.jinja`` draws them, and the CSS of the page colors them."""
 
 from __future__ import annotations
 
@@ -53,14 +50,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve as SVG paths.
-
-    Attributes:
-        tone: CSS class that selects the color.
-        path: The polyline.
-        markers: A round dot per point; empty for long series.
-        fitted: The fitted line; empty without one.
-    """
+    """A curve as SVG paths: `markers` is a round dot per point, empty for long series; `tone` is a CSS class."""
 
     tone: Tone
     path: str
@@ -81,8 +71,6 @@ class Picture:
 
 
 class _Scale:
-    """The mapping from x and y of a chart to the view box."""
-
     def __init__(self, left: float, x: Range, y: Range) -> None:
         self.left = left
         self._per_x = (_RIGHT - left) / (x[1] - x[0])
@@ -135,10 +123,7 @@ def lay_out(chart: Chart) -> Picture:
 
 
 def fit(text: str, width: float) -> str:
-    """Shorten a text to a width in units of the view box, and replace unprintable characters by spaces.
-
-    XML cannot contain some of these characters.
-    """
+    """Shorten a text to a width in the view box, and replace unprintable characters, some of which XML forbids."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     if _text_width(shown) <= width:
         return shown
@@ -176,10 +161,7 @@ def _name_labels(curves: Sequence[Curve], scale: _Scale, others: Sequence[Label]
 
 
 def _thin_points(points: Sequence[XY]) -> Sequence[XY]:
-    """Keep the lowest and the highest point of each group of adjacent points, if there are many points.
-
-    The picture stays the same, because it has at least as many groups as units of width.
-    """
+    """Keep the lowest and the highest point of each of at least `WIDTH` groups; the picture stays the same."""
     each = len(points) // WIDTH
     if each < 4:
         return points
@@ -215,10 +197,7 @@ def _ticks(of: Range, *, whole: bool) -> Iterator[tuple[float, str]]:
 
 
 def _byte_ticks(of: Range) -> Iterator[tuple[float, str]]:
-    """Yield the ticks of an axis in bytes, at multiples of a number that is round in the unit of the labels.
-
-    The unit is the largest one in which the labels need at most two decimals.
-    """
+    """Yield ticks, round in the largest unit of bytes in which the labels need at most two decimals."""
     widest, power = max(map(abs, of)), len(_BYTE_UNITS) - 1
     while power and 1024**power > widest:
         power -= 1

@@ -43,19 +43,13 @@ _SPECIAL_CHARACTERS: Final = frozenset('"$`\\!')
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """What is the same for all cards of a page.
-
-    Attributes:
-        session: The session that the findings are from.
-        read_source: Reads the lines around a site.
-    """
+    """What is the same for all cards of a page."""
 
     session: Session
     read_source: ReadSource
 
     @classmethod
     def of(cls, session: Session | None) -> Rendering:
-        """Return how to render the cards of a session; a report may have none."""
         session = session or Session()
         return cls(session, source_reader() if session.source else no_source)
 
@@ -63,14 +57,9 @@ class Rendering:
 def card_of_cause(
     cause: Cause, findings: Sequence[Finding], rendering: Rendering, anchor: str, *, charts: bool
 ) -> Card:
-    """Build the card of a cause.
+    """Build the card of a cause, which describes the first of its findings, as in the terminal.
 
-    Args:
-        cause: The cause.
-        findings: Its findings; the first one is described, as in the terminal.
-        rendering: How to render it.
-        anchor: The id of the card.
-        charts: Whether the card has charts; the readings are in its text in any case.
+    Without `charts`, the readings are still in its text. `anchor` is the id of the card.
     """
     first = findings[0]
     card = card_of_finding(first, rendering, charts=charts_of(first) if charts else ())
@@ -83,14 +72,7 @@ def card_of_cause(
 
 
 def card_of_finding(finding: Finding, rendering: Rendering, charts: tuple[Chart, ...] = (), command: str = "") -> Card:
-    """Build the card of one test.
-
-    Args:
-        finding: What was found in it.
-        rendering: How to render it.
-        charts: The charts of the card.
-        command: The shell command that measures it again; if empty, that of the session.
-    """
+    """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
     if not rendering.session.source and finding.culprit is not None:
         finding = replace(finding, culprit=_without_source(finding.culprit))
     verdict, line = finding.verdict, headline(finding, UNICODE, _HEADING_WIDTH)
@@ -116,7 +98,7 @@ def charts_of(finding: Finding) -> tuple[Chart, ...]:
 
 
 def since(finding: Finding) -> str:
-    """State from which iteration on the resource of the worst verdict was above its first reading, and how fast it grew.
+    """State since which iteration the resource of the worst verdict was above its first reading, and how fast it grew.
 
     Empty if that is not known, or if the resource did not grow.
     """

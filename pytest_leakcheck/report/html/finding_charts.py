@@ -37,8 +37,7 @@ def axis_of(finding: Finding) -> Literal["size", "iteration"]:
 def limit_of(finding: Finding, verdict: Verdict) -> int | None:
     """Return the value of the resource at which the process fails; None if the chart shows no such limit.
 
-    The limit bounds what is retained. Charts of peaks over an axis, and of what the garbage collector released, have
-    none.
+    It bounds what is retained, so charts of peaks over an axis, and of what the garbage collector released, have none.
     """
     if finding.scaled is not None or is_of_collector(verdict):
         return None
@@ -48,13 +47,9 @@ def limit_of(finding: Finding, verdict: Verdict) -> int | None:
 def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:
     """Return the readings behind one verdict as a curve; None if there are fewer than two.
 
-    If the test ran over an axis (an argument that takes growing sizes), the curve shows the peak at each size instead.
-
-    Args:
-        finding: What was found in the test.
-        verdict: One of its verdicts.
-        name: The label of the curve, which distinguishes arms that share a chart.
-        released: Draw the total that the garbage collector has released up to each iteration, instead of the readings.
+    For a test over an axis (an argument that takes growing sizes), it shows the peak at each size. With `released`, it
+    shows the total that the garbage collector has released up to each iteration. `name` distinguishes arms that share a
+    chart.
     """
     tone, scaled = TONES[verdict.colour], finding.scaled
     if scaled is not None:
@@ -88,10 +83,7 @@ def verdict_line(finding: Finding, verdict: Verdict) -> str:
 
 
 def _fitted_line(points: Sequence[XY], verdict: Verdict) -> tuple[XY, XY] | None:
-    """Return the ends of a line with the slope of the verdict; None if the verdict is not about growth.
-
-    The line covers the later half of the series, which is judged, and ends at the last reading.
-    """
+    """Return a line with the slope of the verdict over the later, judged half of the series; None without growth."""
     if not verdict.slope or verdict.outcome not in ("leak", "over_budget"):
         return None
     (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]

@@ -30,12 +30,7 @@ _VERSIONS: Final = ("python", "system", "libc", DEVICE_MEMORY)
 
 
 def page_of_findings(text: str, title: str, *, source: bool = True) -> Page:
-    """Build the page of a whole report.
-
-    Args:
-        text: The content of the file.
-        title: The title of the page.
-        source: Show lines of source, unless the settings of the session leave them out.
+    """Build the page of a whole report, with lines of source unless `source` or the session leaves them out.
 
     Raises:
         ReportError: The text is not a report of findings, has another schema version, or is damaged.
@@ -92,11 +87,9 @@ def cards_of(findings: Sequence[Finding], rendering: Rendering) -> tuple[Card, .
 
 
 def matrix_of(findings: Sequence[Finding], anchors: dict[str, str]) -> Matrix:
-    """Return the table of these findings and of the resources that they judge.
+    """Return the table of these findings, one per row, and of the resources that they judge.
 
-    Args:
-        findings: The findings, one per row.
-        anchors: The id of the card of each test.
+    `anchors` has the id of the card of each test.
     """
     verdicts = [verdict for finding in findings for verdict in finding.verdicts]
     judged, not_green = {one.resource for one in verdicts}, {one.resource for one in verdicts if one.colour != "green"}

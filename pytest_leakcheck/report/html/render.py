@@ -69,11 +69,7 @@ def render_svg(charts: Sequence[Chart]) -> str:
 
 
 def write_page(page: Page, folder: Path, name: str) -> Path:
-    """Write the page to ``NAME.html`` in a folder and return the path of the file.
-
-    Raises:
-        OSError: The folder cannot be created or written to.
-    """
+    """Write the page to ``NAME.html`` in a folder and return its path; raise `OSError` if that cannot be created."""
     folder.mkdir(parents=True, exist_ok=True)
     html = folder / f"{name}.html"
     # File names in the page may contain bytes that are not UTF-8. A backslash escape replaces each of them.

@@ -14,13 +14,9 @@ XY: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One series of a chart.
+    """One series of a chart; the `name` at its end may be empty if the chart has no other curve.
 
-    Attributes:
-        name: The label at the end of the curve; may be empty if the chart has no other curve.
-        points: (x, y) in ascending order of x; x in the unit of the chart's axis, y in the unit of the chart.
-        tone: Selects the color of the curve.
-        line: Both ends of the fitted line; None if there is none.
+    The points are in ascending order of x, in the units of the chart. `line` has both ends of the fitted line.
     """
 
     name: str
@@ -31,12 +27,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point of interest: a numbered vertical line, explained below the picture.
-
-    Attributes:
-        x: Its position, in the unit of the chart's axis.
-        label: What happened there.
-    """
+    """A point of interest: a numbered vertical line at `x`, explained below the picture."""
 
     x: float
     label: str
@@ -53,7 +44,7 @@ class Chart:
         curves: At least one, each with at least one point.
         words: The message of the chart in a sentence, for screen readers and as the caption.
         limit: The value at which the process fails, in the unit of y; drawn only if a curve comes near it.
-        marks: Points of interest, in the order of x.
+        marks: In the order of x.
     """
 
     title: str
@@ -75,11 +66,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A line of the path from a root object to what is retained.
+    """A line, indented by its depth, of the path from a root object to what is retained.
 
-    Attributes:
-        text: The reference, indented by its depth.
-        note: How fast the container at its end grows; empty for the other references.
+    The `note` states how fast the container at its end grows; empty for the other references.
     """
 
     text: str
@@ -88,13 +77,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of source.
-
-    Attributes:
-        number: Its number, from 1.
-        text: The line.
-        marked: This is the line to change.
-    """
+    """A line of source, with its number from 1; the `marked` one is to be changed."""
 
     number: int
     text: str
@@ -103,7 +86,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the story of a card: what grows, where it is made, what holds it, what to do. `note` explains the path."""
+    """A part of a card: what grows, where it is made, what holds it, or what to do; `note` explains the path."""
 
     title: str
     rows: tuple[Row, ...] = ()
@@ -126,13 +109,9 @@ class Card:
     """One cause of growth, one test, or one watched process tree.
 
     Attributes:
-        title: The heading.
-        tone: The result.
         badge: The result in a word.
         about: Short facts for the line below the heading.
         lead: What grows, since when, and when it ends the run.
-        parts: The story, in order.
-        charts: Its charts.
         command: The shell command that measures it again; may be empty.
         tests: The tests that reach the cause.
         anchor: Its id on the page; empty if nothing refers to it.
@@ -182,16 +161,9 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page, with any of these contents.
+    """A part of the page, with any of these contents; a `folded` one shows only its heading until it is opened.
 
-    Attributes:
-        title: Its heading; may be empty.
-        intro: A sentence below the heading; may be empty.
-        cards: Cards, the worst first.
-        matrix: A table of tests and resources.
-        entries: A list.
-        diff: A unified diff.
-        folded: Only the heading shows until it is opened.
+    The `intro` is a sentence below the heading, `cards` come the worst first, and `diff` is a unified diff.
     """
 
     title: str = ""
@@ -208,11 +180,9 @@ class Page:
     """A whole page.
 
     Attributes:
-        title: Its heading.
         counts: The results at a glance, such as "3 red causes".
         summary: Paragraphs below the heading.
         facts: What was run, and where.
-        sections: The sections, in order.
         partial: A run was interrupted or has not ended, so data is missing. The page states this at the top.
     """
 
@@ -225,5 +195,4 @@ class Page:
 
     @property
     def cards(self) -> tuple[Card, ...]:
-        """All cards, in order."""
         return tuple(card for section in self.sections for card in section.cards)

@@ -19,13 +19,10 @@ _BODY_STEP: Final = 2
 
 
 class ChildrenPeak:
-    """The highest sum of the high-water marks of all children (and their descendants) alive at one time.
+    """The highest sum (`peak`, in bytes) of the high-water marks of all children and descendants alive at one time.
 
-    A forked child begins with its parent's pages, which are not the child's own memory. So the anonymous memory that
-    the measured process has when the child is first seen is subtracted, unless the child has executed another program.
-
-    Attributes:
-        peak: The highest sum so far, in bytes.
+    A forked child begins with its parent's pages, which are not its own memory. So the anonymous memory that the
+    measured process has when the child is first seen is subtracted, unless the child has executed another program.
     """
 
     def __init__(self) -> None:

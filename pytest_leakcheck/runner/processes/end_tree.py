@@ -17,16 +17,11 @@ _POLL_SECONDS: Final = 0.01
 
 
 def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> None:
-    """Terminate child processes, kill them and their descendants after a grace period, and reap them.
+    """Terminate child processes, kill them and their descendants after `grace` seconds (0: at once), and reap them.
 
-    `psutil.wait_procs` cannot do this: it reaps a child before its group is killed, and `subprocess` then never learns
-    the exit status.
-
-    Args:
-        processes: Child processes that `subprocess` has started.
-        grace: Maximum seconds between SIGTERM and SIGKILL; with 0, the processes are killed at once.
-        group: Whether each process leads a process group. If so, the group gets both signals, and it is killed even if
-            its leader has already ended.
+    With `group`, each process leads a process group, which gets both signals, and is killed even if its leader has
+    ended. `psutil.wait_procs` would reap a child before its group is killed, and `subprocess` would never learn its
+    status.
     """
     group = group and sys.platform != "win32"
     alive = [process for process in processes if not has_ended(process)]
@@ -53,11 +48,7 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a process has ended.
-
-    The process is not reaped, because its pid must not be reused before its group is killed. Only where `os.waitid` is
-    missing, it is reaped.
-    """
+    """Return whether a process has ended, unreaped: its pid must not be reused before its group is killed."""
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None
     try:

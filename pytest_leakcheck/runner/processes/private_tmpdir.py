@@ -1,8 +1,7 @@
 """Give a process a temporary folder of its own, apart from entries of other processes.
 
-The new folder is named ``t`` and lies in a folder directly below the shared temporary folder, so that paths of sockets
-in it do not become too long. The session removes it with its content. If a killed session leaves its folder, a later
-session removes it after three days, as pytest does with its own folders.
+It is named ``t``, in a folder directly below the shared one, so that paths of sockets in it do not become too long. The
+session removes it; a later session removes that of a killed one after three days, as pytest does with its own folders.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ def shared_folder() -> str:
 
 
 def make_folder(shared: str) -> Path | None:
-    """Create a folder in `shared` that will contain the temporary folder.
-
-    Returns:
-        The folder; None if socket paths fit in `shared`, but would be too long in the temporary folder.
-    """
+    """Create a folder in `shared` for the temporary folder; None if socket paths fit in `shared`, but not there."""
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=shared)) if has_room(shared) else None
 
 

@@ -1,7 +1,4 @@
-"""Start the ranks of a distributed run, one process each, and record which failed and how.
-
-This module runs in a separate process, the parent of the ranks.
-"""
+"""Start the ranks of a distributed run from a separate process, one process each, and record which failed and how."""
 
 from __future__ import annotations
 
@@ -24,18 +21,12 @@ _TERMINATE_SECONDS: Final = 2.0
 
 
 def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
-    """Run a command in each rank, with ``RANK`` and ``WORLD_SIZE`` in its environment, and wait for all.
+    """Run a command in each rank, with ``RANK`` and ``WORLD_SIZE`` in its environment; return 1 if a rank failed.
 
     Args:
         engine: ``process`` starts the ranks here; ``gloo`` leaves that to torch's own launcher.
-        ranks: Number of ranks.
-        command: Program and arguments.
-        folder: The folder for the launcher's logs and the file ``failures``: a line of JSON per failed rank, with its
-            number and exit status.
+        folder: For the launcher's logs and ``failures``: a JSON line per failed rank, with its number and exit status.
         parent: Pid of the parent process, whose end also ends this process; 0 for none.
-
-    Returns:
-        0, or 1 if a rank failed.
     """
     supervisor.die_with(parent)
     # The ranks get SIGTERM as well, and write their stacks before they end. This process must outlive them, so it

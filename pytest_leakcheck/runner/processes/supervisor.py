@@ -1,8 +1,8 @@
-"""Run a command in a subprocess, supervise it, and return how it ended.
+"""Run a command in a subprocess, supervise it, and return how it ended, independently of pytest.
 
-This module is independent of pytest. The two processes share a file, which both map into memory (`Board`). The child
-process stores the number of the current iteration there. That allocates nothing and opens no descriptor, so it does not
-affect the measurement. If the child process dies without a report, the parent process can still read how far it got.
+The two processes share a file, which both map into memory (`Board`). The child stores the number of the current
+iteration there. That allocates nothing and opens no descriptor, so it does not affect the measurement, and if the child
+dies without a report, the parent can still read how far it got.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class Ended:
     Attributes:
         status: The exit status; if negative, the number of the signal that killed it, as in `subprocess`.
         iteration: The iteration under way at the end; 0 before the first.
-        seconds: The lifetime of the child process in seconds.
         finished: Whether it has reported everything. If so, the way in which it ended does not matter.
         hung: Whether the parent process ended it because start-up or an iteration took too long.
         said: The last lines that it wrote to its standard streams.
@@ -72,10 +71,7 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """The reason why there is no verdict.
-
-        The text has at most 60 characters in iterations 1 to 999. Before the first iteration it may be longer.
-        """
+        """Why there is no verdict; at most 60 characters in iterations 1 to 999, perhaps more before the first."""
         if self.error:
             return f"could not be started: {self.error}"
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
@@ -88,12 +84,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds without progress after which a child process is ended.
-
-    Attributes:
-        start_up: Until every rank has begun its first step.
-        step: From one step (an iteration, or a part of a run) to the next.
-    """
+    """Seconds without progress before a child is ended: until all ranks have begun, and from one step to the next."""
 
     start_up: float
     step: float
@@ -107,10 +98,10 @@ def describe_exit(status: int) -> str:
 
 
 class Board:
-    """The memory that parent and child share.
+    """The memory that parent and child share, which can be written to when no file can.
 
-    It stores for each rank the iteration (or step) under way, whether the rank has finished, and the number of the error
-    for which it could not write what it has found. Memory can be written to when no file can.
+    It stores for each rank the iteration (or step) under way, whether the rank has finished, and the number of the
+    error for which it could not write what it has found.
     """
 
     SIZE: Final = 24
@@ -175,15 +166,10 @@ def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How to start a child process.
+    """How to start a child process; to report its iterations, the command must map the file `board_of`.
 
-    Attributes:
-        command: Program and arguments. To report its iterations, the program must map the file `board_of`.
-        cwd: The working directory of the program.
-        environment: The complete environment of the program.
-        ranks: Number of processes that have a part of the board.
-        show: Whether the program writes to the standard output of this process. If not, that output is part of
-            `Ended.said`.
+    `environment` is complete; each of `ranks` processes has a part of the board. With `show`, the program writes to the
+    standard output of this process; otherwise, that output is part of `Ended.said`.
     """
 
     command: Sequence[str]
@@ -200,11 +186,7 @@ Watch: TypeAlias = Callable[[int, Board], None]
 def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = None) -> Ended:
     """Run a command until it exits, or kill it once it stalls. Either way, all processes of its group are killed.
 
-    Args:
-        start: What to run.
-        folder: The folder of the files ``board`` and ``said``; all other names in it are free for the caller.
-        patience: How long the command may go without progress before it is killed.
-        watch: Called repeatedly to observe the process from outside.
+    `folder` gets the files ``board`` and ``said``; all other names in it are free for the caller.
     """
     path = board_of(folder)
     path.write_bytes(bytes(Board.SIZE * start.ranks))
@@ -264,11 +246,7 @@ def excerpt(text: str) -> str:
 
 
 def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, watch: Watch | None) -> bool:
-    """Wait until the process has ended or patience has run out.
-
-    Returns:
-        False if the process must be ended before it has finished.
-    """
+    """Wait until the process has ended or stalls; return False if it must be ended before it has finished."""
     seen, since = (0, False), clock.monotonic()
     while not has_ended(process):
         now, found = clock.monotonic(), (board.steps, board.finished)
@@ -297,11 +275,7 @@ def to_line(value: Any) -> str:
 
 
 def from_line(line: str) -> Any:
-    """Decode a line that `to_line` has encoded.
-
-    Raises:
-        ValueError: The line is incomplete.
-    """
+    """Decode a line that `to_line` has encoded; an incomplete line raises ValueError."""
     return json.loads(line, object_hook=_from_json_object)
 
 
