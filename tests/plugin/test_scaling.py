@@ -337,6 +337,7 @@ def test_a_gauge_that_fails_says_how(odd: Outcome) -> None:
     assert reason.startswith("its reading failed: ZeroDivisionError: ")
 
 
+@pytest.mark.laboratory
 def test_a_checkpoint_is_a_moment_to_look_too(odd: Outcome) -> None:
     found = odd.finding("test_checkpoint_after_it", "rss")
     assert found["owner"]["name"] == "test_checkpoint_after_it() local 'parts'"

@@ -60,6 +60,7 @@ def lines_of(ran: Outcome) -> list[str]:
     return DRAWN.findall(ran.text)
 
 
+@pytest.mark.laboratory
 def test_it_comes_with_the_first_iteration_that_ends_a_second_after_the_beginning(project: Project) -> None:
     project.write("test_it.py", LEAKY)
     ran = project.run_on_terminal()

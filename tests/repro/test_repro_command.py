@@ -157,6 +157,7 @@ def test_under_a_ceiling_the_leaky_arm_runs_into_it_and_the_fixed_one_does_not(t
     assert "fixed arm: 11 of 11 as expected" in done.stdout
 
 
+@pytest.mark.laboratory
 def test_so_many_iterations_are_run() -> None:
     incident, arms, options = _read_arguments(_given("pyav_loader", "--arm", "fixed", "--iterations", "20"), INCIDENTS)
     (run,) = run_arms(incident, arms, options, lambda _arm, _text: None)
