@@ -1,5 +1,5 @@
 # Sourced by the other scripts in this folder. Creates one virtual environment, .venv/, and reuses it.
-# PYTHON chooses the interpreter (3.10 or newer).
+# PYTHON chooses the interpreter (3.11 or newer).
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # Ignore the caller's own packages and settings. Without bytecode files, each of about a thousand processes would

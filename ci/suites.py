@@ -119,7 +119,7 @@ def _create_parser() -> argparse.ArgumentParser:
 
 
 def _write_json(path: Path, done: Sequence[Figures], options: argparse.Namespace) -> None:
-    today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     content = {"date": today, "seed": options.seed, "suites": [asdict(figures) for figures in done]}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

@@ -32,7 +32,6 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
         "To check tests, run: pytest --leakcheck",
     )
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
-    _add_completion(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in (repro_command, watch_command, report_command, compare_command, baseline_command):
         command.add_parser(commands)
@@ -62,22 +61,6 @@ class _ShowVersion(argparse.Action):
 
         print(f"{parser.prog} {version(parser.prog)}")
         parser.exit()
-
-
-def _add_completion(parser: argparse.ArgumentParser) -> None:
-    """Add the option that prints a completion script; without shtab, the option reports what to install."""
-    try:
-        import shtab
-    except ImportError:
-        missing = "needs shtab: pip install 'pytest-leakcheck[completion]'"
-        parser.add_argument(
-            "--print-completion",
-            metavar="SHELL",
-            type=lambda _shell: parser.error(f"--print-completion {missing}"),
-            help=f"print a completion script for a shell; {missing}",
-        )
-    else:
-        shtab.add_argument_to(parser, help="print a completion script for a shell and exit")
 
 
 if __name__ == "__main__":

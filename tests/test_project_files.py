@@ -14,7 +14,7 @@ from projects import ROOT
 yaml: Any = pytest.importorskip("yaml", reason="comes with mlflow-skinny, of the extra 'test'")
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14", "3.15"]
 
 
 def read(path: Path) -> Any:

@@ -61,7 +61,7 @@ def main() -> int:
     if wanted.accounted:
         account_for_tensors()
     device = "cpu" if vram.kind == "accounted" else str(torch.accelerator.current_accelerator())
-    print(f"{dt.datetime.now(tz=dt.timezone.utc):%Y-%m-%d}  {vram.name}  ({vram.kind})\n")
+    print(f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}  {vram.name}  ({vram.kind})\n")
     print("| what | came to | |\n| --- | ---: | --- |")
     print(f"| a sample | {cost(vram.read):.1f} us | the allocator's count |")
     vram.mark()

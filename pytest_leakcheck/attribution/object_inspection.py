@@ -296,5 +296,5 @@ def _ctypes_symbol(called: Any) -> str:
 
 
 def name_of(code: CodeType) -> str:
-    """Return the name of a code object, qualified from Python 3.11 on."""
-    return getattr(code, "co_qualname", code.co_name)
+    """Return the qualified name of a code object."""
+    return code.co_qualname

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -101,10 +101,7 @@ def _read_setup_name(path: Path) -> str:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    # pytest requires tomli on Python 3.10.
-    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        data: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return data

@@ -57,7 +57,7 @@ def parse_sample(text: str) -> Sample:
     taken, parts = int(found[1]), int(found[2])
     if not 0 < taken <= parts:
         raise SamplingError(f"{taken}/{parts} is not a share of more than 0 and at most 1")
-    return Sample(taken, parts, int(found[3]) if found[3] else dt.datetime.now(tz=dt.timezone.utc).toordinal())
+    return Sample(taken, parts, int(found[3]) if found[3] else dt.datetime.now(tz=dt.UTC).toordinal())
 
 
 def parse_duration(text: str) -> float:

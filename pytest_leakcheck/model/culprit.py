@@ -281,7 +281,7 @@ class Site:
     Attributes:
         file: The file name of the code object, usually an absolute path.
         line: The line number, from 1.
-        function: The function that contains the line; qualified with its class from Python 3.11 on.
+        function: The function that contains the line; qualified with its class.
         call: The function called in that line, as ``name()``; empty if the line itself creates the resource.
     """
 

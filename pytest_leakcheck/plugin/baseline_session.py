@@ -152,4 +152,4 @@ def _count(change: Change, pruned: int) -> str:
 
 
 def _today() -> str:
-    return dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
+    return dt.datetime.now(tz=dt.UTC).date().isoformat()

@@ -122,6 +122,7 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
             pass
 
     if sys.version_info[:2] == (3, 11):
+        assert isinstance(hook, FunctionType)
         _run_in_one_piece(hook)
     return hook
 

@@ -269,7 +269,7 @@ class Meter:
         for name, gauge in list(self._gauges.items()):
             try:
                 value = gauge()
-            except Exception as error:  # noqa: BLE001, PERF203 - the user's function may raise anything
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 self._gauges.pop(name, None)
                 self._peaks.pop(name, None)
                 self.unavailable[name.partition("@")[0]] = f"its reading failed: {type(error).__name__}: {error}"

@@ -142,9 +142,7 @@ class Sampler:
         self._read_folders(0, True)
         self._read_into(0, True)
 
-    # `whole` is passed by position, here and to `_read_into`: Python 3.10 creates a bound method for a call with a
-    # keyword, and that object would be counted.
-    def read(self, whole: bool = True) -> None:  # noqa: FBT002
+    def read(self, whole: bool = True) -> None:  # noqa: FBT002 - by position, because it is called in each iteration
         """Collect garbage and add the row of an iteration.
 
         With ``whole``, all garbage is collected and all counters are read, even those that are not due yet (`Pace`).

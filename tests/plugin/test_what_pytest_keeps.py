@@ -103,8 +103,7 @@ def test_rows(project: Project, python: str) -> None:
     assert len(outcome.recordings) == len(ROWS), outcome.text
     for recording in outcome.recordings:
         for series in recording["series"]:
-            # Python 3.10 gives a function a cache once it was called 1,024 times: two blocks, now and then.
-            if series["resource"] == "object" or (series["resource"] == "block" and sys.version_info >= (3, 11)):
+            if series["resource"] in ("object", "block"):
                 first, last = series["readings"][0], series["readings"][200]
                 assert last - first == 0, (recording["test"], series)
 

@@ -1,4 +1,4 @@
-"""The shell command itself: what it says without a subcommand, its version, and completion."""
+"""The shell command itself: what it says without a subcommand, and its version."""
 
 from __future__ import annotations
 
@@ -43,16 +43,3 @@ def test_wrong_use_is_one_line(arguments: list[str], problem: str, capsys: pytes
 def test_a_file_that_does_not_exist_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "nope.json"]) == 2
     assert capsys.readouterr().err == "pytest-leakcheck report: nope.json: No such file or directory\n"
-
-
-def test_completion_for_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--print-completion", "bash"])
-    assert "pytest-leakcheck" in capsys.readouterr().out
-
-
-def test_completion_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    with pytest.raises(SystemExit, match="2"):
-        main(["--print-completion", "bash"])
-    assert "needs shtab: pip install 'pytest-leakcheck[completion]'" in capsys.readouterr().err

@@ -41,7 +41,7 @@ def test_wrong(leakcheck: Leakcheck) -> None:
 def test_mypy_accepts_what_is_valid_and_nothing_else(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "snippet.py").write_text(SNIPPET, encoding="utf-8")
-    command = [sys.executable, "-m", "mypy", "--strict", "--python-version=3.10", "--config-file=", "snippet.py"]
+    command = [sys.executable, "-m", "mypy", "--strict", "--python-version=3.11", "--config-file=", "snippet.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     found = re.findall(r"(?m)^snippet.py:(\d+): error: .*\[([\w-]+)\]$", done.stdout)
     expected = [

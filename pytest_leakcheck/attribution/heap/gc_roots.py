@@ -156,7 +156,7 @@ def is_ours(one: object) -> bool:
 
 
 def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[int]) -> None:
-    """Search the locals of running frames: the collector does not report them, except generators' in Python 3.10."""
+    """Search the locals of running frames: the collector does not report them."""
     held = [pair for pair in _list_locals(frames) if pair[1] is search.target or id(pair[1]) in search.next_of]
     # A frame that holds the target itself comes before one that holds it through another object.
     for frame, one in sorted(held, key=lambda pair: pair[1] is not search.target):

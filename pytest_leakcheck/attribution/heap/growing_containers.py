@@ -293,7 +293,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
                 referents = gc.get_referents(*holders)
             if large := _find_large_values(referents, arrays):
                 crowded.append((holders, large))
-    # In Python 3.10, `objects` may include a frame, which would outlive its function and hold these lists.
+    # `objects` may include a frame, which would outlive its function and hold these lists.
     del objects, some, holders, referents, dicts
     rest = list(untracked.values())
     found.untracked = len(rest)

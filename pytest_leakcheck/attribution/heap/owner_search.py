@@ -260,8 +260,7 @@ def _with_new_referrers(start: list[object], new: frozenset[int]) -> list[object
     found = {id(one): one for one in start}
     level = start
     for _ in range(_MAX_LEVELS):
-        # In Python 3.10 the referrers may include running frames. They are left out, because the interpreter holds
-        # them.
+        # Frames are left out, because the interpreter holds them.
         referrers = [one for one in gc.get_referrers(*level) if id(one) in new and type(one) is not FrameType]
         own = {id(found), id(level)}
         level = [one for one in referrers if id(one) not in found and id(one) not in own][:_MAX_SAMPLED]

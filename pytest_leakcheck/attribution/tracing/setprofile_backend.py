@@ -1,4 +1,4 @@
-"""Report calls through ``sys.setprofile`` and lines through ``sys.settrace`` (Python 3.10 and 3.11)."""
+"""Report calls through ``sys.setprofile`` and lines through ``sys.settrace`` (Python 3.11)."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Profiled:
     """A backend with one profile function per thread.
 
     A profile function that was set before is replaced while an iteration runs, and restored after it. Threads that
-    started before tracing are not traced, because only a thread itself can set its profile function. Python 3.10 copies
-    a function's local variables at each event, so an object that the function deletes may live until the next event.
+    started before tracing are not traced, because only a thread itself can set its profile function.
     """
 
     def __init__(self, tracer: EventSink) -> None:

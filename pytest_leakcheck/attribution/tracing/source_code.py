@@ -27,12 +27,9 @@ def text_of(site: Site) -> str:
 def call_at(code: CodeType, lasti: int) -> str:
     """Return the call that an instruction makes, as written in the source but without arguments: ``av.open()``.
 
-    Empty before Python 3.11, and unless the instruction calls a plain or dotted name, all on one line.
+    Empty unless the instruction calls a plain or dotted name, all on one line.
     """
-    positions = getattr(code, "co_positions", None)
-    if positions is None:
-        return ""
-    line, last_line, column, end = next(islice(positions(), lasti // 2, None), (None,) * 4)
+    line, last_line, column, end = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
     if line is None or line != last_line:
         return ""
     # Columns are byte offsets.

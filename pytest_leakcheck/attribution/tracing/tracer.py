@@ -1,6 +1,6 @@
 """Call a listener at each call and return of Python and C functions.
 
-The backend is ``sys.setprofile`` on Python 3.10 and 3.11, and ``sys.monitoring`` on later versions. In both cases the
+The backend is ``sys.setprofile`` on Python 3.11, and ``sys.monitoring`` on later versions. In both cases the
 listener gets the same events (`trace_events.Event`), each with its frame. If tracing is too slow, the tracer leaves out
 the events of deep frames, and reports a function just below the depth limit as if it were a C function. Call paths then
 become shorter and stay correct. Threads that started before tracing are traced only with ``sys.monitoring``.

@@ -114,9 +114,7 @@ def _wrap_in_threads(body: Callable[..., object], count: int) -> Callable[..., N
         for thread in threads:
             thread.join()
         for number, error in failures[:1]:
-            # `add_note` exists from Python 3.11.
-            if hasattr(error, "add_note"):
-                error.add_note(f"in rank {number} of {count} threads")
+            error.add_note(f"in rank {number} of {count} threads")
             raise error
 
     return run

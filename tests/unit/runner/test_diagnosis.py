@@ -44,6 +44,7 @@ def test_an_owner_without_a_container_is_named_and_the_search_goes_on(monkeypatc
     assert "please report this" not in result.culprit.unresolved["site"]
 
 
+@pytest.mark.laboratory
 def test_the_line_that_waits_for_a_thread_is_not_said_to_keep_anything() -> None:
     """The thread runs already, so that it is not traced: its container is seen to grow while the test waits."""
     kept: list[int] = []

@@ -168,7 +168,7 @@ def test_the_loop_retains_nothing_of_its_own() -> None:
     result = repeat(int, *budgets, iterations=2000)
     for series in result.recording.series:
         assert series.iterations == 2000
-        # Once in a while the interpreter allocates a cache of its own (3.10: for a function that was called 1,024 times).
+        # Once in a while the interpreter allocates a cache of its own.
         most = find_resource(series.resource).slack
         assert max(series.readings) - min(series.readings) <= most, series.resource
 

@@ -14,7 +14,6 @@ from pytest_leakcheck.runner.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 ROWS = 2000
-# Python 3.10 allocates a cache for a function when it is called for the 1024th time.
 WARM_UP = 1100
 
 

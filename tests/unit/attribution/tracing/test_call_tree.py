@@ -341,5 +341,5 @@ def test_a_tree_takes_no_memory_in_later_iterations() -> None:
         trace(tree, work, 20)
     finally:
         gc.enable()
-    # 20 objects, and once what an interpreter keeps for itself (3.10: a spare frame of each function) or gives back (3.13).
+    # 20 objects, and once what an interpreter keeps for itself or gives back (3.13).
     assert 16 <= tree.total < 40
