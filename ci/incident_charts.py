@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from leakcheck_incidents.catalog import INCIDENTS
+from leakcheck_incidents.repro.check_expectations import check_arm
+from leakcheck_incidents.repro.command import BOTH
+from leakcheck_incidents.repro.incident_page import page_of_arms
+from leakcheck_incidents.repro.run_arm import Options, run_arms
 from pytest_leakcheck.report.html.render import render_svg
-from pytest_leakcheck.repro.check_expectations import check_arm
-from pytest_leakcheck.repro.command import BOTH
-from pytest_leakcheck.repro.incident_page import page_of_arms
-from pytest_leakcheck.repro.run_arm import Options, run_arms
 
 DOCS: Final = Path(__file__).parents[1] / "docs" / "incidents"
 

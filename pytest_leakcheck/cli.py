@@ -20,10 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_subcommand(arguments: Sequence[str]) -> int:
+    from leakcheck_incidents.repro import command as repro_command
     from pytest_leakcheck import report_command
     from pytest_leakcheck.baseline import command as baseline_command
     from pytest_leakcheck.report import compare_command
-    from pytest_leakcheck.repro import command as repro_command
     from pytest_leakcheck.watch import command as watch_command
 
     parser = argparse.ArgumentParser(

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
-from pytest_leakcheck.repro import run_arm as module
-from pytest_leakcheck.repro.run_arm import Options, command_of, run_arms
+from leakcheck_incidents.repro import run_arm as module
+from leakcheck_incidents.repro.run_arm import Options, command_of, run_arms
 
 
 @pytest.mark.parametrize("name", INCIDENTS)

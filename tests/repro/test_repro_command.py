@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
-from pytest_leakcheck.repro.command import _read_arguments, add_parser
-from pytest_leakcheck.repro.run_arm import run_arms
+from leakcheck_incidents.repro.command import _read_arguments, add_parser
+from leakcheck_incidents.repro.run_arm import run_arms
 from shell import shell
 from variants import variants
 

@@ -15,10 +15,12 @@ from pytest_leakcheck.model.resources import RESOURCES
 PACKAGE = Path(pytest_leakcheck.__file__).parent
 
 # From the bottom up: a room imports itself and those before it. Imports inside functions and for types count as well.
-ROOMS = "model probes config baseline judge attribution runner report plugin measurement watch repro report_command cli __main__"
+ROOMS = (
+    "model probes config baseline judge attribution runner report plugin measurement watch report_command cli __main__"
+)
 MAY_IMPORT_PYTEST = {"plugin"}
-# They work without the modules of the plugin, and the plugin without them.
-BESIDE = {"watch", "repro"}
+# It works without the modules of the plugin, and the plugin without it.
+BESIDE = {"watch"}
 
 
 def sources() -> dict[str, str]:
