@@ -1,4 +1,4 @@
-"""How the package is built: imports go down only, the judge alone makes verdicts, classes and functions stay short."""
+"""How the package is built: imports go down only, the judge alone makes verdicts, rooms have a limit of lines."""
 
 from __future__ import annotations
 
@@ -19,6 +19,21 @@ ROOMS = (
     "model probes config baseline judge attribution runner report plugin measurement watch report_command cli __main__"
 )
 MAY_IMPORT_PYTEST = {"plugin"}
+# The lines of code that each room may have; "" is the package's own folder. To add to a full room, take something out.
+# Lower a figure when lines go.
+MOST_LINES = {
+    "": 300,
+    "attribution": 6500,
+    "baseline": 700,
+    "config": 1900,
+    "judge": 2300,
+    "model": 1600,
+    "plugin": 5450,
+    "probes": 3650,
+    "report": 2700,
+    "runner": 4800,
+    "watch": 1900,
+}
 # It works without the modules of the plugin, and the plugin without it.
 BESIDE = {"watch"}
 
@@ -108,14 +123,21 @@ def test_a_planted_violation_is_found() -> None:
         TopologicalSorter(graph(planted)).prepare()
 
 
-def test_no_class_and_no_function_outgrows_a_page_or_two() -> None:
+def test_no_room_outgrows_its_lines() -> None:
+    found = dict.fromkeys(MOST_LINES, 0)
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).parts
+        found[parts[0] if len(parts) > 1 else ""] += len(path.read_text(encoding="utf-8").splitlines())
+    assert {room: lines for room, lines in found.items() if lines > MOST_LINES[room]} == {}
+
+
+def test_no_function_outgrows_two_pages() -> None:
     too_long = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            most = {ast.ClassDef: 250, ast.FunctionDef: 50, ast.AsyncFunctionDef: 50}.get(type(node))
-            if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and most:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 lines = (node.end_lineno or 0) - node.lineno + 1
-                too_long += [f"{path.name}: {node.name} has {lines} lines"] if lines > most else []
+                too_long += [f"{path.name}: {node.name} has {lines} lines"] if lines > 80 else []
     assert too_long == []
 
 
