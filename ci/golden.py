@@ -42,7 +42,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(_BENCH
 from checkers import CHECKERS, FORM, PROJECT
 from leakcheck_incidents.catalog import INCIDENTS
 from projects import Outcome, Project
-from sessions import ARMS_CONFTEST, ARMS_SESSION, FORMS, FORMS_ARMS, HURRIED, REVERSED
+from sessions import ARMS_CONFTEST, ARMS_SESSION, FORMS, FORMS_ARMS, REVERSED
 from subjects import Subject, constants, read_corpus
 from venvs import Missing, environment
 from verdict_rows import FILE, Rows, by_parameter, compare, made_with, merge, read, reduce, varied, write
@@ -236,7 +236,7 @@ def _run_cases(number: int) -> tuple[Rows, dict[str, str]]:
     from cases.catalog import ARMS
 
     with _temporary_project() as project:
-        project.write("conftest.py", ARMS_CONFTEST + HURRIED + (REVERSED if number % 2 else ""))
+        project.write("conftest.py", ARMS_CONFTEST + (REVERSED if number % 2 else ""))
         project.write("test_it.py", ARMS_SESSION.format(arms=list(ARMS)))
         return by_parameter(_read_rows(_run_pytest(project, PYTHONPATH=str(ROOT / "tests")))), _find_versions("numpy")
 

@@ -33,23 +33,18 @@ settings.register_profile("mutants", settings.get_profile("suite"), derandomize=
 settings.load_profile("suite")
 
 
-# The files that take longest, the slowest first. They begin first, so that no worker is left with one of them at the end.
+# The files of the gate that take longest. They begin first, so that no worker is left with one of them at the end.
 SLOWEST: Final = (
-    "test_adoption",
     "test_corpus",
-    "test_baseline",
-    "test_tf_data_pipeline",
-    "test_hub_upload_peaks",
-    "test_worlds",
-    "test_docs",
+    "test_arms",
+    "test_scaling",
     "test_vram",
-    "test_pyav_workers",
-    "test_cases",
-    "test_pyav_loader",
-    "test_forms",
-    "test_naming_whose",
-    "test_settings",
-    "test_watched_workers",
+    "test_worlds",
+    "test_isolate",
+    "test_docs",
+    "test_naming",
+    "test_baseline",
+    "test_bounded_work",
 )
 
 

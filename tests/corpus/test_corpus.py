@@ -20,7 +20,7 @@ from projects import ROOT, UNNAMED, Outcome, Project
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.probes.fanotify import Makers
-from sessions import ARMS_CONFTEST, ARMS_SESSION, HURRIED, REVERSED
+from sessions import ARMS_CONFTEST, ARMS_SESSION, REVERSED
 from verdict_rows import CULPRIT, by_parameter, compare, is_made_here, read, reduce
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll")
@@ -45,12 +45,12 @@ FOREIGN: Final = """
 # The name of a run: what is added to conftest.py, and to the command line. Culprits are looked for in one of them.
 GATE: Final = "steady"
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    GATE: (HURRIED + UNNAMED, ()),
-    "alone": (HURRIED + UNNAMED, ()),
-    "reversed": (HURRIED + REVERSED, ()),
-    "workers": (HURRIED + UNNAMED, ("-n", "2")),
-    "covered": (HURRIED + UNNAMED, ("--cov=cases", "--cov-report=")),
-    "foreign": (HURRIED + UNNAMED, ()),
+    GATE: (UNNAMED, ()),
+    "alone": (UNNAMED, ()),
+    "reversed": (REVERSED, ()),
+    "workers": (UNNAMED, ("-n", "2")),
+    "covered": (UNNAMED, ("--cov=cases", "--cov-report=")),
+    "foreign": (UNNAMED, ()),
 }
 
 

@@ -32,14 +32,6 @@ ARMS_SESSION: Final = """
         @pytest.mark.parametrize("arm", IN_FOLDER, indirect=True)
         def test_arm_in_folder(arm, tmp_path): arm(tmp_path)
 """
-# What is held for good is waited for in vain: a shorter time says the same.
-HURRIED: Final = """
-    from pytest_leakcheck.runner.settling import Settling
-
-    def pytest_configure():
-        assert Settling.seconds > 0.3
-        Settling.seconds = 0.3
-"""
 REVERSED: Final = """
     def pytest_collection_modifyitems(items): items.reverse()
 """

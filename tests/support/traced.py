@@ -49,9 +49,17 @@ class Counting:
         self.events += frame.f_code.co_filename == self._file
 
 
-def trace(listener: Listener, work: Callable[[], object], rounds: int = 1, plain_seconds: float = PLAIN) -> Tracer:
-    """So many iterations, each armed and disarmed. Returns the tracer, closed."""
+def trace(
+    listener: Listener,
+    work: Callable[[], object],
+    rounds: int = 1,
+    plain_seconds: float = PLAIN,
+    depth: int | None = None,
+) -> Tracer:
+    """Trace iterations, each armed and disarmed; with a depth, without the events of deeper frames. Returns it closed."""
     tracer = Tracer(listener, plain_seconds)
+    if depth is not None:
+        tracer.throttle._depth = depth
     try:
         for _ in range(rounds):
             tracer.arm()
@@ -59,21 +67,6 @@ def trace(listener: Listener, work: Callable[[], object], rounds: int = 1, plain
                 work()
             finally:
                 tracer.disarm()
-    finally:
-        tracer.close()
-    return tracer
-
-
-def trace_to_depth(listener: Listener, work: Callable[[], object], depth: int) -> Tracer:
-    """Trace one iteration as a throttled tracer does, without the events of deeper frames. Returns the tracer, closed."""
-    tracer = Tracer(listener, PLAIN)
-    tracer.throttle._depth = depth
-    try:
-        tracer.arm()
-        try:
-            work()
-        finally:
-            tracer.disarm()
     finally:
         tracer.close()
     return tracer

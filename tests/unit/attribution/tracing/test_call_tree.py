@@ -13,7 +13,7 @@ import pytest
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
-from traced import ROUNDS, Counter, counted_fds, followed, line_found, marked, trace, trace_to_depth, within
+from traced import ROUNDS, Counter, counted_fds, followed, line_found, marked, trace, within
 
 HERE = __file__
 # Large enough that what an allocator keeps for itself does not matter.
@@ -277,12 +277,12 @@ def test_a_path_that_ends_at_a_call_of_the_program_left_out_of_the_trace_says_so
     def leaking() -> None:
         deep(counter, 0)
 
-    trace_to_depth(tree := CallTree(counter.read), leaking, 1)
+    trace(tree := CallTree(counter.read), leaking, depth=1)
     culprit = tree.traced()
     assert culprit.path[-1].function.endswith("leaking")
     assert culprit.path[-1].call == "deep()"
     assert culprit.ends_early
-    trace_to_depth(whole := CallTree(counter.read), leaking, 2)
+    trace(whole := CallTree(counter.read), leaking, depth=2)
     assert not whole.traced().ends_early
 
 
@@ -296,7 +296,7 @@ def test_a_library_whose_events_are_left_out_does_not_end_a_path_early() -> None
     def leaking() -> None:
         textwrap.indent("line", "", predicate=keep)
 
-    trace_to_depth(tree := CallTree(lambda: len(kept)), leaking, 1)
+    trace(tree := CallTree(lambda: len(kept)), leaking, depth=1)
     assert tree.traced().path[-1].call == "indent()"
     assert not tree.traced().ends_early
 

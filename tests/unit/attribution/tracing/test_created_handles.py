@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
-from traced import counted_fds, line_found, marked, trace, trace_to_depth, within
+from traced import counted_fds, line_found, marked, trace, within
 
 ROUNDS = 3
 HERE = __file__
@@ -189,7 +189,7 @@ def test_a_path_that_ends_at_a_call_of_the_program_left_out_of_the_trace_says_so
 
     for depth, ends_early in ((1, True), (2, False)):
         with counted_fds() as (count, list_now):
-            trace_to_depth(arrivals := Arrivals(count, list_now), leaking, depth)
+            trace(arrivals := Arrivals(count, list_now), leaking, depth=depth)
             (arrival,) = arrivals.survivors().values()
         assert arrival.ends_early is ends_early
         kept.close()
