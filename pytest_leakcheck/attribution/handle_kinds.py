@@ -6,7 +6,6 @@ asyncio task, an entry of a folder, or an allocation on a device.
 
 from __future__ import annotations
 
-import gc
 import io
 import mmap
 import select
@@ -15,25 +14,14 @@ import sys
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import (
-    ClassMethodDescriptorType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.live_handles import alive_tasks, live_children, open_files, running_threads
-from pytest_leakcheck.attribution.object_inspection import module_of, mro_of, namespace_of
+from pytest_leakcheck.attribution.object_inspection import is_c, is_shared, module_of, walk
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.device import Vram
 
-# References of an object are not followed further once this many of its parts have been seen.
+# The parts of an entry that are searched.
 _MAX_PARTS: Final = 200
 # Deepest level at which a part of a type written in C counts as a handle: the entry itself (1), or an attribute of it
 # (2, or 3 if the attributes are in a dict).
@@ -42,32 +30,10 @@ _MAX_OPAQUE_DEPTH: Final = 3
 _MIN_HANDLE_SHARE: Final = 0.8
 # Number of entries to sample; up to twice as many are inspected.
 _SAMPLE_SIZE: Final = 24
-# Types whose objects are never followed as parts of an entry.
-_NOT_FOLLOWED: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
 # Modules whose objects may hold memory but no handles.
 _MEMORY_ONLY_MODULES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
 # Standard library modules with types written in C whose objects keep file descriptors that they do not expose.
 _STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
-# A `class` statement leaves at least one of these names in the namespace of the class, unless a base class already
-# provides the attribute dict and the class declares no slots.
-_CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
-_C_DESCRIPTORS: Final = frozenset(
-    {
-        ClassMethodDescriptorType,
-        GetSetDescriptorType,
-        MemberDescriptorType,
-        MethodDescriptorType,
-        WrapperDescriptorType,
-    }
-)
-_type_flags_of = type.__dict__["__flags__"].__get__
-# Py_TPFLAGS_HEAPTYPE (Include/object.h).
-_HEAP_TYPE_FLAG: Final = 1 << 9
-# Standard library modules with types written in C whose objects keep memory outside Python objects.
-_STDLIB_WITH_C_MEMORY: Final = frozenset(
-    {"_bz2", "_ctypes", "_hashlib", "_lzma", "_ssl", "_zstd", "mmap", "pyexpat", "sqlite3", "zlib"}
-)
-_OBJECTS_ONLY_MODULES: Final = frozenset({"builtins", *sys.stdlib_module_names}) - _STDLIB_WITH_C_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,40 +97,18 @@ def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hash
     """
     sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
-    numbers = frozenset(key for key in identities if isinstance(key, int))
-    names = frozenset(key for key in identities if isinstance(key, str))
+    # Only numbers and names can be recognized.
+    known = frozenset(key for key in identities if isinstance(key, (int, str)))
     found: set[Hashable] = set()
-    for part in (part for entry in sample for part in entry):
-        known = _find_identities(part, numbers, names)
-        if known is None:
-            return True
-        found |= known
-    return len(found) >= _MIN_HANDLE_SHARE * wanted > 0
-
-
-def _find_identities(one: object, numbers: frozenset[int], names: frozenset[str]) -> set[Hashable] | None:
-    """Return which of these numbers and names an object contains; None if a part of it cannot be inspected."""
-    found: set[Hashable] = set()
-    seen, level, depth = {id(one)}, [one], 0
-    while level and len(seen) < _MAX_PARTS and type(one) not in _NOT_FOLLOWED:
-        depth += 1
-        for part in level:
-            kind = type(part)
-            if depth <= _MAX_OPAQUE_DEPTH and (is_opaque_handle(kind) or kind is mmap.mmap):
+    for entry in sample:
+        levels = walk([part for part in entry if not is_shared(part)], lambda part: not is_shared(part), _MAX_PARTS)
+        for depth, level in enumerate(levels, start=1):
+            for part in level.values():
                 # An mmap duplicates the descriptor that it was made from, and does not expose the number of the copy.
-                return None
-            if id(part) in numbers:
-                found.add(id(part))
-            elif kind is int and part in numbers:
-                found.add(part)
-            elif kind is str:
-                found |= {name for name in names if _is_name_of(part, name)}
-            else:
-                found |= {_descriptor_of(part)} & numbers | {_name_of_semaphore(part)} & names
-        following = {id(part): part for part in gc.get_referents(*level) if type(part) not in _NOT_FOLLOWED}
-        level = [part for place, part in following.items() if place not in seen]
-        seen |= following.keys()
-    return found
+                if depth <= _MAX_OPAQUE_DEPTH and (is_opaque_handle(type(part)) or type(part) is mmap.mmap):
+                    return True
+                found |= handles_of(part, known, by_value=True)
+    return len(found) >= _MIN_HANDLE_SHARE * wanted > 0
 
 
 def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool = False) -> set[Hashable]:
@@ -211,18 +155,3 @@ def is_opaque_handle(kind: type) -> bool:
         return False
     # If a `class` statement made the type, the parts of its objects can be inspected, so no handle is hidden.
     return is_c(kind)
-
-
-def is_of_extension(kind: type) -> bool:
-    """Return whether a type, or a base of it written in C, may keep memory outside Python objects, as in `zlib`."""
-    tops = {str(module_of(base)).partition(".")[0] for base in mro_of(kind) if is_c(base)}
-    return not tops <= _OBJECTS_ONLY_MODULES
-
-
-def is_c(kind: type) -> bool:
-    """Return whether a type is written in C."""
-    if not _type_flags_of(kind) & _HEAP_TYPE_FLAG:
-        return True
-    # C can create heap types too. Their methods and attributes are descriptors written in C.
-    names = namespace_of(kind)
-    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(type(value) in _C_DESCRIPTORS for value in names.values())

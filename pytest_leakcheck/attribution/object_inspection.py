@@ -1,4 +1,4 @@
-"""Inspect types, sizes, entries and attributes of objects without running their code.
+"""Inspect types, sizes, entries, attributes and parts of objects without running their code.
 
 Reading ``__class__`` of a lazy proxy imports a library, and arrays compare element by element. So this module reads
 types with ``type()``, compares values by identity, and reads class attributes without the metaclass.
@@ -6,34 +6,45 @@ types with ``type()``, compares values by identity, and reads class attributes w
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import operator
 import sys
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import compress, islice
 from types import (
+    AsyncGeneratorType,
     BuiltinFunctionType,
+    ClassMethodDescriptorType,
     CodeType,
+    CoroutineType,
+    FrameType,
     FunctionType,
+    GeneratorType,
     GetSetDescriptorType,
     MemberDescriptorType,
+    MethodDescriptorType,
     ModuleType,
+    WrapperDescriptorType,
 )
 from typing import Any, Final
 
 CONTAINERS: Final = (list, dict, set, deque)
 # Types of values that grow in place or are replaced by longer ones.
 PAYLOAD: Final = (str, bytes, bytearray, tuple, frozenset, array, io.BytesIO, io.StringIO)
-# Types whose objects are shared by many others; they never count as part of one entry.
-_SHARED_TYPES: Final = (type, ModuleType, FunctionType)
+LRU: Final = type(functools.lru_cache(lambda: None))
+# The C type of the objects in which a bounded `lru_cache` keeps its results. It does not expose the results.
+LRU_ENTRY_TYPE: Final = "_lru_list_elem"
+# Types whose objects the whole program shares, or that lead to all of it.
+SHARED_TYPES: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
 _MODULE_TYPE_IDS: Final = frozenset((id(ModuleType),))
 _POINTER_BYTES: Final = 8
 # Longest key that is shown in full, in characters.
 _MAX_KEY_LENGTH: Final = 40
-# References of an entry are not followed further once this many of its parts have been found.
+# The parts of an entry that are sized.
 _MAX_PARTS: Final = 200
 
 # These bypass the metaclass, which may override attribute access.
@@ -43,6 +54,26 @@ basic_size: Final[Callable[[type], int]] = type.__dict__["__basicsize__"].__get_
 module_of = type.__dict__["__module__"].__get__
 qualname_of = type.__dict__["__qualname__"].__get__
 
+_flags_of = type.__dict__["__flags__"].__get__
+# Py_TPFLAGS_HEAPTYPE (Include/object.h).
+_HEAP_TYPE_FLAG: Final = 1 << 9
+# A `class` statement leaves at least one of these names in the namespace of the class, unless a base class already
+# provides the attribute dict and the class declares no slots.
+_CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
+_C_DESCRIPTORS: Final = frozenset(
+    {
+        ClassMethodDescriptorType,
+        GetSetDescriptorType,
+        MemberDescriptorType,
+        MethodDescriptorType,
+        WrapperDescriptorType,
+    }
+)
+# Standard library modules with types written in C whose objects keep memory outside Python objects.
+_STDLIB_WITH_C_MEMORY: Final = frozenset(
+    {"_bz2", "_ctypes", "_hashlib", "_lzma", "_ssl", "_zstd", "mmap", "pyexpat", "sqlite3", "zlib"}
+)
+_OBJECTS_ONLY_MODULES: Final = frozenset({"builtins", *sys.stdlib_module_names}) - _STDLIB_WITH_C_MEMORY
 _C_METHOD_TYPES: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
 
 
@@ -142,64 +173,96 @@ def _stream_size(stream: io.BytesIO | io.StringIO) -> int:
     return end
 
 
+def is_c(kind: type) -> bool:
+    """Return whether a type is written in C."""
+    if not _flags_of(kind) & _HEAP_TYPE_FLAG:
+        return True
+    # C can create heap types too. Their methods and attributes are descriptors written in C.
+    names = namespace_of(kind)
+    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(type(value) in _C_DESCRIPTORS for value in names.values())
+
+
+def is_of_extension(kind: type) -> bool:
+    """Return whether a type, or a base of it written in C, may keep memory outside Python objects, as in `zlib`."""
+    tops = {str(module_of(base)).partition(".")[0] for base in mro_of(kind) if is_c(base)}
+    return not tops <= _OBJECTS_ONLY_MODULES
+
+
+def is_shared(one: object) -> bool:
+    """Return whether the whole program shares an object, so that it is no part of what refers to it."""
+    return issubclass(type(one), SHARED_TYPES)
+
+
+def walk(
+    start: Iterable[object],
+    is_part: Callable[[object], bool],
+    limit: int,
+    referents: Callable[..., Iterable[object]] = gc.get_referents,
+) -> Iterator[dict[int, object]]:
+    """Yield the start objects, then the parts that they refer to, level by level, each object once, by ``id()``.
+
+    At most `limit` parts of a level are yielded, and no further level once that many objects have been found.
+    """
+    seen: dict[int, object] = {}
+    level = {id(one): one for one in start}
+    while level:
+        seen |= level
+        yield level
+        if len(seen) >= limit:
+            return
+        new = ((id(one), one) for one in referents(*level.values()) if id(one) not in seen and is_part(one))
+        level = dict(islice(new, limit))
+
+
+def parts_of(levels: Iterable[dict[int, object]]) -> dict[int, object]:
+    """Return all objects of a `walk`, by ``id()``."""
+    parts: dict[int, object] = {}
+    for level in levels:
+        parts |= level
+    return parts
+
+
+def size_of(one: object, arrays: dict[int, str]) -> int:
+    """Return the bytes of an object without its parts; `arrays` is from `array_types`."""
+    kind = type(one)
+    if id(kind) in arrays:
+        return amount(one, arrays)
+    if kind in (GeneratorType, CoroutineType, AsyncGeneratorType):
+        # Their field for a length holds something else.
+        return basic_size(kind)
+    # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
+    return sys.getsizeof(one) if is_c(kind) else object.__sizeof__(one)
+
+
 def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:
     """Return the bytes of an entry, without the parts shared with a neighboring one; `arrays` is from `array_types`."""
-    shared = _parts(beside)
-    return sum(_size(part, arrays) for place, part in _parts(one).items() if place not in shared)
+    return sum(size for size, _part in _own_parts(one, beside, arrays))
 
 
 def payload(one: object, beside: object, arrays: dict[int, str]) -> tuple[object, int]:
-    """Return the part of an entry that holds at least half of its bytes, and the size of that part.
+    """Return the part of an entry that holds at least half of its bytes (see `own_size`), and the size of that part.
 
-    If there is no such part, return the entry itself and the bytes of all its parts. Parts that are shared with a
-    neighboring entry do not count. The arguments are those of `own_size`.
+    If there is no such part, return the entry itself and the bytes of all its parts.
     """
-    shared = _parts(beside)
-    sizes = [(_size(part, arrays), part) for place, part in _parts(one).items() if place not in shared]
+    sizes = _own_parts(one, beside, arrays)
     total = sum(size for size, _part in sizes)
     largest, part = max(sizes, key=lambda pair: pair[0], default=(0, one))
     return (part, largest) if 2 * largest >= total else (one, total)
 
 
-def _parts(one: object) -> dict[int, object]:
-    """Return an object and what it refers to, directly or indirectly, by ``id()``."""
-    parts = {id(one): one}
-    level = [one]
-    while level and len(parts) < _MAX_PARTS:
-        inner = [
-            part
-            for part in gc.get_referents(*level)
-            if id(part) not in parts and not issubclass(type(part), _SHARED_TYPES)
-        ]
-        parts.update((id(part), part) for part in inner[:_MAX_PARTS])
-        level = inner[:_MAX_PARTS]
-    return parts
-
-
-def _size(one: object, arrays: dict[int, str]) -> int:
-    kind = type(one)
-    if id(kind) in arrays:
-        return amount(one, arrays)
-    # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
-    plain = any(kind is one_of for one_of in (*PAYLOAD, *CONTAINERS, int, float, complex))
-    return sys.getsizeof(one) if plain else basic_size(kind)
-
-
 def is_opaque(one: object) -> bool:
-    """Return whether an object is or contains an instance of a type that is written in C and not builtin."""
-    return any(_is_foreign_c_type(type(part)) for part in _parts(one).values())
+    """Return whether an object or a part of it may keep memory whose size cannot be read."""
+    return any(is_of_extension(type(part)) for part in _sized_parts(one).values())
 
 
-def _is_foreign_c_type(kind: type) -> bool:
-    # A `class` statement leaves one of these names in the namespace of the class or of one of its bases.
-    made_by_class_statement = any(
-        "__dict__" in namespace_of(base) or "__slots__" in namespace_of(base) for base in mro_of(kind)
-    )
-    return (
-        not made_by_class_statement
-        and not any(kind is own for own in (*PAYLOAD, *CONTAINERS))
-        and module_of_type(kind) != "builtins"
-    )
+def _own_parts(one: object, beside: object, arrays: dict[int, str]) -> list[tuple[int, object]]:
+    shared = _sized_parts(beside)
+    return [(size_of(part, arrays), part) for place, part in _sized_parts(one).items() if place not in shared]
+
+
+def _sized_parts(one: object) -> dict[int, object]:
+    # A traceback keeps the variables of its frames.
+    return parts_of(walk((one,), lambda part: type(part) is FrameType or not is_shared(part), _MAX_PARTS))
 
 
 def instance_dict(one: object) -> dict[str, object] | None:
@@ -227,11 +290,6 @@ def slots(one: object) -> Iterator[tuple[str, object]]:
                     yield name, descriptor.__get__(one)
                 except (AttributeError, TypeError):
                     continue
-
-
-def class_attributes(kind: type) -> list[tuple[str, object]]:
-    """List the names and values in the namespace of a class."""
-    return list(namespace_of(kind).items())
 
 
 def show_key(key: object) -> str:

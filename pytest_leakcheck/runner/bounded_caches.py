@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import linecache
 import re
 import sys
 import weakref
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice, zip_longest
 from math import inf
-from types import ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.handle_kinds import is_c
-from pytest_leakcheck.attribution.heap.retained_size import SHARED_TYPES, retained
-from pytest_leakcheck.attribution.object_inspection import class_name
+from pytest_leakcheck.attribution.heap.retained_size import retained
+from pytest_leakcheck.attribution.object_inspection import (
+    LRU,
+    LRU_ENTRY_TYPE,
+    array_types,
+    class_name,
+    is_shared,
+    size_of,
+    walk,
+)
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 
-_LRU_CACHE_TYPE: Final = type(functools.lru_cache(lambda: None))
-# Name of the C type whose instances hold the cached results.
-_LRU_LINK_TYPE_NAME: Final = "_lru_list_elem"
 # If several caches together hold the growth, they count as full only if those that are full hold at least this share.
 _MIN_FULL_SHARE: Final = 0.5
 # At most this many of the newest entries are compared with the same number of the oldest ones.
 _COMPARED_ENTRIES: Final = 32
-# Their references are followed to this depth, or until a level has more objects than this.
+# Their references are followed to this depth, or until this many objects have been found.
 _MAX_DEPTH: Final = 5
 _MAX_COMPARED_PARTS: Final = 20_000
 # If older entries remain, new entries that replaced others explain growth only if they outweigh the older ones by this
@@ -115,7 +117,7 @@ def _known_owners() -> tuple[Any, ...]:
 
 def known_lru_caches() -> tuple[Any, ...]:
     """Return each ``functools.lru_cache`` with a bound that the last measurement knew and that still exists."""
-    return tuple(owner for owner in _known_owners() if type(owner) is _LRU_CACHE_TYPE)
+    return tuple(owner for owner in _known_owners() if type(owner) is LRU)
 
 
 class BoundedOwners:
@@ -167,11 +169,7 @@ class BoundedOwners:
     def identities(self) -> frozenset[int]:
         """Return the ``id()`` of each owner, and of the dict of each ``lru_cache``."""
         owners = [owner for start in self._start if (owner := start.owner()) is not None]
-        tables = [
-            table
-            for owner in owners
-            if type(owner) is _LRU_CACHE_TYPE and (table := find_entry_table(owner)) is not None
-        ]
+        tables = [table for owner in owners if type(owner) is LRU and (table := find_entry_table(owner)) is not None]
         return frozenset(map(id, (*owners, *tables)))
 
     def filling(self, resource: str, identities: Collection[Hashable] = ()) -> Filling | None:
@@ -216,7 +214,7 @@ class BoundedOwners:
 
     def _remember(self, objects: Sequence[Any], *, new: bool) -> None:
         known = {id(owner) for start in self._start if (owner := start.owner()) is not None}
-        kinds = {id(kind) for kind in (_LRU_CACHE_TYPE, deque, _executor_type(), _torch_cache_type())}
+        kinds = {id(kind) for kind in (LRU, deque, _executor_type(), _torch_cache_type())}
         # `isinstance` would run code of lazy proxies, and comparing classes may run code too. So compare `id(type())`.
         for candidate in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
             if id(candidate) not in known:
@@ -253,14 +251,14 @@ def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Ha
 
 def _read_mark(owner: Any) -> int | None:
     """Return what identifies the newest entry of an owner now, for `_count_new`; None if nothing does."""
-    if type(owner) is _LRU_CACHE_TYPE:
+    if type(owner) is LRU:
         return int(owner.cache_info().misses)
     return id(owner[-1]) if type(owner) is deque and owner else None
 
 
 def _count_new(start: _OwnerAtStart, owner: Any, filled: int) -> int:
     """Return how many of the entries of an owner were added since the start, as far as that can be seen."""
-    if type(owner) is _LRU_CACHE_TYPE:
+    if type(owner) is LRU:
         misses = owner.cache_info().misses - (start.mark or 0)
         return min(filled, misses if misses >= 0 else filled)
     if type(owner) is not deque:
@@ -283,33 +281,26 @@ def _outweigh(owner: Any, filled: int, new: int) -> bool:
 
 def _find_own_parts(newest: Sequence[object], oldest: Sequence[object]) -> tuple[list[object], list[object]]:
     """Return what only the newest and what only the oldest entries consist of, without the parts that both have."""
-    parts = tuple({id(one): one for one in entries} for entries in (newest, oldest))
-    levels = parts
-    for _depth in range(_MAX_DEPTH):
-        levels = tuple(_list_inner(level, known) for level, known in zip(levels, parts, strict=True))
-        if sum(map(len, levels)) > _MAX_COMPARED_PARTS:
+    new: dict[int, object] = {}
+    old: dict[int, object] = {}
+    levels = zip_longest(*(walk(some, _is_own, _MAX_COMPARED_PARTS) for some in (newest, oldest)), fillvalue={})
+    for of_newest, of_oldest in islice(levels, 1 + _MAX_DEPTH):
+        new |= of_newest
+        old |= of_oldest
+        if max(len(new), len(old)) >= _MAX_COMPARED_PARTS:
             break
-        for known, level in zip(parts, levels, strict=True):
-            known.update(level)
-    new, old = parts
     common = new.keys() & old.keys()
     return [one for at, one in new.items() if at not in common], [one for at, one in old.items() if at not in common]
 
 
-def _list_inner(level: Mapping[int, object], known: Mapping[int, object]) -> dict[int, object]:
-    """Return what these objects refer to directly, by ``id()``, without known and shared objects."""
-    return {
-        id(one): one
-        for one in gc.get_referents(*level.values())
-        if id(one) not in known
-        and type(one) not in (ModuleType, *SHARED_TYPES)
-        and not (type(one) is int and one in _SHARED_INTS)
-    }
+def _is_own(one: object) -> bool:
+    return not is_shared(one) and not (type(one) is int and one in _SHARED_INTS)
 
 
 def _weigh(parts: Sequence[object]) -> tuple[int, int]:
     """Return the number of these objects, and roughly their bytes."""
-    return len(parts), sum(sys.getsizeof(one) if is_c(type(one)) else object.__sizeof__(one) for one in parts)
+    arrays = array_types()
+    return len(parts), sum(size_of(one, arrays) for one in parts)
 
 
 def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
@@ -328,13 +319,13 @@ def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
 
 
 def _is_link_type(one: object) -> bool:
-    return type(one) is type and class_name(one) == _LRU_LINK_TYPE_NAME
+    return type(one) is type and class_name(one) == LRU_ENTRY_TYPE
 
 
 def find_entry_table(cache: Any) -> dict[Any, Any] | None:
     """Return the dict in which an ``lru_cache`` looks up its entries; None if it is empty."""
     for one in gc.get_referents(cache):
-        if type(one) is dict and type(next(iter(one.values()), None)).__name__ == _LRU_LINK_TYPE_NAME:
+        if type(one) is dict and type(next(iter(one.values()), None)).__name__ == LRU_ENTRY_TYPE:
             return one
     return None
 
@@ -384,7 +375,7 @@ def _hash_entries() -> Iterator[int]:
 def _read_fill(owner: Any) -> tuple[int, int, str] | None:
     """Return the number of entries, the bound and the name of an owner; None if it has no bound."""
     kind = type(owner)
-    if kind is _LRU_CACHE_TYPE:
+    if kind is LRU:
         info = owner.cache_info()
         name = getattr(owner, "__qualname__", "?")
         return None if info.maxsize is None else (info.currsize, info.maxsize, f"lru_cache of {name}")

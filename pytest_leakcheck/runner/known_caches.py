@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_leakcheck.attribution.heap.exclusive_objects import count_exclusive
+from pytest_leakcheck.attribution.heap.retained_size import count_exclusive
 from pytest_leakcheck.model.resources import OBJECTS
 from pytest_leakcheck.runner.bounded_caches import find_entry_table, known_lru_caches
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable
-from types import BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType
+from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
@@ -24,7 +25,7 @@ from pytest_leakcheck.model.culprit import Held
 
 _MAX_KINDS: Final = 5
 # Types of objects that only accompany other objects. They show little about the cause.
-AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, GeneratorType, MethodType)
+AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType, weakref.ReferenceType)
 
 
 def accompanies(one: object) -> bool:

@@ -5,21 +5,25 @@ An owner is the container or attribute that keeps an object alive.
 
 from __future__ import annotations
 
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Final
 
-from pytest_leakcheck.attribution.handle_kinds import is_of_extension, stand_for
+from pytest_leakcheck.attribution.handle_kinds import stand_for
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, bytes_gained
-from pytest_leakcheck.attribution.heap.object_kinds import kind_of
+from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, kind_of
 from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
-from pytest_leakcheck.attribution.object_inspection import array_types, last_entries, module_of_type, own_size
+from pytest_leakcheck.attribution.object_inspection import (
+    array_types,
+    is_of_extension,
+    last_entries,
+    module_of_type,
+    own_size,
+)
 from pytest_leakcheck.probes import clock
 
 # Candidates fit if their number or their bytes are at least `_MIN_RATIO` times the expected amount, and their number is
@@ -28,8 +32,6 @@ _MIN_RATIO: Final = 0.5
 _MAX_RATIO: Final = 2.0
 # Number of newest entries to inspect in a container.
 _NEWEST_ENTRIES: Final = 2
-# Types of objects that only accompany other objects; the leak itself consists of other types.
-_AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FunctionType, MethodType, weakref.ReferenceType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
     """Group the new objects that may be retained by type: not builtin, then builtin (none if the rate is unknown)."""
     by_kind: dict[str, list[object]] = defaultdict(list)
     for one in came:
-        if type(one) not in _AUXILIARY_TYPES and not is_ours(one):
+        if type(one) not in AUXILIARY_TYPES and not is_ours(one):
             by_kind[f"{module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
     often = [kind for kind in by_kind.values() if max(2.0, _MIN_RATIO * wanted) <= len(kind)]

@@ -23,6 +23,7 @@ from pytest_leakcheck.attribution.heap.growing_containers import Growing, fittin
 from pytest_leakcheck.attribution.heap.object_kinds import accompanies
 from pytest_leakcheck.attribution.heap.reference_text import describe_holder, steps_of
 from pytest_leakcheck.attribution.object_inspection import (
+    LRU_ENTRY_TYPE,
     all_objects,
     amount,
     array_types,
@@ -31,6 +32,7 @@ from pytest_leakcheck.attribution.object_inspection import (
     instance_dict,
     last_entries,
     type_name,
+    walk,
 )
 from pytest_leakcheck.model.culprit import Owner
 
@@ -44,12 +46,10 @@ _MIN_ADDED_SHARE: Final = 0.1
 # Maximum number of objects to sample from a longer list.
 _MAX_SAMPLED: Final = 24
 _CHUNK_SIZE: Final = 1024
-# Maximum number of new objects to follow in one search. A search always completes its current level of references.
-_MAX_REACHED: Final = 200_000
+# Maximum number of new objects to follow in one search.
+_MAX_REACHED: Final = 1_000_000
 # Maximum number of levels of new referrers to follow.
 _MAX_LEVELS: Final = 10
-# The C type of the objects in which a bounded `lru_cache` keeps its results. It does not expose the results.
-_LRU_ENTRY_TYPE: Final = "_lru_list_elem"
 # Types whose objects retain nothing.
 _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
 
@@ -113,17 +113,13 @@ class _Search:
     def reachable(self, start: Sequence[object]) -> set[int]:
         """Return the ``id()`` of each new object to which references from these lead, perhaps including these."""
         reached: set[int] = set()
-        level = start
-        while level and len(reached) < _MAX_REACHED:
+        for level in walk(filter(self._is_new, gc.get_referents(*start)), self._is_new, _MAX_REACHED):
             self.check_time()
-            inner = {
-                id(one): one
-                for one in gc.get_referents(*level)
-                if id(one) in self.new and id(one) not in reached and type(one) is not ModuleType
-            }
-            reached |= inner.keys()
-            level = list(inner.values())
+            reached |= level.keys()
         return reached
+
+    def _is_new(self, one: object) -> bool:
+        return id(one) in self.new and type(one) is not ModuleType
 
 
 def find_owners(  # noqa: PLR0913 - the evidence, one by one
@@ -294,7 +290,7 @@ def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Ow
         entries = [_payload(key, value) for key, value in last_entries(one.holder, min(one.gained, _MAX_SAMPLED))]
         entry = entries[0]
         holds = describe_many(entries, one.gained, arrays)
-        if type_name(entry) == _LRU_ENTRY_TYPE:
+        if type_name(entry) == LRU_ENTRY_TYPE:
             holds = f"{one.gained} results"
     steps, name = steps_of((*path, entry), one.holder)
     return Owner(name, describe_holder(path[0]), steps, holds, one.gained / iterations)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 import threading
@@ -19,23 +18,22 @@ from types import (
 from typing import Any, Final, TypeGuard
 
 from pytest_leakcheck.attribution.object_inspection import (
-    class_attributes,
+    LRU,
     class_name,
     container_kind,
     describe,
     instance_dict,
     module_of_type,
-    name_of,
+    namespace_of,
     show_key,
     slots,
     type_name,
 )
 from pytest_leakcheck.model.culprit import Step
 
-LRU: Final = type(functools.lru_cache(lambda: None))
 UNNAMED: Final = "(internal)"
-_FRAME_ATTRIBUTES: Final = ((GeneratorType, "gi_frame"), (CoroutineType, "cr_frame"), (AsyncGeneratorType, "ag_frame"))
-_CODE_ATTRIBUTES: Final = ((GeneratorType, "gi_code"), (CoroutineType, "cr_code"), (AsyncGeneratorType, "ag_code"))
+# What suspends a function, and the prefix of its attributes.
+_SUSPENDED: Final = ((GeneratorType, "gi"), (CoroutineType, "cr"), (AsyncGeneratorType, "ag"))
 
 
 def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
@@ -127,9 +125,14 @@ def _describe_code(one: Any) -> str:
         name = (instance_dict(one) or {}).get("__qualname__")
         return f"lru_cache of {name}" if type(name) is str else "lru_cache"
     if kind is FrameType:
-        return f"frame of {name_of(one.f_code)}()"
-    code = next((getattr(one, attribute) for suspended, attribute in _CODE_ATTRIBUTES if kind is suspended), None)
-    return f"suspended {type_name(one)} {name_of(code)}()" if code else ""
+        return f"frame of {one.f_code.co_qualname}()"
+    code = _read_suspended(one, "code")
+    return f"suspended {type_name(one)} {code.co_qualname}()" if code else ""
+
+
+def _read_suspended(one: object, name: str) -> Any:
+    """Return the frame or the code of a suspended function; None for other objects, and for the frame once it ended."""
+    return next((getattr(one, f"{prefix}_{name}") for kind, prefix in _SUSPENDED if type(one) is kind), None)
 
 
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
@@ -141,7 +144,7 @@ def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
     if type(holder) is dict and module_name(holder):
         return _name_in_namespace(holder, child), 1
     if type(holder) is FunctionType:
-        return _describe_function_reference(holder, path[at + 1 : at + 4])
+        return _describe_function_reference(holder, *(*path[at + 1 : at + 4], None, None)[:3])
     return _describe_named_reference(path, at) or (_describe_direct_reference(holder, child), 1)
 
 
@@ -176,46 +179,40 @@ def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object
 
 def _name_in_namespace(namespace: object, child: object) -> str:
     pairs = list(dict.items(namespace)) if type(namespace) is dict else []
-    return next((key for key, value in pairs if value is child and type(key) is str), UNNAMED)
+    return _find_name(pairs, child) or UNNAMED
 
 
-def _describe_function_reference(function: FunctionType, path: Sequence[object]) -> tuple[str, int]:
-    """Do the work of `_describe_reference` for a holder that is a function; `path` holds the objects after it."""
+def _describe_function_reference(function: FunctionType, first: Any, second: object, third: object) -> tuple[str, int]:
+    """Do the work of `_describe_reference` for a function and the objects after it; None where the path has ended."""
     code = function.__code__
-    first = path[0]
-    second, third = (*path[1:], None, None)[:2]
-    if first is function.__closure__ and type(second) is CellType and third is not None:
-        names = (
-            name for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False) if cell is second
-        )
-        return f"closure cell {next(names, '?')!r}", 3
-    if first is function.__defaults__ and second is not None:
-        defaults = function.__defaults__ or ()
-        names_of = code.co_varnames[: code.co_argcount][-len(defaults) :]
-        return f"default argument {_find_name(zip(names_of, defaults, strict=False), second)!r}", 2
-    if first is function.__kwdefaults__ and second is not None:
-        return f"default argument {_find_name((function.__kwdefaults__ or {}).items(), second)!r}", 2
-    if first is instance_dict(function) and second is not None:
+    if second is not None and first is function.__closure__ and third is not None:
+        return f"closure cell {_find_name(zip(code.co_freevars, first, strict=False), second) or '?'!r}", 3
+    if second is not None and first is function.__defaults__:
+        names = code.co_varnames[: code.co_argcount][-len(first) :]
+        return f"default argument {_find_name(zip(names, first, strict=False), second) or '?'!r}", 2
+    if second is not None and first is function.__kwdefaults__:
+        return f"default argument {_find_name(first.items(), second) or '?'!r}", 2
+    if second is not None and first is instance_dict(function):
         return f".{_name_in_namespace(first, second)}", 2
     return _describe_direct_reference(function, first), 1
 
 
-def _find_name(pairs: Iterable[tuple[str, object]], wanted: object) -> str:
-    return next((name for name, value in pairs if value is wanted), "?")
+def _find_name(pairs: Iterable[tuple[object, object]], wanted: object) -> str:
+    return next((name for name, value in pairs if value is wanted and type(name) is str), "")
 
 
 def _describe_direct_reference(holder: Any, child: object) -> str:
     kind: Any = container_kind(holder)
     if kind is dict:
-        return _describe_dict_entry(holder, child) or _describe_attribute(holder, child)
-    if kind is set or type(holder) is frozenset:
-        return "element"
-    if kind is not None or type(holder) is tuple:
-        where = _index_of((kind or tuple).__iter__(holder), child)
-        return _describe_attribute(holder, child) if where is None else f"[{where}]"
-    if type(holder) is CellType:
-        return "closure cell"
-    return "cache" if type(holder) is LRU else _describe_attribute(holder, child)
+        found = _describe_dict_entry(holder, child)
+    elif kind is set or type(holder) is frozenset:
+        found = "element"
+    elif kind is not None or type(holder) is tuple:
+        entries = enumerate(list((kind or tuple).__iter__(holder)))
+        found = next((f"[{index}]" for index, one in entries if one is child), "")
+    else:
+        found = "closure cell" if type(holder) is CellType else "cache" if type(holder) is LRU else ""
+    return found or _describe_attribute(holder, child)
 
 
 def _describe_dict_entry(holder: dict[object, object], child: object) -> str:
@@ -227,18 +224,13 @@ def _describe_dict_entry(holder: dict[object, object], child: object) -> str:
     return ""
 
 
-def _index_of(entries: Iterator[object], child: object) -> int | None:
-    return next((at for at, one in enumerate(list(entries)) if one is child), None)
-
-
 def _describe_attribute(holder: object, child: object) -> str:
     frame = _frame_of(holder)
     if frame is not None:
-        return f"local {_find_name(list(frame.f_locals.items()), child)!r}"
-    own = class_attributes(holder) if is_class(holder) else []
-    found = own or [*(instance_dict(holder) or {}).items(), *slots(holder)]
-    name = _find_name(((key, value) for key, value in found if type(key) is str), child)
-    return UNNAMED if name == "?" else f".{name}"
+        return f"local {_find_name(list(frame.f_locals.items()), child) or '?'!r}"
+    own = list(namespace_of(holder).items()) if is_class(holder) else []
+    name = _find_name(own or [*(instance_dict(holder) or {}).items(), *slots(holder)], child)
+    return f".{name}" if name else UNNAMED
 
 
 def is_fixture(one: object) -> bool:
@@ -252,9 +244,7 @@ def is_class(one: object) -> TypeGuard[type]:
 
 
 def _frame_of(one: Any) -> FrameType | None:
-    if type(one) is FrameType:
-        return one
-    return next((getattr(one, attribute) for suspended, attribute in _FRAME_ATTRIBUTES if type(one) is suspended), None)
+    return one if type(one) is FrameType else _read_suspended(one, "frame")
 
 
 def running_frames() -> Iterator[FrameType]:

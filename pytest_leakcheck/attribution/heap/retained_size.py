@@ -8,27 +8,29 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from math import inf
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.handle_kinds import handles_of, is_c, is_of_extension, is_opaque_handle
+from pytest_leakcheck.attribution.handle_kinds import handles_of, is_opaque_handle
+from pytest_leakcheck.attribution.heap.growing_containers import newcomers
 from pytest_leakcheck.attribution.object_inspection import (
-    amount,
     array_types,
-    basic_size,
     container_kind,
+    is_of_extension,
+    is_shared,
     module_of_type,
+    parts_of,
+    size_of,
+    walk,
 )
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 
-# References of the entries are not followed further once this many parts have been found.
-_MAX_PARTS: Final = 50_000
-# Types whose objects the whole program shares. If objects are frozen, all frozen ones are left out anyway. If nothing
-# is frozen, objects of these types are left out instead.
-SHARED_TYPES: Final = (type, FunctionType, CodeType, FrameType)
+# The parts of all entries that count.
+_MAX_PARTS: Final = 200_000
 # pymalloc serves requests of up to 512 bytes from its own arenas, which malloc does not count (Objects/obmalloc.c).
 _MAX_PYMALLOC_BYTES: Final = 512
 # Bytes of a lock, which files and threads contain. Although a lock is small, malloc allocates it.
@@ -52,7 +54,7 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
     if counted.made_of == "handles":
         return len(_find_handles(entries, identities)) if identities else 0
     if counted.made_of == "objects":
-        return len(_parts(entries).keys() & _new_object_ids())
+        return len(_parts(entries).keys() & newcomers())
     if counted.made_of == "blocks":
         return sum(_BLOCKS_PER_CONTAINER if container_kind(part) else 1 for part in _parts(entries).values())
     if counted.made_of == "anything":
@@ -62,29 +64,20 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
 
 def _parts(entries: Sequence[object]) -> dict[int, object]:
     """Return the entries and what they refer to, also indirectly, by ``id()``; tracked parts only if they are new."""
-    new = _new_object_ids()
-    frozen = has_frozen()
-    ends = (ModuleType,) if frozen else (ModuleType, *SHARED_TYPES)
-    parts: dict[int, object] = {id(entry): entry for entry in entries}
-    level = list(entries)
-    while level and len(parts) < _MAX_PARTS:
-        inner = {
-            id(part): part
-            for part in (*gc.get_referents(*level), *_list_hidden_parts(level))
-            if id(part) not in parts and type(part) not in ends and (id(part) in new or not gc.is_tracked(part))
-        }
-        parts |= inner
-        level = list(inner.values())
-    return parts
+    new, frozen = newcomers(), has_frozen()
+
+    def is_part(one: object) -> bool:
+        if id(one) not in new and gc.is_tracked(one):
+            return False
+        # Objects that the whole program shares are frozen, if any are.
+        return type(one) is not ModuleType if frozen else not is_shared(one)
+
+    return parts_of(walk(entries, is_part, _MAX_PARTS, _list_referents))
 
 
-def _new_object_ids() -> frozenset[int]:
-    """Return the ``id()`` of each tracked object created since `gc.freeze`."""
-    return frozenset(map(id, gc.get_objects()))
-
-
-def _list_hidden_parts(objects: Iterable[object]) -> Iterator[object]:
-    """Yield objects that are released together with these objects, but that `gc.get_referents` does not return."""
+def _list_referents(*objects: object) -> Iterator[object]:
+    """Yield what these objects refer to, and what else is released together with them."""
+    yield from gc.get_referents(*objects)
     for one in objects:
         # Weak references to the object, such as those in a `weakref.WeakSet`.
         yield from weakref.getweakrefs(one)
@@ -135,16 +128,43 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
     for part in parts:
         kind = type(part)
         if id(kind) in arrays:
-            total += amount(part, arrays)
+            total += size_of(part, arrays)
         elif is_of_extension(kind) and not module_of_type(kind).startswith("numpy"):
             return inf
         elif not resource.buffers_only:
-            size = _own_bytes(part, kind)
+            size = size_of(part, arrays)
             total += size if size > least else 0
             total += _LOCK_BYTES if module_of_type(kind) != "builtins" else 0
     return total
 
 
-def _own_bytes(part: Any, kind: type) -> int:
-    # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
-    return sys.getsizeof(part) if is_c(kind) else basic_size(kind)
+def count_exclusive(holders: Sequence[object]) -> int:
+    """Count the tracked objects created since `gc.freeze` that would be freed if these objects referred to nothing.
+
+    The holders are the objects of a cache that refer to its entries. An object is freed when the last reference to it
+    is gone, and then refers to nothing either. So the number is never too large. If a list refers to an object as well,
+    neither the object nor what it refers to counts; nor does an object that is part of a cycle.
+    """
+    new = newcomers()
+    gone: Counter[int] = Counter()
+    level, count = list(holders), 0
+    while level:
+        parts = [part for part in gc.get_referents(*level) if id(part) in new or not gc.is_tracked(part)]
+        gone.update(map(id, parts))
+        touched = {id(part): part for part in parts}
+        # From here on, only `touched` refers to them.
+        del parts
+        level = [touched[at] for at, references in _count_references(touched).items() if references == gone[at]]
+        count += sum(id(part) in new for part in level)
+    return count
+
+
+def _count_references(parts: Mapping[int, object]) -> dict[int, int]:
+    """Return the number of references to each part, without those of the mapping and of this function."""
+    # Each is counted in the same way as an object to which nothing else refers.
+    own = _count_all({0: []})[0]
+    return {at: count - own for at, count in _count_all(parts).items()}
+
+
+def _count_all(parts: Mapping[int, object]) -> dict[int, int]:
+    return {at: sys.getrefcount(part) for at, part in parts.items()}

@@ -17,7 +17,7 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, read_path
@@ -27,6 +27,7 @@ from pytest_leakcheck.attribution.object_inspection import (
     describe,
     describe_many,
     instance_dict,
+    is_shared,
     length,
     name_of,
     own_size,
@@ -47,8 +48,6 @@ _LOOKS_PER_HEIGHT: Final = 2
 # Memory that exceeds the highest look by this factor is inspected again, up to a maximum number of looks.
 _MIN_RISE: Final = 1.1
 _MAX_LOOKS: Final = 10
-# Objects of these types are shared by many others, and are no part of a peak.
-_SHARED_TYPES: Final = (ModuleType, FunctionType, type)
 # The maximum number of entries of a container that are measured; the size of the others is extrapolated.
 _MAX_ENTRIES_MEASURED: Final = 32
 _NOT_ALLOCATED_BY_PYTHON: Final = "not allocated by Python: allocations in C are not traced to a line"
@@ -173,7 +172,7 @@ def _iter_variables(frame: FrameType) -> Iterator[tuple[str, object]]:
     A generator expression keeps its iterator in `.0`; the enclosing function's variable reaches the same objects.
     """
     for name, value in frame.f_locals.items():
-        if type(value) not in _SHARED_TYPES and not name.startswith("."):
+        if not is_shared(value) and not name.startswith("."):
             yield name, value
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_leakcheck.attribution.handle_kinds import is_c
+from pytest_leakcheck.attribution.object_inspection import is_c
 
 
 class Plain:
