@@ -35,9 +35,13 @@ def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
     if found:
         return found
     if accounted and libraries:
-        from pytest_leakcheck.probes.accounted_tensors import accounts_of
-
-        return accounts_of(libraries)
+        accounts = tuple(_accounts(libraries))
+        if not accounts:
+            raise Unavailable(
+                f"live tensors of {' and '.join(libraries)} on the CPU cannot be counted; "
+                "--leakcheck-vram=accounted counts those of torch and JAX"
+            )
+        return accounts
     raise NotInUse(_why_none(libraries, accounted=accounted))
 
 
@@ -186,6 +190,32 @@ class JaxDevice(Device):
 
     def describe(self) -> str:
         return f"{self.name} by JAX {self._version}"
+
+
+class AccountedJax(Device):
+    """Bytes of JAX's live arrays on the CPU."""
+
+    name = "cpu:0"
+    kind = "accounted"
+
+    def __init__(self, jax: Any) -> None:
+        self._jax = jax
+
+    def allocated(self) -> int:
+        return sum(array.nbytes for array in self._jax.live_arrays())
+
+    def describe(self) -> str:
+        return f"live arrays of JAX {self._jax.__version__} on the CPU, accounted"
+
+
+def _accounts(libraries: Mapping[str, Any]) -> Iterator[Device]:
+    """Yield a device that sums live tensors on the CPU for each library that is loaded in full and allows it."""
+    if hasattr(libraries.get("torch"), "Tensor"):
+        from pytest_leakcheck.probes.torch_storages import AccountedTorch
+
+        yield AccountedTorch()
+    if hasattr(libraries.get("jax"), "live_arrays"):
+        yield AccountedJax(libraries["jax"])
 
 
 def _torch_devices(torch: Any) -> Iterator[Device]:

@@ -1,15 +1,20 @@
-"""Count live storages (each the memory of one or more tensors) of torch on the CPU; imports torch."""
+"""Count live storages (each the memory of one or more tensors) of torch on the CPU; imports torch.
+
+``--leakcheck-vram=accounted`` reads them on machines without an accelerator.
+"""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from pytest_leakcheck.probes.device import Device
 
 
 @dataclass(slots=True)
@@ -109,6 +114,37 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     def pieces(self) -> dict[int, int]:
         """Return the bytes of each storage that counts, by id."""
         return {key: one.counted for key, one in list(self._known.items()) if one.counted}
+
+
+class AccountedTorch(Device):
+    """Bytes in storages of torch tensors that this thread has made since `open`."""
+
+    name = "cpu"
+    kind = "accounted"
+
+    def __init__(self) -> None:
+        self._account = StorageAccount()
+
+    def open(self) -> None:
+        self._account.begin()
+
+    def allocated(self) -> int:
+        return self._account.live
+
+    def pieces(self) -> dict[Hashable, int]:
+        return dict(self._account.pieces().items())
+
+    def peak(self) -> int:
+        return self._account.highest
+
+    def reset_peak(self) -> None:
+        self._account.reset_highest()
+
+    def describe(self) -> str:
+        return f"live tensors of torch {torch.__version__} on the CPU, accounted"
+
+    def close(self) -> None:
+        self._account.end()
 
 
 def _iterate_tensors(value: Any) -> Iterable[torch.Tensor]:
