@@ -6,7 +6,6 @@ of a socket or the age of a process, are read only for survivors, which are the 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
@@ -20,9 +19,10 @@ from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.command_lines import MAX_COMMAND_CHARACTERS, mask_secrets
+from pytest_leakcheck.probes.command_lines import read_command_line, show_command
 from pytest_leakcheck.probes.folders import name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
+from pytest_leakcheck.probes.mappings import read_mappings
 from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
 
 _NUMBERED_TARGET: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
@@ -59,7 +59,9 @@ def take_identities() -> Identities:
     children = live_children()
     of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
     tasks = {id(task): _describe_task(task) for task in _list_tasks()}
-    return Identities(open_targets(), running_threads(), children, of_children, tasks, _read_mappings())
+    # The kernel merges adjacent mappings without a file, so new memory may only make an earlier mapping larger.
+    mappings = {one.start: (one.path, one.end - one.start) for one in read_mappings()}
+    return Identities(open_targets(), running_threads(), children, of_children, tasks, mappings)
 
 
 def open_files(process: str = "self") -> dict[int, str]:
@@ -235,20 +237,13 @@ def read_process_name(process: str) -> str:
 
 
 def _describe_process(pid: int) -> str:
-    try:
-        words = read_command_line(str(pid))
-    except OSError:
-        return "gone"
+    words = read_command_line(str(pid))
+    if not words:
+        return read_process_name(str(pid)) or "gone"
     if words == read_command_line("self"):
         # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
         return f"{read_process_name(str(pid))} (forked)"
-    return " ".join(words)[:MAX_COMMAND_CHARACTERS] or "just started"
-
-
-def read_command_line(process: str) -> list[str]:
-    """Read the command line of a process, with its secrets masked."""
-    with open(f"/proc/{process}/cmdline", "rb") as file:
-        return mask_secrets(word.decode(errors="replace") for word in file.read().split(b"\0") if word)
+    return show_command(words)
 
 
 def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
@@ -264,20 +259,6 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
 
 def _describe_task(task: Any) -> str:
     return f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()"
-
-
-def _read_mappings() -> dict[int, tuple[str, int]]:
-    """List the memory mappings of this process by start address.
-
-    The kernel merges adjacent mappings without a file, so new memory may only make an earlier mapping larger.
-    """
-    found: dict[int, tuple[str, int]] = {}
-    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            addresses, _rights, _offset, _device, _inode, *path = line.split(maxsplit=5)
-            first, last = (int(number, 16) for number in addresses.split("-"))
-            found[first] = (path[0].rstrip() if path else "", last - first)
-    return found
 
 
 def _new_mappings_by_file(

@@ -1,4 +1,4 @@
-"""Mask secrets in the command lines of processes, because reports, ledgers and pages show them."""
+"""Read the command lines of processes, and mask the secrets in them, because reports, ledgers and pages show them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 # Of a command line, reports show this much.
-MAX_COMMAND_CHARACTERS: Final = 200
+_MAX_COMMAND_CHARACTERS: Final = 200
 _MASK: Final = "***"
 # The lengths are bounded, so that the time is proportional to the length of the text.
 _SENSITIVE: Final = r"(?:token|password|passwd|secret|key|credential)[\w.-]{0,64}"
@@ -20,6 +20,20 @@ _ASSIGNMENT: Final = re.compile(
 )
 _OPTION_AND_VALUE: Final = re.compile(rf"({_OPTION}\s{{1,8}})(?!-){_VALUE}", re.IGNORECASE)
 _URL: Final = re.compile(r"(://[^\s:/@]{0,256}:)[^\s@/]+(?=@)")
+
+
+def read_command_line(process: str) -> list[str]:
+    """Read the words of a command line, secrets included; empty if the process is gone or is just being started."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return [word.decode(errors="replace") for word in file.read().split(b"\0") if word]
+    except OSError:
+        return []
+
+
+def show_command(words: Iterable[str]) -> str:
+    """Return a command line as reports show it: shortened, and without secrets."""
+    return " ".join(mask_secrets(words))[:_MAX_COMMAND_CHARACTERS]
 
 
 def mask_secrets(words: Iterable[str]) -> list[str]:

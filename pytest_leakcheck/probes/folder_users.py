@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterable, Iterator
 
+from pytest_leakcheck.probes.mappings import read_mappings
 from pytest_leakcheck.probes.processes import descendants
 
 
@@ -39,11 +40,7 @@ def _own_processes() -> set[int]:
 
 
 def _mapped_paths(pid: int, folder: str) -> Iterator[str]:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
-        maps = file.read()
-        # Search the whole text first: hardly any process maps an entry, and some have thousands of mappings.
-        if os.fsencode(folder) in maps:
-            yield from (os.fsdecode(line[at:]) for line in maps.splitlines() if (at := line.find(b"/")) > 0)
+    return (one.path for one in read_mappings(str(pid), os.fsencode(folder)))
 
 
 def _other_processes(own: Collection[int]) -> Iterator[int]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
-import re
 import sys
 from array import array
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.libc import load_libc
+from pytest_leakcheck.probes.mappings import parse_mappings
 from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
 # This value, written to /proc/self/clear_refs, resets the peak to the memory that is resident now (man 5 proc).
 _RESET_PEAK: Final = b"5"
-PAGE: Final = 4096 if sys.platform == "win32" else os.sysconf("SC_PAGE_SIZE")
+PAGE: Final = mmap.PAGESIZE
 
 
 class Rss:
@@ -144,10 +145,6 @@ def _read_field_of_process(pid: int, name: bytes) -> int:
         return 0
 
 
-# Memory that may not be accessed, and the mapping after it if that is memory too. glibc puts one page that may not be
-# accessed (a guard) below the stack of each thread, and reserves 64 MiB for each arena of `malloc`.
-_MEMORY: Final = rb"([0-9a-f]+)-([0-9a-f]+) %b 00000000 00:00 0 *(?:\[anon[^\n]*)?\n"
-_INACCESSIBLE: Final = re.compile(rb"^" + _MEMORY % b"---p" + rb"(?:" + _MEMORY % b"rw-p" + rb")?", re.MULTILINE)
 _MAPS_CHUNK: Final = 1 << 16
 # The number of stacks of ended threads that do not count. glibc keeps up to 40 MiB of them, and more as long as some of
 # these threads have only just ended.
@@ -222,14 +219,18 @@ class Mapped:
 def _sum_uncounted(maps: bytes, threads: int, stack_size: int) -> int:
     """Return the bytes reserved and in stacks; the largest are those of ``threads``, which leaves out the main thread.
 
-    Older versions of glibc take the guard from ``stack_size``, the usual size of a stack.
+    glibc reserves 64 MiB for each arena of `malloc`, and puts one page that may not be accessed (a guard) below the
+    stack of each thread. Older versions of glibc take the guard from ``stack_size``, the usual size of a stack.
     """
-    reserved, stacks = 0, []
-    for first, end, start, top in _INACCESSIBLE.findall(maps):
-        size = int(end, 16) - int(first, 16)
-        reserved += size
-        if size == PAGE and start == end:
-            stacks.append(int(top, 16) - int(start, 16))
+    reserved, stacks, guarded = 0, [], -1
+    for one in parse_mappings(maps):
+        size = one.end - one.start
+        if one.rights == b"rw-p" and one.start == guarded and one.is_memory:
+            stacks.append(size)
+        guarded = -1
+        if one.rights == b"---p" and one.is_memory:
+            reserved += size
+            guarded = one.end if size == PAGE else -1
     stacks.sort(reverse=True)
     ended = [size for size in stacks[threads:] if stack_size in (size, size + PAGE)]
     return reserved + sum(stacks[:threads]) + sum(ended[:_MAX_ENDED_STACKS])

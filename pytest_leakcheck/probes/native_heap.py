@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.libc import load_holding_gil
+from pytest_leakcheck.probes.mappings import read_mappings
 from pytest_leakcheck.probes.other_mallocs import open_readings
 
 
@@ -115,16 +116,8 @@ def _foreign_malloc_error() -> Unavailable:
 
 def _library_at(address: int) -> str:
     """Return the name of the file that is mapped at an address; empty if unknown."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                fields = line.split(maxsplit=5)
-                start, _, end = fields[0].partition("-")
-                if int(start, 16) <= address < int(end, 16):
-                    return os.path.basename(fields[5].strip()) if len(fields) == 6 else ""
-    except OSError:
-        pass
-    return ""
+    paths = (one.path for one in read_mappings() if one.start <= address < one.end)
+    return os.path.basename(next(paths, ""))
 
 
 # numpy keeps up to 7 freed blocks of each size below 1024 bytes (numpy/_core/src/multiarray/alloc.c).

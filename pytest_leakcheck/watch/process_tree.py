@@ -19,7 +19,7 @@ import psutil
 
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, THREADS
-from pytest_leakcheck.probes.command_lines import MAX_COMMAND_CHARACTERS, mask_secrets
+from pytest_leakcheck.probes.command_lines import show_command
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.watch.cpu_budget import Allowance
 from pytest_leakcheck.watch.events import Came, Event, Note, Reading, Sample
@@ -161,6 +161,6 @@ def command_of(pid: int) -> str:
         process = psutil.Process(pid)
         with contextlib.suppress(psutil.AccessDenied):
             if words := process.cmdline():
-                return " ".join(mask_secrets(words))[:MAX_COMMAND_CHARACTERS]
+                return show_command(words)
         return process.name()
     return "gone"

@@ -18,11 +18,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from pytest_leakcheck.attribution.live_handles import open_files, read_command_line, read_process_name
+from pytest_leakcheck.attribution.live_handles import open_files, read_process_name
 from pytest_leakcheck.attribution.tracing.child_tracer import ChildTracer
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.attribution.tracing.shared_log import SLOTS, SharedLog
 from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.probes.command_lines import read_command_line
 from pytest_leakcheck.probes.processes import descendants
 
 _NOT_FORKED: Final = "it was not forked from this process, or has changed its command line"
@@ -197,6 +198,8 @@ def _ask(pid: int) -> str:
 def _find_obstacle(pid: int, number: int) -> str:
     """Return why a signal would not start the tracer in a process; empty if it would."""
     words = read_command_line(str(pid))
+    if not words:
+        return _GONE
     if words != read_command_line("self"):
         return next((why for name, why in _STARTED_BY.items() if name in " ".join(words)), _NOT_FORKED)
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.command_lines import read_command_line
 from pytest_leakcheck.probes.memory import anonymous_of, peak_of
 from pytest_leakcheck.probes.processes import descendants
 from pytest_leakcheck.runner.processes.supervisor import Board
@@ -36,21 +35,13 @@ class ChildrenPeak:
         if now < self._next or board.iteration != _BODY_STEP:
             return
         self._next = now + _SAMPLE_SECONDS
-        program, inherited = _command_line(pid), anonymous_of(pid)
+        program, inherited = read_command_line(str(pid)), anonymous_of(pid)
         total = 0
         for child in descendants(pid):
             mark = peak_of(child)
             if child not in self._first:
-                self._first[child] = min(mark, inherited) if _command_line(child) == program else 0
+                self._first[child] = min(mark, inherited) if read_command_line(str(child)) == program else 0
             elif mark < self._first[child]:
                 self._first[child] = 0
             total += max(0, mark - self._first[child])
         self.peak = max(self.peak, total)
-
-
-def _command_line(pid: int) -> bytes:
-    """Return the command line, which `exec` changes and a fork does not."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return os.fsencode(str(pid))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.attribution.live_handles import read_command_line
+from pytest_leakcheck.attribution.live_handles import live_children
 from pytest_leakcheck.probes.command_lines import mask_secrets
 from pytest_leakcheck.watch.process_tree import command_of
 
@@ -69,7 +69,7 @@ def child() -> Iterator[int]:
 
 def test_both_readers_mask(child: int) -> None:
     assert "hunter2" in Path(f"/proc/{child}/cmdline").read_text()
-    shown = [" ".join(read_command_line(str(child))), command_of(child)]
+    shown = [live_children()[child], command_of(child)]
     for text in shown:
         assert "--password=*** x" in text
         assert "hunter" not in text
