@@ -7,7 +7,7 @@ an entry to `SHAPES`, and a test.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,140 +17,121 @@ from pytest_leakcheck.model.resources import find_resource
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One known shape of leak: a condition, and the advice to the user what to change."""
+    """One known shape of leak, and the advice to the user what to change.
 
-    fits: Callable[[Culprit, Sequence[Held]], bool]
-    advice: str
+    It fits if the resource has one of these kinds of `handles`, and if one of the patterns matches, where there are any.
 
-
-def _survivor_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if the pattern matches the description of any survivor."""
-    return lambda _culprit, held: any(re.search(pattern, one.what) for one in held)
-
-
-def _call_path_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if the pattern matches any frame of the call path, as ``file:function:call``.
-
-    In a child process, the outer frames only show how the process was started, so they do not count.
+    Attributes:
+        handles: Kinds of handles, separated by spaces; any resource if empty.
+        path: Matches a frame of the call path, as ``file:function:call``.
+        owner: Matches the name of the owner, or a step of the path to it.
+        holds: Matches the description of what the owner holds.
+        cycle: Matches the type names of the cycle, separated by spaces.
+        survivor: Matches the description of a survivor.
     """
 
-    def fits(culprit: Culprit, _held: Sequence[Held]) -> bool:
-        where = culprit.where
-        frames = where.path if where else ()
-        if where and where.process:
-            frames = where.path[where.path.index(where.site) :]
-        return any(re.search(pattern, f"{frame.file}:{frame.function}:{frame.call}") for frame in frames)
+    advice: str
+    handles: str = ""
+    path: str = ""
+    owner: str = ""
+    holds: str = ""
+    cycle: str = ""
+    survivor: str = ""
 
-    return fits
-
-
-def _owner_holds(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if the pattern matches the description of what the owner holds."""
-    return lambda culprit, _held: culprit.owner is not None and re.search(pattern, culprit.owner.holds) is not None
-
-
-def _owner_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if the pattern matches the owner's name, or any step of the path to the owner."""
-
-    def fits(culprit: Culprit, _held: Sequence[Held]) -> bool:
-        steps = culprit.owner.steps if culprit.owner else ()
-        name = culprit.owner.name if culprit.owner else ""
-        return any(re.search(pattern, text) for text in (name, *(f"{step.holder} {step.via}" for step in steps)))
-
-    return fits
+    def fits(self, culprit: Culprit, held: Sequence[Held]) -> bool:
+        if self.handles and find_resource(culprit.resource).handles not in self.handles.split():
+            return False
+        owner = culprit.owner
+        texts = {
+            self.path: _iter_frames(culprit),
+            self.owner: (owner.name, *(f"{step.holder} {step.via}" for step in owner.steps)) if owner else (),
+            self.holds: (owner.holds,) if owner else (),
+            self.cycle: (" ".join(culprit.cycle),),
+            self.survivor: (one.what for one in held),
+        }
+        texts.pop("", None)
+        return not texts or any(re.search(pattern, text) for pattern, some in texts.items() for text in some)
 
 
-def _any_of(*fits: Callable[[Culprit, Sequence[Held]], bool]) -> Callable[[Culprit, Sequence[Held]], bool]:
-    return lambda culprit, held: any(one(culprit, held) for one in fits)
-
-
-def _for_handles(
-    handles: str, fits: Callable[[Culprit, Sequence[Held]], bool]
-) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if `fits` is met and the resource has one of these kinds of handles."""
-    kinds = handles.split()
-    return lambda culprit, held: find_resource(culprit.resource).handles in kinds and fits(culprit, held)
-
-
-def _cycle_matches(pattern: str) -> Callable[[Culprit, Sequence[Held]], bool]:
-    """Return a condition that is met if the pattern matches the type names of the cycle, separated by spaces."""
-    return lambda culprit, _held: re.search(pattern, " ".join(culprit.cycle)) is not None
+def _iter_frames(culprit: Culprit) -> Iterator[str]:
+    where = culprit.where
+    frames = where.path if where else ()
+    if where and where.process:
+        # In a child process, the outer frames only show how the process was started.
+        frames = where.path[where.path.index(where.site) :]
+    return (f"{frame.file}:{frame.function}:{frame.call}" for frame in frames)
 
 
 # The advice of the first shape that fits is used, so more specific shapes come first.
 SHAPES: Final = (
     Shape(
-        _cycle_matches(r"Container\b.*Stream"),
         "a PyAV container and its streams refer to each other: close() the container, or use `with av.open(...)`; "
         "closing or dropping an iterator over its frames does not close the container",
+        cycle=r"Container\b.*Stream",
     ),
     Shape(
-        _for_handles("children threads fds segments", _call_path_matches(r"torch/utils/data/dataloader\.py")),
         "a DataLoader iterator keeps its workers alive: use one loader for all epochs, or drop the iterator "
         "(with persistent_workers=True it lives as long as the loader does)",
+        "children threads fds segments",
+        path=r"torch/utils/data/dataloader\.py",
     ),
     Shape(
-        _owner_matches(r"suspended generator"),
         "a generator that is not exhausted keeps its local variables: close() it, or use contextlib.closing()",
+        owner=r"suspended generator",
     ),
     Shape(
-        _owner_holds(r"CommitOperation"),
         "a huggingface_hub operation keeps the bytes of its file: call preupload_lfs_files() for each, which frees "
         "them, or pass a path",
+        holds=r"CommitOperation",
     ),
     Shape(
-        _any_of(_owner_holds(r"Tensor.*\bgraph\b"), _survivor_matches(r"Tensor.*with its graph")),
         "a tensor with a graph keeps the whole graph alive: store loss.item() or loss.detach()",
+        holds=r"Tensor.*\bgraph\b",
+        survivor=r"Tensor.*with its graph",
     ),
     Shape(
-        _for_handles(
-            "threads",
-            _any_of(_survivor_matches(r"ThreadPoolExecutor"), _call_path_matches(r"concurrent/futures/thread\.py")),
-        ),
         "an executor is not shut down: use `with ThreadPoolExecutor(...)`, call shutdown(), or share one executor",
+        "threads",
+        path=r"concurrent/futures/thread\.py",
+        survivor=r"ThreadPoolExecutor",
     ),
     Shape(
-        _for_handles(
-            "children fds threads", _call_path_matches(r"(concurrent/futures/process|multiprocessing/pool)\.py")
-        ),
         "a process pool is not shut down: use it in a `with` statement, or share one pool",
+        "children fds threads",
+        path=r"(concurrent/futures/process|multiprocessing/pool)\.py",
     ),
     Shape(
-        _for_handles("segments", _call_path_matches(r"multiprocessing/shared_memory\.py")),
         "a shared-memory segment outlives the process: its creator must call unlink() after close()",
+        "segments",
+        path=r"multiprocessing/shared_memory\.py",
     ),
     Shape(
-        _for_handles("segments", _call_path_matches(r"multiprocessing/(synchronize|context)\.py")),
         "a multiprocessing lock or semaphore is freed with its last reference: create it once, or drop it",
+        "segments",
+        path=r"multiprocessing/(synchronize|context)\.py",
     ),
     Shape(
-        _for_handles("children fds", _call_path_matches(r"subprocess\.py")),
         "a child process is not waited for: use `with subprocess.Popen(...)`, or wait() after terminate()",
+        "children fds",
+        path=r"subprocess\.py",
     ),
+    Shape("a thread does not end: signal it to stop, then join() it", "threads", path=r"threading\.py:Thread\.start"),
     Shape(
-        _for_handles("threads", _call_path_matches(r"threading\.py:Thread\.start")),
-        "a thread does not end: signal it to stop, then join() it",
-    ),
-    Shape(
-        _for_handles("files", _call_path_matches(r"tempfile\.py:(mkdtemp|mkstemp)")),
         "mkdtemp() and mkstemp() never remove what they create: use TemporaryDirectory() or NamedTemporaryFile(), "
         "or remove it yourself",
+        "files",
+        path=r"tempfile\.py:(mkdtemp|mkstemp)",
     ),
     Shape(
-        _owner_matches(r"logging\.getLogger|\bLogger\b"),
         "a logging handler is added each time: add it once, or remove it when done",
+        owner=r"logging\.getLogger|\bLogger\b",
     ),
+    Shape("an unbounded cache keeps every result: set maxsize, or clear it", owner=r"lru_cache"),
+    Shape("an asyncio task is neither awaited nor cancelled: await it, or use asyncio.TaskGroup", "tasks"),
     Shape(
-        _owner_matches(r"lru_cache"),
-        "an unbounded cache keeps every result: set maxsize, or clear it",
-    ),
-    Shape(
-        _for_handles("tasks", lambda _culprit, _held: True),
-        "an asyncio task is neither awaited nor cancelled: await it, or use asyncio.TaskGroup",
-    ),
-    Shape(
-        _for_handles("fds", _call_path_matches(r":(open|socket|socketpair|pipe|create_connection)\(\)$")),
         "close() it, or use it in a `with` statement",
+        "fds",
+        path=r":(open|socket|socketpair|pipe|create_connection)\(\)$",
     ),
 )
 

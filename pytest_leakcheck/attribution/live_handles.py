@@ -6,12 +6,13 @@ of a socket or the age of a process, are read only for survivors, which are the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -25,10 +26,8 @@ from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.mappings import read_mappings
 from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
 
-_NUMBERED_TARGET: Final = re.compile(r"^(socket|pipe):\[\d+\]$")
-_ANONYMOUS_INODE: Final = re.compile(r"^anon_inode:\[?([^\]]+)\]?$")
+_TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
 _DIGITS: Final = re.compile(r"\d+")
-_NUMBERS_AND_TEXT: Final = re.compile(r"\d+|\D+")
 # Minimum share of the newly mapped bytes that a file must have to be reported.
 _MIN_MAPPING_SHARE: Final = 0.1
 
@@ -86,15 +85,11 @@ def _file_identity(process: str, fd: int, target: str) -> str:
 def running_threads() -> dict[int, str]:
     """Describe the threads of this process by native thread id; on Linux, including those that Python did not start."""
     named = {thread.native_id or 0: _describe_thread(thread) for thread in threading.enumerate()}
-    if not sys.platform.startswith("linux"):
-        return named
     return {number: named.get(number) or _describe_native_thread(number) for number in map(int, thread_ids())}
 
 
 def live_children() -> dict[int, str]:
     """Return the command lines of all live descendants of this process, and descriptions of its zombies, by pid."""
-    if not sys.platform.startswith("linux"):
-        return {}
     ended = {pid: f"zombie of {read_process_name(str(pid))}, never waited for" for pid in zombies()}
     return {pid: _describe_process(pid) for pid in descendants(os.getpid())} | ended
 
@@ -152,25 +147,11 @@ def group_files(targets: Iterable[str]) -> tuple[Held, ...]:
     counts = Counter(targets)
     patterns = {name: _path_patterns(name) for name in counts if name.startswith(("/", "memfd "))}
     common = Counter(pattern for several in patterns.values() for pattern in set(several))
-    members: dict[str, list[str]] = {}
-    for name in counts:
+    grouped: Counter[str] = Counter()
+    for name, count in counts.items():
         best = max(patterns.get(name, ()), key=common.__getitem__, default=name)
-        members.setdefault(best if common[best] > 1 else name, []).append(name)
-    grouped = Counter(
-        {_mark_differences(names, best): sum(map(counts.__getitem__, names)) for best, names in members.items()}
-    )
+        grouped[best if common[best] > 1 else name] += count
     return tuple(Held(what, count) for what, count in grouped.most_common())
-
-
-def _mark_differences(names: Sequence[str], pattern: str) -> str:
-    """Return names with ``*`` for each number in which they differ; the pattern if they differ in more than numbers."""
-    parts = [_NUMBERS_AND_TEXT.findall(name) for name in names]
-    if len({len(one) for one in parts}) > 1:
-        return pattern
-    columns = [set(column) for column in zip(*parts, strict=True)]
-    if any(len(column) > 1 and not all(map(str.isdecimal, column)) for column in columns):
-        return pattern
-    return "".join("*" if len(column) > 1 else next(iter(column)) for column in columns)
 
 
 def _path_patterns(path: str) -> tuple[str, ...]:
@@ -180,10 +161,8 @@ def _path_patterns(path: str) -> tuple[str, ...]:
 
 def describe_target(target: str) -> str:
     """Describe what a descriptor points to, without the inode number of a socket or pipe."""
-    if match := _NUMBERED_TARGET.match(target):
-        return match[1]
-    if match := _ANONYMOUS_INODE.match(target):
-        return match[1]
+    if match := _TARGET_KIND.match(target):
+        return match[1] or match[2]
     if target.startswith("/memfd:"):
         return f"memfd {target[7:]}"
     return target
@@ -248,12 +227,11 @@ def _describe_process(pid: int) -> str:
 
 def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     """Group processes by command line, each group with the age of its oldest process."""
-    began: dict[str, float] = {}
-    for pid, command in children.items():
-        began[command] = min(_read_start_time(pid), began.get(command, clock.wall_time()))
+    now = clock.wall_time()
+    began = [(_read_start_time(pid) or now, command) for pid, command in children.items()]
+    oldest = {command: start for start, command in sorted(began, reverse=True)}
     return tuple(
-        Held(one.what, one.count, f"the oldest for {clock.wall_time() - began[one.what]:.1f} s")
-        for one in group(children.values())
+        replace(one, note=f"the oldest for {now - oldest[one.what]:.1f} s") for one in group(children.values())
     )
 
 
@@ -282,11 +260,9 @@ def _new_mappings_by_file(
     )
 
 
-def _read_start_time(pid: int) -> float:
-    """Return when a process started; the current time if the start time cannot be read."""
+def _read_start_time(pid: int) -> float | None:
     import psutil
 
-    try:
+    with contextlib.suppress(psutil.Error):
         return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return clock.wall_time()
+    return None

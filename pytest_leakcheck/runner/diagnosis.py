@@ -25,10 +25,8 @@ from pytest_leakcheck.attribution.handle_kinds import pieces_of, things_of
 from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
-from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of
-from pytest_leakcheck.attribution.heap.owner_candidates import Sought, search
-from pytest_leakcheck.attribution.heap.owner_search import Holders
-from pytest_leakcheck.attribution.heap.tensors import tensor_kinds
+from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
+from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.object_inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing.native_stacks import FOR_NATIVE, trace_natively

@@ -10,7 +10,7 @@ import leaks
 from hostile import Hostile
 from leaks import Step
 from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
-from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
+from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners
 from pytest_leakcheck.model.culprit import Owner
 
 WARM = 12
@@ -49,7 +49,7 @@ def holders_of(
     second = newcomers()
     gc.unfreeze()
     growing = before.grown(second)
-    return find_owners(growing, more, survivors, first | second, rate=rate, size=size)
+    return find_owners(Sought(more, rate, size), growing, survivors, first | second)
 
 
 def owner_of(step: Callable[[int], object], kind: type | None = None, **hints: Any) -> Owner:

@@ -13,14 +13,17 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from types import FrameType, ModuleType
 from typing import Final
 
+from pytest_leakcheck.attribution.handle_kinds import stand_for
 from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
-from pytest_leakcheck.attribution.heap.growing_containers import Growing, fitting
-from pytest_leakcheck.attribution.heap.object_kinds import accompanies
+from pytest_leakcheck.attribution.heap.growing_containers import Growing, bytes_gained, fitting
+from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, accompanies, kind_of
 from pytest_leakcheck.attribution.heap.reference_text import describe_holder, steps_of
 from pytest_leakcheck.attribution.object_inspection import (
     LRU_ENTRY_TYPE,
@@ -30,13 +33,23 @@ from pytest_leakcheck.attribution.object_inspection import (
     container_kind,
     describe_many,
     instance_dict,
+    is_of_extension,
     last_entries,
+    module_of_type,
+    own_size,
     type_name,
     walk,
 )
 from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.probes import clock
 
 _CYCLE_REASON: Final = "held only by each other: a cycle that the garbage collector would free"
+# Candidates fit if their number or their bytes are at least `_MIN_RATIO` times the expected amount, and their number is
+# at most `_MAX_RATIO` times the expected one.
+_MIN_RATIO: Final = 0.5
+_MAX_RATIO: Final = 2.0
+# Number of newest entries to inspect in a container.
+_NEWEST_ENTRIES: Final = 2
 # Maximum number of owners to search for and to name.
 _MAX_OWNERS: Final = 8
 # Minimum shares of the survivors (the new objects that still exist): the share that all owners together must hold, and
@@ -52,6 +65,24 @@ _MAX_REACHED: Final = 1_000_000
 _MAX_LEVELS: Final = 10
 # Types whose objects retain nothing.
 _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """The known properties of what is retained and whose owner is sought.
+
+    Attributes:
+        rate: The number retained per iteration, where it is countable.
+        size: Bytes retained per iteration, where known.
+        identities: Identities of the handles that were created and still exist; None if no handles are retained.
+        in_python: Whether Python's own allocators may have allocated it.
+    """
+
+    iterations: int
+    rate: float | None = None
+    size: float | None = None
+    identities: Collection[Hashable] | None = None
+    in_python: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,41 +153,123 @@ class _Search:
         return id(one) in self.new and type(one) is not ModuleType
 
 
-def find_owners(  # noqa: PLR0913 - the evidence, one by one
+def search(  # noqa: PLR0913 - the evidence, one by one
+    sought: Sought,
+    came: Sequence[object],
     growing: Sequence[Growing],
-    iterations: int,
-    survivors: Sequence[object] = (),
-    new: Collection[int] = (),
-    *,
-    rate: float | None = None,
-    size: float | None = None,
+    new: Collection[int],
     ignore: Collection[int] = (),
-    check_time: Callable[[], object] = bool,
+    *,
+    deadline: float = inf,
 ) -> Holders:
-    """Find the owners of what each iteration retains. Call it while nothing is frozen: frozen objects are not listed.
+    """Find the owners of what is retained. Call it while nothing is frozen, because frozen objects are not listed.
 
     Args:
+        came: The tracked objects that were created in these iterations and still exist.
         growing: The result of `Census.grown`.
-        survivors: All new objects of the kind that is retained, and no others; empty if they are not tracked.
-        new: The ``id()`` of each new object of any kind (`newcomers` from the start and the end of the search). A new
-            object is not an owner, so the search continues with the older objects that lead to it.
-        rate: Objects retained per iteration, where they are countable.
-        size: Bytes retained per iteration, where known.
-        ignore: The ``id()`` of each object that cannot be an owner, such as those of the caller.
-        check_time: Called between the steps of the search; it may raise to end the search.
+        new: The ``id()`` of each object created since the measurement of the test began. A new object is not an owner,
+            so the search continues with the older objects that lead to it.
+        ignore: The ``id()`` of each object that cannot be an owner, such as the plugin's own objects.
+        deadline: When the search ends without a result, by ``clock.monotonic``.
+    """
+
+    def check_time() -> None:
+        if clock.monotonic() > deadline:
+            raise TimeoutError
+
+    own, builtin = _group_by_type(sought, came)
+    candidates = [one for one in growing if _gain_may_fit(sought, one)]
+    # The lists that this function makes also refer to the candidates, so they must not count as owners.
+    ours = {*ignore, id(came), id(own), id(builtin), id(candidates), *map(id, own), *map(id, builtin)}
+    reason = ""
+    # Types that are not builtin come first, then the containers. Builtin types come last, because objects of any kind
+    # are made of them.
+    for survivors in (*own, (), *builtin):
+        try:
+            holders = find_owners(sought, candidates, survivors, new, ours, check_time=check_time)
+        except TimeoutError:
+            return Holders((), "not resolved: the search ran out of time")
+        if holders.owners:
+            return holders
+        reason = reason or holders.reason
+    return Holders((), reason)
+
+
+def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
+    """Group the new objects that may be retained by type: not builtin, then builtin (none if the rate is unknown)."""
+    by_kind: dict[str, list[object]] = defaultdict(list)
+    for one in came:
+        if type(one) not in AUXILIARY_TYPES and not is_ours(one):
+            by_kind[f"{module_of_type(type(one))}.{kind_of(one)}"].append(one)
+    wanted = sought.iterations * (sought.rate or 1.0)
+    often = [kind for kind in by_kind.values() if max(2.0, _MIN_RATIO * wanted) <= len(kind)]
+    often = [kind for kind in often if _kind_may_fit(sought, kind, wanted)]
+    # Types whose objects are large enough to contain the retained bytes come first, the smallest ones before the
+    # others. Objects of another type may be as frequent, but kept only for a while.
+    often.sort(key=lambda kind: (_bytes_of_kind(sought, kind), abs(len(kind) - wanted)))
+    own = [kind for kind in often if not _is_builtin_kind(kind)]
+    # If the rate is unknown, builtin types are no evidence: the retained objects may be untracked, and the plugin
+    # itself creates tuples and lists.
+    return own, [kind for kind in often if _is_builtin_kind(kind)] if sought.rate else []
+
+
+def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
+    """Return the bytes of one object; infinite if the retained bytes are unknown or exceed what all objects hold."""
+    size = own_size(kind[-1], kind[-2], array_types()) if sought.size else 0
+    return size if sought.size and len(kind) * size >= _MIN_RATIO * sought.size * sought.iterations else inf
+
+
+def _is_builtin_kind(kind: Sequence[object]) -> bool:
+    return module_of_type(type(kind[0])) == "builtins" or type(kind[0]).__module__ == "builtins"
+
+
+def _kind_may_fit(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
+    """Return whether these objects of one type can be what is retained."""
+    if sought.identities is not None:
+        return len(kind) <= _MAX_RATIO * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
+    return sought.in_python or is_of_extension(type(kind[0]))
+
+
+def _gain_may_fit(sought: Sought, one: Growing) -> bool:
+    """Return whether the entries that a container gained may be, or contain, what is retained."""
+    if sought.identities is not None:
+        return not one.is_value and stand_for(last_entries(one.holder, one.gained), sought.identities)
+    if sought.in_python or sought.size is None:
+        return True
+    # Memory that C code allocated can belong to the entries in two cases only. They are large enough, or they include
+    # an object of an extension type, which can keep memory outside Python objects.
+    if bytes_gained(one) >= _MIN_RATIO * sought.size * sought.iterations:
+        return True
+    return not one.is_value and any(
+        is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST_ENTRIES) for part in pair
+    )
+
+
+def find_owners(  # noqa: PLR0913 - the evidence, one by one
+    sought: Sought,
+    growing: Sequence[Growing],
+    survivors: Sequence[object] = (),
+    new: Collection[int] = (),
+    ignore: Collection[int] = (),
+    *,
+    check_time: Callable[[], object] = bool,
+) -> Holders:
+    """Find the owners of `survivors`, all new objects of one kind; if there are none, of what grows as expected.
+
+    `check_time` is called between the steps of the search; it may raise to end it. See `search` for the others.
     """
     skipped = {*ignore, id(growing), id(survivors)}
     candidates = [one for one in growing if id(one.holder) not in skipped and not _holds_weakly(one)]
     if survivors:
         counted = frozenset(map(id, survivors))
-        search = _Search(counted | frozenset(new), counted, check_time)
-        return _find_owners_of_survivors(survivors, candidates, iterations, skipped, search)
-    fit = _without_weak_keys(fitting(candidates, iterations, rate, size))[:_MAX_OWNERS]
+        within = _Search(counted | frozenset(new), counted, check_time)
+        return _find_owners_of_survivors(survivors, candidates, sought.iterations, skipped, within)
+    fit = _without_weak_keys(fitting(candidates, sought.iterations, sought.rate, sought.size))[:_MAX_OWNERS]
     if not fit:
         return Holders((), "not resolved: no container or value grew at this rate")
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
-        (_describe_owner(one, path, iterations), one.holder, is_runners(path))
+        (_describe_owner(one, path, sought.iterations), one.holder, is_runners(path))
         for one, path in zip(fit, paths, strict=True)
         if path
     ]

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from typing import Final
 
 import psutil
@@ -23,7 +22,6 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
     ended. `psutil.wait_procs` would reap a child before its group is killed, and `subprocess` would never learn its
     status.
     """
-    group = group and sys.platform != "win32"
     alive = [process for process in processes if not has_ended(process)]
     descendants = [one for process in alive for one in _descendants(process.pid)]
     try:
@@ -60,7 +58,7 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
 def _send_signal(process: subprocess.Popen[bytes], number: int, *, group: bool) -> None:
     if not group:
         process.send_signal(number)
-    elif sys.platform != "win32":
+    else:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
 

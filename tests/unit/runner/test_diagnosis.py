@@ -11,8 +11,7 @@ from queue import Queue
 import pytest
 
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
-from pytest_leakcheck.attribution.heap.owner_candidates import Sought
-from pytest_leakcheck.attribution.heap.owner_search import Holders
+from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.runner import diagnosis

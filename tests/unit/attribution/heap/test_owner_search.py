@@ -17,7 +17,7 @@ from held import MORE, WARM, forget, holders_of, is_named_until_fixed, owner_of
 from hostile import Hostile
 from leaks import Item, Step
 from pytest_leakcheck.attribution.heap.growing_containers import newcomers
-from pytest_leakcheck.attribution.heap.owner_search import find_owners
+from pytest_leakcheck.attribution.heap.owner_search import Sought, find_owners
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.model.culprit import Step as Reference
 
@@ -267,8 +267,8 @@ def test_what_the_caller_holds_itself_is_not_named() -> None:
     new = newcomers()
     survivors = [one for one in gc.get_objects() if type(one) is Item]
     gc.unfreeze()
-    assert find_owners((), WARM, survivors, new).owners[0].name == "leaks.KEPT[0]"
-    assert not find_owners((), WARM, survivors, new, ignore={id(own)}).owners
+    assert find_owners(Sought(WARM), (), survivors, new).owners[0].name == "leaks.KEPT[0]"
+    assert not find_owners(Sought(WARM), (), survivors, new, {id(own)}).owners
 
 
 def test_frozen_objects_of_the_program_are_seen() -> None:

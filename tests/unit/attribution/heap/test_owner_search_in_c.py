@@ -18,8 +18,7 @@ import leaks
 from held import MORE, WARM, forget, holders_of, owner_of
 from leaks import Item
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
-from pytest_leakcheck.attribution.heap.owner_candidates import Sought, search
-from pytest_leakcheck.attribution.heap.owner_search import Holders, find_owners
+from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners, search
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +126,7 @@ def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:
         ring.clear()
         new = newcomers()
         gc.unfreeze()
-        holders = find_owners((), 1, survivors, new)
+        holders = find_owners(Sought(1), (), survivors, new)
     finally:
         gc.enable()
     assert holders == Holders((), "held only by each other: a cycle that the garbage collector would free")
