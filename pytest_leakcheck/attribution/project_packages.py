@@ -9,6 +9,8 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -47,14 +49,14 @@ def unknown_packages(packages: Sequence[str]) -> frozenset[str]:
         file = object.__getattribute__(module, "__dict__").get("__file__") if isinstance(module, ModuleType) else None
         if isinstance(file, str):
             unknown -= {*PurePath(file).parts[:-1], PurePath(file).stem}
-    return frozenset(name for name in unknown if not _is_importable(name))
+    return frozenset(name for name in unknown if _find_spec(name) is None)
 
 
-def _is_importable(name: str) -> bool:
+def _find_spec(name: str) -> ModuleSpec | None:
     try:
-        return find_spec(name) is not None
+        return find_spec(name)
     except (ImportError, ValueError):
-        return False
+        return None
 
 
 def _find_files(name: str) -> frozenset[str]:
@@ -67,18 +69,15 @@ def _find_files(name: str) -> frozenset[str]:
 
 
 def _find_folders(packages: Sequence[str]) -> Iterator[str]:
-    for name in packages:
-        try:
-            spec = find_spec(name)
-        except (ImportError, ValueError):
-            continue
-        if spec is not None:
-            yield from (f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ())
+    for spec in filter(None, map(_find_spec, packages)):
+        yield from (f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ())
 
 
 def _read_name(root: Path) -> str:
     """Return the name of the project's distribution; empty if it is not stated."""
-    data = _read_toml(root / "pyproject.toml")
+    data: dict[str, Any] = {}
+    with suppress(OSError, ValueError):
+        data = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     tool = data.get("tool", {}).get("poetry", {})
     name = data.get("project", {}).get("name") or tool.get("name")
     if isinstance(name, str):
@@ -98,10 +97,3 @@ def _read_setup_name(path: Path) -> str:
     except (configparser.Error, OSError, UnicodeDecodeError):
         return ""
     return setup.get("metadata", "name", fallback="")
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}

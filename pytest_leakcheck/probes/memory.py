@@ -53,8 +53,7 @@ class Rss:
             self.trim()
         assert self._status is not None
         text = self._status.read(4096)
-        at, shared = text.index(b"RssAnon:") + 8, text.index(b"RssShmem:") + 9
-        return (int(text[at : text.index(b"kB", at)]) + int(text[shared : text.index(b"kB", shared)])) * 1024
+        return _field(text, b"RssAnon:") + _field(text, b"RssShmem:")
 
     def close(self) -> None:
         if self._status is not None:
@@ -120,9 +119,7 @@ class PeakRss:
 
     def _read_field(self, name: bytes) -> int:
         assert self._status is not None
-        text = self._status.read(4096)
-        at = text.index(name) + len(name)
-        return int(text[at : text.index(b"kB", at)]) * 1024
+        return _field(self._status.read(4096), name)
 
 
 def peak_of(pid: int) -> int:
@@ -135,12 +132,16 @@ def anonymous_of(pid: int) -> int:
     return _read_field_of_process(pid, b"RssAnon:")
 
 
+def _field(text: bytes, name: bytes) -> int:
+    """Return the bytes of a field of /proc/PID/status."""
+    at = text.index(name) + len(name)
+    return int(text[at : text.index(b"kB", at)]) * 1024
+
+
 def _read_field_of_process(pid: int, name: bytes) -> int:
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
-            text = file.read()
-        at = text.index(name) + len(name)
-        return int(text[at : text.index(b"kB", at)]) * 1024
+            return _field(file.read(), name)
     except (OSError, ValueError):
         return 0
 

@@ -27,9 +27,8 @@ _MAX_REFERRERS: Final = 20_000
 # thread. A running frame or a root of the test runner is a last resort.
 _RANK_LASTING, _RANK_THREAD, _RANK_FRAME, _RANK_TEST_RUNNER = range(4)
 _OWN_PACKAGE: Final = "pytest_leakcheck"
-_MISSING: Final = object()
 # Top-level packages of the test runner.
-RUNNERS: Final = ("_pytest", "pluggy", "pytest")
+_RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +64,9 @@ def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple
     path leads through an object whose ``id()`` is in `ignore`.
     """
     running = {id(frame): frame for frame in running_frames()}
-    searches = [_start_search(target, running) for target in targets]
+    searches = [_Search(target) for target in targets]
+    for search in searches:
+        search.meet(search.target, _root_rank(search.target, running))
     skipped = {*ignore, id(targets)}
     for _ in range(_MAX_LEVELS):
         open_ones = [search for search in searches if search.rank > _RANK_THREAD and search.frontier]
@@ -76,12 +77,6 @@ def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple
         if search.rank > _RANK_THREAD:
             _search_frames(search, running.values(), skipped)
     return tuple(search.path() if search.rank <= _RANK_TEST_RUNNER else () for search in searches)
-
-
-def _start_search(target: object, running: dict[int, FrameType]) -> _Search:
-    search = _Search(target)
-    search.meet(target, _root_rank(target, running))
-    return search
 
 
 def _search_next_level(searches: list[_Search], skipped: set[int], running: dict[int, FrameType]) -> None:
@@ -110,29 +105,22 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
 
 
 def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
-    """Yield the objects with alternating kinds, so that hundreds of one kind do not hide the one leading to a root."""
+    """Yield the objects with alternating kinds, so that hundreds of one kind do not hide the one leading to a root.
+
+    The kind of a dict is its first key if that is a str, because hashing another key could run user code.
+    """
     by_kind: dict[object, list[object]] = defaultdict(list)
     for one in some:
-        by_kind[_kind_of(one)].append(one)
-    for level in zip_longest(*by_kind.values(), fillvalue=_MISSING):
-        yield from (one for one in level if one is not _MISSING)
-
-
-def _kind_of(one: object) -> object:
-    """Return the type; for a dict, its first key if that is a str, because hashing another key could run user code."""
-    if type(one) is not dict:
-        return type(one)
-    first = next(iter(one), None)
-    return first if type(first) is str else dict
+        first = next(iter(one), None) if type(one) is dict else None
+        by_kind[first if type(first) is str else type(one)].append(one)
+    for level in zip_longest(*by_kind.values()):
+        yield from (one for one in level if one is not None)
 
 
 def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
     """Return the rank of an object as a root; None where it is not a root."""
-    if issubclass(type(one), ModuleType) or type(one) is dict:
-        name = module_name(one)
-        return (_RANK_TEST_RUNNER if name.partition(".")[0] in RUNNERS else _RANK_LASTING) if name else None
-    if is_class(one):
-        return _RANK_TEST_RUNNER if module_of_type(one).partition(".")[0] in RUNNERS else _RANK_LASTING
+    if (module := module_name(one)) or is_class(one):
+        return _RANK_TEST_RUNNER if _is_runner(module or module_of_type(one)) else _RANK_LASTING
     if is_fixture(one):
         return _RANK_THREAD
     if issubclass(type(one), threading.Thread):
@@ -143,37 +131,34 @@ def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
 def is_runners(path: Sequence[object]) -> bool:
     """Return whether a path leads through the test runner; the test has only an indirect effect on what that holds."""
     root = path[0]
-    if _root_rank(root, {}) == _RANK_TEST_RUNNER or (type(root) is FrameType and _package_of(root) in RUNNERS):
+    if _root_rank(root, {}) == _RANK_TEST_RUNNER or (type(root) is FrameType and _is_runner(_module_of_frame(root))):
         return True
-    return any(module_of_type(type(one)).partition(".")[0] in RUNNERS and not is_fixture(one) for one in path)
+    return any(_is_runner(module_of_type(type(one))) and not is_fixture(one) for one in path)
+
+
+def _is_runner(module: str) -> bool:
+    return module.partition(".")[0] in _RUNNERS
 
 
 def is_ours(one: object) -> bool:
     """Return whether an object is a frame that runs code of this package, or an instance of one of its classes."""
-    if type(one) is FrameType:
-        return _package_of(one) == _OWN_PACKAGE
-    return module_of_type(type(one)).partition(".")[0] == _OWN_PACKAGE
+    module = _module_of_frame(one) if type(one) is FrameType else module_of_type(type(one))
+    return module.partition(".")[0] == _OWN_PACKAGE
 
 
 def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[int]) -> None:
     """Search the locals of running frames: the collector does not report them."""
-    held = [pair for pair in _list_locals(frames) if pair[1] is search.target or id(pair[1]) in search.next_of]
+    # The locals of a module's frame are the globals of that module, which are a root already.
+    functions = [one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped]
+    pairs = [(frame, one) for frame in functions if not is_ours(frame) for one in list(frame.f_locals.values())]
+    held = [pair for pair in pairs if pair[1] is search.target or id(pair[1]) in search.next_of]
     # A frame that holds the target itself comes before one that holds it through another object.
     for frame, one in sorted(held, key=lambda pair: pair[1] is not search.target):
-        if id(frame) in skipped or is_ours(frame):
-            continue
-        rank = _RANK_TEST_RUNNER if _package_of(frame) in RUNNERS else _RANK_FRAME
+        rank = _RANK_TEST_RUNNER if _is_runner(_module_of_frame(frame)) else _RANK_FRAME
         if rank < search.rank:
             search.next_of[id(frame)] = one
             search.meet(frame, rank)
 
 
-def _package_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
-
-
-def _list_locals(frames: Collection[FrameType]) -> Iterator[tuple[FrameType, object]]:
-    # The locals of a module's frame are the globals of that module, which are a root already.
-    return (
-        (frame, one) for frame in frames if frame.f_code.co_name != "<module>" for one in list(frame.f_locals.values())
-    )
+def _module_of_frame(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))

@@ -40,12 +40,9 @@ from pytest_leakcheck.attribution.object_inspection import (
 # Number of objects whose referents are read in one call into C. The list of their referents is short enough to stay in
 # the CPU cache.
 _CHUNK_SIZE: Final = 1024
-# Number of objects in a smaller chunk. If one of its referents is a large value, each of its objects is searched by
-# itself.
-_SMALL_CHUNK_SIZE: Final = 16
-# Size of the largest value (characters of a str, else bytes) that is not recorded: most strings are names, and a string
-# that has grown for a while is longer.
-_MAX_SMALL_VALUE: Final = 160
+# Size of the largest value, in bytes, that is not recorded: most strings are names, and a string that has grown for a
+# while is longer.
+_MAX_SMALL_VALUE: Final = 200
 # Minimum and maximum number of entries that a container may gain, as multiples of the expected number. An entry may
 # hold several of the retained objects, or half of one.
 _MIN_GAIN_RATIO: Final = 0.5
@@ -63,18 +60,18 @@ _CONTAINER_TYPE_IDS: Final = frozenset(map(id, CONTAINERS))
 # collector itself lists those parts of a function that can grow: the cells of its closure, a default that is a
 # container, and a dict of attributes that contains a container. It also lists the dict of a module; the other referents
 # of a module are private to its C code. The remaining types refer to names and classes.
-_SKIPPED_TYPE_IDS: Final = frozenset(
-    (
-        id(FunctionType),
-        id(GetSetDescriptorType),
-        id(MemberDescriptorType),
-        id(MethodDescriptorType),
-        id(ModuleType),
-        id(WrapperDescriptorType),
-    )
+_SKIPPED_TYPES: Final = (
+    *(
+        FunctionType,
+        GetSetDescriptorType,
+        MemberDescriptorType,
+        MethodDescriptorType,
+        ModuleType,
+        WrapperDescriptorType,
+    ),
 )
-_STR_TYPE_IDS: Final = frozenset((id(str),))
-_VALUE_TYPE_IDS: Final = frozenset(id(kind) for kind in PAYLOAD if kind is not str)
+_SKIPPED_TYPE_IDS: Final = frozenset(map(id, _SKIPPED_TYPES))
+_VALUE_TYPE_IDS: Final = frozenset(map(id, PAYLOAD))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +192,11 @@ def fitting(
     `rate` is in objects and `size` in bytes per iteration, where known. A single value is accepted only if it grows by
     about `size`: otherwise a value that is replaced by one of another length would look like growth.
     """
-    low, high = _gain_bounds(iterations, rate)
+    low, high = _MIN_GAIN_RATIO * iterations, float(sys.maxsize)
+    if rate is not None:
+        # A single entry is not enough if two are expected.
+        low = max(_MIN_GAIN_RATIO * min(rate, 1.0) * iterations, min(_MIN_ENTRIES, rate * iterations))
+        high = _MAX_GAIN_RATIO * rate * iterations + 1
     kept = [one for one in growing if not one.is_value and low <= one.gained <= high]
     values = [] if size is None else [one for one in growing if one.is_value and _is_near(one, iterations * size, 0.4)]
     if rate is not None:
@@ -206,25 +207,15 @@ def fitting(
     wanted = size * iterations
     bytes_of = {id(one): bytes_gained(one) for one in kept}
     possible = [one for one in kept if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO]
-    good = [one for one in possible if wanted / 2 <= bytes_of[id(one)] <= wanted * 2]
     # The size of memory that a library allocates itself cannot be read. So a container of the library's objects is
     # accepted, but only if nothing else fits.
-    chosen = good or possible or ([] if values else [one for one in kept if _has_opaque_entry(one)])
+    chosen = possible or ([] if values else [one for one in kept if _has_opaque_entry(one)])
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
 
 
 def _has_opaque_entry(one: Growing) -> bool:
     """Return whether the newest entry contains an object whose size cannot be read."""
     return any(is_opaque(value) for _key, value in last_entries(one.holder, 1))
-
-
-def _gain_bounds(iterations: int, rate: float | None) -> tuple[float, float]:
-    """Return the least and the most entries that a container may have gained."""
-    if rate is None:
-        return _MIN_GAIN_RATIO * iterations, sys.maxsize
-    # A single entry is not enough if two are expected.
-    least = max(_MIN_GAIN_RATIO * min(rate, 1.0) * iterations, min(_MIN_ENTRIES, rate * iterations))
-    return least, _MAX_GAIN_RATIO * rate * iterations + 1
 
 
 def _is_near(one: Growing, wanted: float, share: float) -> bool:
@@ -272,7 +263,6 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     derived = set(map(id, _list_subclasses(CONTAINERS)))
     arrays = array_types()
     untracked: dict[int, dict[Any, Any]] = {}
-    crowded: list[tuple[Sequence[object], list[object]]] = []
     # Read everything about an object in one pass, because fetching an object from memory takes longer than reading it.
     for some in _chunks(objects):
         # Look types up by ``id()``, because hashing a class may run code of its metaclass.
@@ -291,8 +281,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
             if known is not None:
                 holders = list(compress(holders, map(known.__contains__, map(id, holders))))
                 referents = gc.get_referents(*holders)
-            if large := _find_large_values(referents, arrays):
-                crowded.append((holders, large))
+            found.holders += _find_holders(holders, referents, arrays)
     # `objects` may include a frame, which would outlive its function and hold these lists.
     del objects, some, holders, referents, dicts
     rest = list(untracked.values())
@@ -301,11 +290,8 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     if values:
         if known is not None:
             rest = [one for one in rest if id(one) in known]
-        crowded += [
-            (some, large) for some in _chunks(rest) if (large := _find_large_values(gc.get_referents(*some), arrays))
-        ]
-        found.holders = [holder for some, large in crowded for holder in _find_holders(some, large, arrays)]
-    crowded.clear()
+        for some in _chunks(rest):
+            found.holders += _find_holders(some, gc.get_referents(*some), arrays)
     return found
 
 
@@ -316,35 +302,25 @@ def _list_subclasses(kinds: Iterable[type]) -> Iterator[type]:
         yield from _list_subclasses(below)
 
 
-def _chunks(objects: Sequence[object], size: int = _CHUNK_SIZE) -> Iterator[list[object]]:
-    return (list(objects[at : at + size]) for at in range(0, len(objects), size))
+def _chunks(objects: Sequence[object]) -> Iterator[list[object]]:
+    return (list(objects[at : at + _CHUNK_SIZE]) for at in range(0, len(objects), _CHUNK_SIZE))
 
 
 def _find_large_values(referents: list[Any], arrays: dict[int, str]) -> list[object]:
-    kinds = list(map(id, map(type, referents)))
-    # Strings get a faster check of their own, because most referents are strings and few strings are long.
-    texts = list(compress(referents, map(_STR_TYPE_IDS.__contains__, kinds)))
-    large: list[object] = []
-    if max(map(len, texts), default=0) > _MAX_SMALL_VALUE:
-        large += [one for one in texts if len(one) > _MAX_SMALL_VALUE]
     wanted = _VALUE_TYPE_IDS | arrays.keys()
-    values = list(compress(referents, map(wanted.__contains__, kinds)))
-    large += compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values)))
-    # Add all other arrays and in-memory files, because `sys.getsizeof` may not include their data.
-    large += [one for one in values if id(type(one)) in arrays and sys.getsizeof(one) <= _MAX_SMALL_VALUE]
-    return large
+    values = list(compress(referents, map(wanted.__contains__, map(id, map(type, referents)))))
+    # Add all arrays and in-memory files, because `sys.getsizeof` may not include their data.
+    data = compress(values, map(arrays.__contains__, map(id, map(type, values)))) if arrays else ()
+    return [*compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values))), *data]
 
 
 def _find_holders(
-    some: Sequence[object], large: list[object], arrays: dict[int, str]
+    some: Sequence[object], referents: list[Any], arrays: dict[int, str]
 ) -> Iterator[tuple[object, list[object]]]:
-    """Yield the objects that hold large values, each with its values."""
-    wanted = frozenset(map(id, large))
-    # An array or in-memory file is a value itself, not the holder of its data.
-    others = list(compress(some, map(operator.not_, map(arrays.__contains__, map(id, map(type, some))))))
-    for few in _chunks(others, _SMALL_CHUNK_SIZE):
-        if not wanted.isdisjoint(map(id, gc.get_referents(*few))):
-            for one in few:
-                values = [value for value in gc.get_referents(one) if id(value) in wanted]
-                if values:
-                    yield one, values
+    """Yield the objects that hold large values, each with its values; `referents` are those of all these objects."""
+    large = frozenset(map(id, _find_large_values(referents, arrays)))
+    for one in some if large else ():
+        values = [value for value in gc.get_referents(one) if id(value) in large]
+        # An array or in-memory file is a value itself, not the holder of its data.
+        if values and id(type(one)) not in arrays:
+            yield one, values

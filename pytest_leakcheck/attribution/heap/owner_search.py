@@ -220,7 +220,7 @@ def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
 
 
 def _is_builtin_kind(kind: Sequence[object]) -> bool:
-    return module_of_type(type(kind[0])) == "builtins" or type(kind[0]).__module__ == "builtins"
+    return module_of_type(type(kind[0])) == "builtins"
 
 
 def _kind_may_fit(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
@@ -259,12 +259,14 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     `check_time` is called between the steps of the search; it may raise to end it. See `search` for the others.
     """
     skipped = {*ignore, id(growing), id(survivors)}
-    candidates = [one for one in growing if id(one.holder) not in skipped and not _holds_weakly(one)]
+    candidates = [one for one in growing if id(one.holder) not in skipped and not _newest_is_weak(one, 1)]
     if survivors:
         counted = frozenset(map(id, survivors))
         within = _Search(counted | frozenset(new), counted, check_time)
         return _find_owners_of_survivors(survivors, candidates, sought.iterations, skipped, within)
-    fit = _without_weak_keys(fitting(candidates, sought.iterations, sought.rate, sought.size))[:_MAX_OWNERS]
+    fit = fitting(candidates, sought.iterations, sought.rate, sought.size)
+    # If a container with weak keys grows, another one keeps its keys.
+    fit = (tuple(one for one in fit if not _newest_is_weak(one, 0)) or fit)[:_MAX_OWNERS]
     if not fit:
         return Holders((), "not resolved: no container or value grew at this rate")
     paths = find_paths([one.holder for one in fit], skipped)
@@ -317,7 +319,7 @@ def _find_owners_of_survivors(
 
 def _describe_entries(one: Growing, survivor: type) -> str:
     """Describe gained entries, such as errors with tracebacks; empty if they are survivors or accompany others."""
-    entries = [_payload(key, value) for key, value in last_entries(one.holder, min(one.gained, _MAX_SAMPLED))]
+    entries = _newest_payloads(one)
     if type(entries[0]) is survivor or accompanies(entries[0]):
         return ""
     return describe_many(entries, one.gained, array_types())
@@ -400,7 +402,7 @@ def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Ow
         entry = one.value
         holds = f"one {type_name(entry)} of {amount(entry, arrays):,} B that grows"
     else:
-        entries = [_payload(key, value) for key, value in last_entries(one.holder, min(one.gained, _MAX_SAMPLED))]
+        entries = _newest_payloads(one)
         entry = entries[0]
         holds = describe_many(entries, one.gained, arrays)
         if type_name(entry) == LRU_ENTRY_TYPE:
@@ -409,30 +411,20 @@ def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Ow
     return Owner(name, describe_holder(path[0]), steps, holds, one.gained / iterations)
 
 
-def _payload(key: object, value: object) -> object:
-    """Return the part of an entry that retains something: the value, or the key, as in a dict that is used as a set."""
-    return key if any(type(value) is kind for kind in _TRIVIAL_TYPES) else value
+def _newest_payloads(one: Growing) -> list[object]:
+    """Return the parts of new entries that retain something: the value, or the key, as in a dict used as a set."""
+    pairs = last_entries(one.holder, min(one.gained, _MAX_SAMPLED))
+    return [key if any(type(value) is kind for kind in _TRIVIAL_TYPES) else value for key, value in pairs]
 
 
-def _holds_weakly(one: Growing) -> bool:
-    """Return whether a container keeps nothing alive; if its weak references are dead, they are what is retained."""
+def _newest_is_weak(one: Growing, at: int) -> bool:
+    """Return whether the newest key (0) or value (1) of a container keeps nothing alive; a dead reference is kept itself."""
     if one.is_value or container_kind(one.holder) is None:
         return False
-    return any(_is_live_weakref(value) for _key, value in last_entries(one.holder, 1))
-
-
-def _is_live_weakref(one: object) -> bool:
-    return issubclass(type(one), weakref.ref) and weakref.ref.__call__(one) is not None  # type: ignore[arg-type]
-
-
-def _without_weak_keys(growing: Sequence[Growing]) -> tuple[Growing, ...]:
-    """Drop containers with weak keys unless nothing else grows: if one grows, another container keeps its keys."""
-    strong = tuple(one for one in growing if one.is_value or not _has_weak_key(one.holder))
-    return strong or tuple(growing)
-
-
-def _has_weak_key(one: object) -> bool:
-    return any(_is_live_weakref(key) for key, _value in last_entries(one, 1))
+    return any(
+        issubclass(type(pair[at]), weakref.ref) and weakref.ref.__call__(pair[at]) is not None  # type: ignore[arg-type]
+        for pair in last_entries(one.holder, 1)
+    )
 
 
 def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders:

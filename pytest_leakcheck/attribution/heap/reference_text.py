@@ -47,13 +47,11 @@ def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...],
         via, taken = _describe_reference(path, at)
         passed = path[at : at + taken]
         is_suspect = any(one is suspect for one in passed)
-        if type(path[at]) is LRU or is_fixture(path[at]):
-            name = anchor_of(path[at])
+        name = anchor_of(path[at]) or name
         # An entry of the growing container is one of many and does not belong in the name; an attribute does.
-        elif not (is_suspect and container_kind(suspect) is not None and not _is_namespace(passed, suspect)):
-            name = (anchor_of(path[at]) or name) + _format_for_name(via, path[at], first=not steps)
-        elif anchor := anchor_of(path[at]):
-            name = anchor
+        is_entry = is_suspect and container_kind(suspect) is not None and not _is_namespace(passed, suspect)
+        if not (is_entry or type(path[at]) is LRU or is_fixture(path[at])):
+            name += _format_for_name(via, path[at], first=not steps)
         steps.append(Step(describe_holder(path[at]), via, is_suspect))
         at += taken
     return tuple(steps), name
