@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.hints import hint_for
-from pytest_leakcheck.attribution.object_inspection import container_kind, length
+from pytest_leakcheck.attribution.object_inspection import LRU, container_kind, length
 from pytest_leakcheck.attribution.tracing.native_stacks import FOR_NATIVE, trace_natively
 from pytest_leakcheck.attribution.tracing.source_code import text_of
 from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
@@ -65,7 +64,6 @@ _MIN_FREQUENT_RATIO: Final = 0.5
 # Where bytes are retained, a kind of object is reported only if all its objects hold at least this share of them.
 _MIN_BYTES_SHARE: Final = 0.1
 _OWN_PACKAGE: Final = "pytest_leakcheck"
-_CachedFunction: Final = type(cache(len))
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
 
@@ -319,5 +317,5 @@ def _own_identities() -> Iterator[int]:
             values = list(vars(module).values())
             yield from map(id, values)
             # A cached function holds its results in a dict, which only C refers to.
-            cached = [one for one in values if type(one) is _CachedFunction]
+            cached = [one for one in values if type(one) is LRU]
             yield from (id(one) for one in gc.get_referents(*cached) if type(one) is dict)

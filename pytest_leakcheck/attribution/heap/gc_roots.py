@@ -119,8 +119,8 @@ def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
 
 def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
     """Return the rank of an object as a root; None where it is not a root."""
-    if (module := module_name(one)) or is_class(one):
-        return _RANK_TEST_RUNNER if _is_runner(module or module_of_type(one)) else _RANK_LASTING
+    if module := module_name(one) or (is_class(one) and (module_of_type(one) or "builtins")):
+        return _RANK_TEST_RUNNER if _is_runner(module) else _RANK_LASTING
     if is_fixture(one):
         return _RANK_THREAD
     if issubclass(type(one), threading.Thread):

@@ -15,7 +15,7 @@ from types import (
     GeneratorType,
     ModuleType,
 )
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, cast
 
 from pytest_leakcheck.attribution.object_inspection import (
     LRU,
@@ -182,14 +182,15 @@ def _name_in_namespace(namespace: object, child: object) -> str:
 
 def _describe_function_reference(function: FunctionType, first: Any, second: object, third: object) -> tuple[str, int]:
     """Do the work of `_describe_reference` for a function and the objects after it; None where the path has ended."""
-    code = function.__code__
-    if second is not None and first is function.__closure__ and third is not None:
-        return f"closure cell {_find_name(zip(code.co_freevars, first, strict=False), second) or '?'!r}", 3
-    if second is not None and first is function.__defaults__:
-        names = code.co_varnames[: code.co_argcount][-len(first) :]
-        return f"default argument {_find_name(zip(names, first, strict=False), second) or '?'!r}", 2
-    if second is not None and first is function.__kwdefaults__:
-        return f"default argument {_find_name(first.items(), second) or '?'!r}", 2
+    code, closure = function.__code__, cast("Any", function.__closure__)
+    defaults, keywords = cast("Any", function.__defaults__), cast("Any", function.__kwdefaults__)
+    if second is not None and first is closure and third is not None:
+        return f"closure cell {_find_name(zip(code.co_freevars, closure, strict=False), second) or '?'!r}", 3
+    if second is not None and first is defaults:
+        names = code.co_varnames[: code.co_argcount][-len(defaults) :]
+        return f"default argument {_find_name(zip(names, defaults, strict=False), second) or '?'!r}", 2
+    if second is not None and first is keywords:
+        return f"default argument {_find_name(keywords.items(), second) or '?'!r}", 2
     if second is not None and first is instance_dict(function):
         return f".{_name_in_namespace(first, second)}", 2
     return _describe_direct_reference(function, first), 1

@@ -1,10 +1,21 @@
-"""Sizes of objects, read without running their code."""
+"""Types, sizes and parts of objects, read without running their code."""
 
 from __future__ import annotations
 
+import array
+import collections
+import datetime as dt
+import decimal
+import enum
+import re
+import sqlite3
+import sys
+import zlib
+from typing import NamedTuple
+
 import pytest
 
-from pytest_leakcheck.attribution.object_inspection import amount
+from pytest_leakcheck.attribution.object_inspection import amount, array_types, is_c, is_shared, parts_of, size_of, walk
 
 
 class Sparse:
@@ -23,3 +34,112 @@ class Dense:
 def test_an_array_that_refuses_to_tell_its_size_has_none(one: object, expected: int) -> None:
     arrays = {id(Dense): "array", id(Sparse): "array"}
     assert amount(one, arrays) == expected
+
+
+class Plain:
+    pass
+
+
+class Derived(Plain):
+    pass
+
+
+class Further(Derived):
+    def method(self) -> None:
+        """Do nothing."""
+
+
+class Slotted:
+    __slots__ = ("one",)
+
+
+class SlottedFurther(Slotted):
+    __slots__ = ()
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Row(NamedTuple):
+    number: int
+
+
+class Mistake(ValueError):
+    pass
+
+
+class WorseMistake(Mistake):
+    pass
+
+
+class Table(dict[str, int]):
+    pass
+
+
+class FurtherTable(Table):
+    pass
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Plain, Derived, Further, Slotted, SlottedFurther, Colour, Row, Mistake, WorseMistake, Table, FurtherTable),
+        collections.UserDict,
+    ],
+)
+def test_a_class_statement_is_python(kind: type) -> None:
+    assert not is_c(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(
+            int,
+            dict,
+            type,
+            object,
+            ValueError,
+            collections.deque,
+            collections.OrderedDict,
+            dt.datetime,
+            array.array,
+        ),
+        *(re.Pattern, sqlite3.Connection, decimal.Decimal, type(zlib.compressobj())),
+    ],
+)
+def test_other_types_are_in_c(kind: type) -> None:
+    assert is_c(kind)
+
+
+def test_a_walk_yields_each_object_once_level_by_level_and_stops_at_its_limit() -> None:
+    inner: list[object] = ["text"]
+    ring: list[object] = [inner, inner, len]
+    ring.append(ring)
+    levels = [level.keys() for level in walk([ring], lambda one: not is_shared(one), 100)]
+    assert levels[:2] == [{id(ring)}, {id(inner), id(len)}]
+    assert id(inner[0]) in levels[2]
+    assert list(parts_of(walk([ring], lambda one: type(one) is list, 100)).values()) == [ring, inner]
+    many: list[object] = [[number] for number in range(50)]
+    assert [len(level) for level in walk([many], lambda _one: True, 20)] == [1, 20]
+
+
+async def _work() -> None:
+    """Do nothing."""
+
+
+def test_a_size_is_the_objects_own_and_no_code_of_its_class_tells_it() -> None:
+    class Liar:
+        __slots__ = ("one",)
+
+        def __sizeof__(self) -> int:
+            raise AssertionError
+
+    arrays = array_types()
+    assert size_of(Liar(), arrays) == object.__sizeof__(Liar())
+    assert size_of([1, 2], arrays) == sys.getsizeof([1, 2])
+    suspended = _work()
+    # In place of a length it has another number.
+    assert size_of(suspended, arrays) < 1000
+    suspended.close()
