@@ -231,7 +231,7 @@ def size_of(one: object, arrays: dict[int, str]) -> int:
         # Their field for a length holds something else.
         return basic_size(kind)
     # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
-    return sys.getsizeof(one) if is_c(kind) else object.__sizeof__(one)
+    return sys.getsizeof(one, 0) if is_c(kind) else object.__sizeof__(one)
 
 
 def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:

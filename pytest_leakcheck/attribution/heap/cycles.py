@@ -60,43 +60,24 @@ def _find_cycles(garbage: Sequence[Any]) -> list[list[Any]]:
     found: list[list[Any]] = []
     done: set[int] = set()
     for start in known:
-        if start in done:
-            continue
-        cycle = _find_shortest_cycle(start, edges)
-        if cycle is None:
-            continue
-        # One cycle represents its whole component: all objects that `start` leads to and that lead back to `start`.
-        done |= _reachable(start, edges) & _reachable(start, back)
-        found.append([known[number] for number in cycle])
+        before = {} if start in done else _search(start, edges)
+        if start in before:
+            # One cycle represents its whole component: all objects that `start` leads to and that lead back to `start`.
+            done |= before.keys() & _search(start, back).keys()
+            cycle = [before[start]]
+            while cycle[-1] != start:
+                cycle.append(before[cycle[-1]])
+            found.append([known[number] for number in reversed(cycle)])
     return found
 
 
-def _find_shortest_cycle(start: int, edges: dict[int, list[int]]) -> list[int] | None:
-    """Return the shortest cycle through an object; None where it is in no cycle."""
-    came_from: dict[int, int] = {}
-    frontier = [start]
-    while frontier:
-        following: list[int] = []
-        for number in frontier:
-            for other in edges[number]:
-                if other == start:
-                    way = [number]
-                    while way[-1] != start:
-                        way.append(came_from[way[-1]])
-                    return way[::-1]
-                if other not in came_from:
-                    came_from[other] = number
-                    following.append(other)
-        frontier = following
-    return None
-
-
-def _reachable(start: int, edges: dict[int, list[int]]) -> set[int]:
-    seen, frontier = {start}, [start]
-    while frontier:
-        number = frontier.pop()
+def _search(start: int, edges: dict[int, list[int]]) -> dict[int, int]:
+    """Return the one before each object to which references lead, on a shortest way; with `start` if it is in a cycle."""
+    before: dict[int, int] = {}
+    reached = [start]
+    for number in reached:
         for other in edges[number]:
-            if other not in seen:
-                seen.add(other)
-                frontier.append(other)
-    return seen
+            if other not in before:
+                before[other] = number
+                reached.append(other)
+    return before

@@ -302,15 +302,15 @@ def _find_owners_of_survivors(
     # An object without a path from a root is temporary, or held by C.
     lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], len(counted))
     for hold in lasting:
-        if path := path_to[id(hold)]:
-            steps, name = steps_of((*path, *_end_of_path(hold, new)), hold.holder)
-            some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
-            container = growing.get(id(hold.holder))
-            gained = container.gained / iterations if container else 0.0
-            text = _describe_entries(container, type(survivors[0])) if container else ""
-            text = text or describe_many(some, len(hold.reached), array_types())
-            owner = Owner(name, describe_holder(path[0]), steps, text, gained)
-            found.append((owner, hold.holder, is_runners(path)))
+        path = path_to[id(hold)]
+        steps, name = steps_of((*path, *_end_of_path(hold, new)), hold.holder)
+        some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
+        container = growing.get(id(hold.holder))
+        gained = container.gained / iterations if container else 0.0
+        text = _describe_entries(container, type(survivors[0])) if container else ""
+        text = text or describe_many(some, len(hold.reached), array_types())
+        owner = Owner(name, describe_holder(path[0]), steps, text, gained)
+        found.append((owner, hold.holder, is_runners(path)))
     if not found:
         what = describe_holder(largest[0].holder)
         return Holders((), f"not resolved: they are held by a {what}, which is held outside Python objects (C)")
