@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from pytest_leakcheck.attribution.project_packages import unknown_packages
+from pytest_leakcheck.attribution.call_paths import unknown_packages
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.finding import Finding

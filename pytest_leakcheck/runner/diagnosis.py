@@ -232,7 +232,7 @@ class CauseSearch:
         if not holders.owners and self._resource.handles == "threads":
             self._why["owner"] = "the interpreter holds each thread until it ends"
         elif not holders.owners:
-            self._why["owner"] = holders.reason.removeprefix("not resolved: ")
+            self._why["owner"] = holders.reason
         if not holders.owners:
             return
         self._culprit = replace(self._culprit, owner=holders.owners[0])

@@ -188,7 +188,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
         try:
             holders = find_owners(sought, candidates, survivors, new, ours, check_time=check_time)
         except TimeoutError:
-            return Holders((), "not resolved: the search ran out of time")
+            return Holders((), "the search ran out of time")
         if holders.owners:
             return holders
         reason = reason or holders.reason
@@ -268,7 +268,7 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     # If a container with weak keys grows, another one keeps its keys.
     fit = (tuple(one for one in fit if not _newest_is_weak(one, 0)) or fit)[:_MAX_OWNERS]
     if not fit:
-        return Holders((), "not resolved: no container or value grew at this rate")
+        return Holders((), "no container or value grew at this rate")
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
         (_describe_owner(one, path, sought.iterations), one.holder, is_runners(path))
@@ -277,7 +277,7 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     ]
     if not found:
         what = describe_holder(fit[0].holder)
-        return Holders((), f"not resolved: a {what} grows, and is held outside Python objects (C)")
+        return Holders((), f"a {what} grows, and is held outside Python objects (C)")
     return _without_test_runner(found)
 
 
@@ -313,7 +313,7 @@ def _find_owners_of_survivors(
         found.append((owner, hold.holder, is_runners(path)))
     if not found:
         what = describe_holder(largest[0].holder)
-        return Holders((), f"not resolved: they are held by a {what}, which is held outside Python objects (C)")
+        return Holders((), f"they are held by a {what}, which is held outside Python objects (C)")
     return _without_test_runner(found)
 
 
@@ -360,10 +360,10 @@ def _report_unheld(survivors: Sequence[object], search: _Search, skipped: set[in
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
     if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - skipped)):
         plural = "reference is" if lost == 1 else "references are"
-        return Holders((), f"not resolved: {lost} {plural} held outside Python objects (C)")
+        return Holders((), f"{lost} {plural} held outside Python objects (C)")
     if all(id(one) in inner for one in survivors):
         return Holders((), _CYCLE_REASON)
-    return Holders((), "not resolved: their owner was not found")
+    return Holders((), "their owner was not found")
 
 
 def _with_new_referrers(start: list[object], new: frozenset[int]) -> list[object]:
@@ -431,9 +431,7 @@ def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders
     """Build the result without owners in the test runner, which always holds many objects that grow with the test."""
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
-        return Holders(
-            (), f"not resolved: the only objects that grow at this rate belong to the test runner ({found[0][0].root})"
-        )
+        return Holders((), f"the only objects that grow at this rate belong to the test runner ({found[0][0].root})")
     # Running frames come last, because they hold many objects only for a while.
     other.sort(key=lambda pair: pair[0].root.startswith("frame "))
     owners, objects = zip(*other, strict=True)

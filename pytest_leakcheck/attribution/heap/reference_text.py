@@ -47,7 +47,7 @@ def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...],
         via, taken = _describe_reference(path, at)
         passed = path[at : at + taken]
         is_suspect = any(one is suspect for one in passed)
-        name = anchor_of(path[at]) or name
+        name = _identify(path[at])[1] or name
         # An entry of the growing container is one of many and does not belong in the name; an attribute does.
         is_entry = is_suspect and container_kind(suspect) is not None and not _is_namespace(passed, suspect)
         if not (is_entry or type(path[at]) is LRU or is_fixture(path[at])):
@@ -68,25 +68,6 @@ def _is_namespace(passed: Sequence[object], suspect: object) -> bool:
     return passed[0] is not suspect or (type(suspect) is dict and module_name(suspect) != "")
 
 
-def anchor_of(one: object) -> str:
-    """Return a name that identifies an object without its path; empty if only the path identifies it."""
-    kind = type(one)
-    if kind is dict or issubclass(kind, ModuleType):
-        return module_name(one)
-    if is_class(one):
-        return class_name(one)
-    if issubclass(kind, logging.Logger):
-        name = (instance_dict(one) or {}).get("name")
-        return f"logging.getLogger({show_key(name)})" if type(name) is str else ""
-    if (
-        kind is LRU
-        or is_fixture(one)
-        or issubclass(kind, (threading.Thread, GeneratorType, CoroutineType, AsyncGeneratorType, FrameType))
-    ):
-        return describe_holder(one)
-    return ""
-
-
 def module_name(one: object) -> str:
     """Return the name of a module, given the module or the dict of its globals; empty for other objects."""
     if issubclass(type(one), ModuleType):
@@ -101,31 +82,35 @@ def module_name(one: object) -> str:
 
 def describe_holder(one: object) -> str:
     """Describe an object in the form in which paths name it, such as ``module case``."""
+    return _identify(one)[0] or describe(one)
+
+
+def _identify(one: Any) -> tuple[str, str]:
+    """Return a description of an object that has a name, and the name if it tells the object without its path."""
     kind = type(one)
     if module := module_name(one):
-        return f"module {module}"
+        return f"module {module}", module
     if is_class(one):
-        return f"class {class_name(one)}"
-    if issubclass(kind, threading.Thread):
-        name = (instance_dict(one) or {}).get("_name")
-        return f"thread {show_key(name)}" if type(name) is str else "thread"
-    if is_fixture(one):
-        return f"fixture {(instance_dict(one) or {}).get('argname')}"
-    return _describe_code(one) or describe(one)
-
-
-def _describe_code(one: Any) -> str:
-    """Describe a function, or its ``lru_cache``, frame, generator or coroutine, by name; empty for other objects."""
-    kind = type(one)
+        return f"class {class_name(one)}", class_name(one)
     if kind is FunctionType:
-        return f"function {one.__qualname__}"
-    if kind is LRU:
-        name = (instance_dict(one) or {}).get("__qualname__")
-        return f"lru_cache of {name}" if type(name) is str else "lru_cache"
-    if kind is FrameType:
-        return f"frame of {one.f_code.co_qualname}()"
-    code = _read_suspended(one, "code")
-    return f"suspended {type_name(one)} {code.co_qualname}()" if code else ""
+        return f"function {one.__qualname__}", ""
+    attributes, text = instance_dict(one) or {}, ""
+    if issubclass(kind, logging.Logger):
+        name = attributes.get("name")
+        return "", f"logging.getLogger({show_key(name)})" if type(name) is str else ""
+    if issubclass(kind, threading.Thread):
+        name = attributes.get("_name")
+        text = f"thread {show_key(name)}" if type(name) is str else "thread"
+    elif is_fixture(one):
+        text = f"fixture {attributes.get('argname')}"
+    elif kind is LRU:
+        name = attributes.get("__qualname__")
+        text = f"lru_cache of {name}" if type(name) is str else "lru_cache"
+    elif kind is FrameType:
+        text = f"frame of {one.f_code.co_qualname}()"
+    elif code := _read_suspended(one, "code"):
+        text = f"suspended {type_name(one)} {code.co_qualname}()"
+    return text, text
 
 
 def _read_suspended(one: object, name: str) -> Any:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 from _pytest import fixtures, runner
 
 import pytest_leakcheck.runner.repetition
-from pytest_leakcheck.attribution.call_paths import is_harness, is_own, read_path
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, read_path, set_project
 from pytest_leakcheck.model.culprit import Site, touches
 
 CALL = Site(runner.__file__, 179, "pytest_runtest_call")
@@ -87,3 +89,48 @@ def test_a_path_touches_a_package_by_a_folder_or_a_module_of_its_name() -> None:
     assert not touches([TEST, FRAMES], ["project/decode"])
     assert not touches([], ["decode"])
     assert Path(FRAMES.file).stem == "loader"
+
+
+@pytest.fixture
+def _restored() -> Iterator[None]:
+    is_own.cache_clear()
+    yield
+    set_project(Path("/nowhere"), ())
+    is_own.cache_clear()
+
+
+def file_of(name: str) -> str:
+    return next(str(one.locate()) for one in distribution(name).files or () if one.suffix == ".py")
+
+
+@pytest.mark.usefixtures("_restored")
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("pyproject.toml", "[project]\nname = 'PSUtil'"),
+        ("pyproject.toml", "[tool.poetry]\nname = 'psutil'"),
+        ("setup.cfg", "[metadata]\nname = psutil"),
+    ],
+)
+def test_the_files_of_the_distribution_of_that_name(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    set_project(tmp_path, ())
+    assert is_own(file_of("psutil"))
+    assert not is_own(file_of("pytest"))
+
+
+@pytest.mark.usefixtures("_restored")
+@pytest.mark.parametrize(
+    "text", ["", "[project]\nname = 'not-installed'", "[project]\ndynamic = ['name']", "= broken", "\xff"]
+)
+def test_a_project_of_no_name_has_no_installed_files(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_bytes(text.encode("latin-1"))
+    (tmp_path / "setup.cfg").write_bytes(text.encode("latin-1"))
+    set_project(tmp_path, ("not_installed_either",))
+    assert not is_own(file_of("psutil"))
+
+
+@pytest.mark.usefixtures("_restored")
+def test_packages_that_are_named_belong_to_it(tmp_path: Path) -> None:
+    set_project(tmp_path, ("psutil",))
+    assert is_own(file_of("psutil"))
