@@ -211,9 +211,9 @@ class AccountedJax(Device):
 def _accounts(libraries: Mapping[str, Any]) -> Iterator[Device]:
     """Yield a device that sums live tensors on the CPU for each library that is loaded in full and allows it."""
     if hasattr(libraries.get("torch"), "Tensor"):
-        from pytest_leakcheck.probes.torch_storages import AccountedTorch
+        from pytest_leakcheck.probes.torch_storages import StorageAccount
 
-        yield AccountedTorch()
+        yield StorageAccount()
     if hasattr(libraries.get("jax"), "live_arrays"):
         yield AccountedJax(libraries["jax"])
 

@@ -24,7 +24,7 @@ class _Storage:
     counted: int
 
 
-class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types here
+class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call]  # torch has no types here
     """A sum of the bytes of live storages on the CPU, intercepted at the operations that create them.
 
     A storage counts once, from its creation until its release. The sum is exact for operations of this thread,
@@ -32,6 +32,9 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
     Each operation takes some tens of microseconds longer, and `torch.compile` falls back to eager execution. Subclasses
     can override `came`, called before a storage is added, and `went`, called after it is removed.
     """
+
+    name = "cpu"
+    kind = "accounted"
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
@@ -49,21 +52,33 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         # operation.
         return False
 
-    def reset_highest(self) -> None:
-        self.highest = self.live
-
     def came(self, key: int, size: int) -> None:
         """Handle a new storage; its key is unique until `went`. An exception here fails the creating operation."""
 
     def went(self, key: int, size: int) -> None:
         """Handle the release of a storage."""
 
-    def begin(self) -> None:
+    def open(self) -> None:
         self.__enter__()  # type: ignore[no-untyped-call]  # as above
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Stop counting new storages; those that are live still count until they are released."""
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # as above
+
+    def allocated(self) -> int:
+        return self.live
+
+    def peak(self) -> int:
+        return self.highest
+
+    def reset_peak(self) -> None:
+        self.highest = self.live
+
+    def pieces(self) -> dict[Hashable, int]:
+        return {key: one.counted for key, one in list(self._known.items()) if one.counted}
+
+    def describe(self) -> str:
+        return f"live tensors of torch {torch.__version__} on the CPU, accounted"
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -86,7 +101,7 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
                 self._resize(key, known, size)
             return
         # If an unknown storage is among the arguments, the operation has not created it: it works in place or returns a
-        # view. The storage does not count, because no intercepted operation created it (it may be older than `begin`).
+        # view. The storage does not count, because no intercepted operation created it (it may be older than `open`).
         counted = 0 if any(storage is one for one in _iterate_storages(args, kwargs)) else size
         self._add_bytes(key, counted)
         self._known[key] = _Storage(weakref.ref(storage, partial(self._forget, key)), size, counted)
@@ -110,41 +125,6 @@ class StorageAccount(TorchDispatchMode):  # type: ignore[no-untyped-call]  # tor
         self.live -= size
         if size:
             self.went(key, size)
-
-    def pieces(self) -> dict[int, int]:
-        """Return the bytes of each storage that counts, by id."""
-        return {key: one.counted for key, one in list(self._known.items()) if one.counted}
-
-
-class AccountedTorch(Device):
-    """Bytes in storages of torch tensors that this thread has made since `open`."""
-
-    name = "cpu"
-    kind = "accounted"
-
-    def __init__(self) -> None:
-        self._account = StorageAccount()
-
-    def open(self) -> None:
-        self._account.begin()
-
-    def allocated(self) -> int:
-        return self._account.live
-
-    def pieces(self) -> dict[Hashable, int]:
-        return dict(self._account.pieces().items())
-
-    def peak(self) -> int:
-        return self._account.highest
-
-    def reset_peak(self) -> None:
-        self._account.reset_highest()
-
-    def describe(self) -> str:
-        return f"live tensors of torch {torch.__version__} on the CPU, accounted"
-
-    def close(self) -> None:
-        self._account.end()
 
 
 def _iterate_tensors(value: Any) -> Iterable[torch.Tensor]:

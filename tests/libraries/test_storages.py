@@ -19,9 +19,9 @@ GRAPH = 4 * (32 * 64 + 32 * 64 + 32 + 1)
 @pytest.fixture
 def account() -> Iterator[StorageAccount]:
     account = StorageAccount()
-    account.begin()
+    account.open()
     yield account
-    account.end()
+    account.close()
 
 
 def test_a_storage_counts_from_the_operation_that_makes_it_to_its_end(account: StorageAccount) -> None:
@@ -37,7 +37,7 @@ def test_a_storage_counts_from_the_operation_that_makes_it_to_its_end(account: S
 def test_in_place_work_makes_nothing_new_whether_its_target_is_older_or_not() -> None:
     older = torch.zeros(1000)
     account = StorageAccount()
-    account.begin()
+    account.open()
     try:
         older.add_(1)
         older.t().mul_(2)
@@ -47,7 +47,7 @@ def test_in_place_work_makes_nothing_new_whether_its_target_is_older_or_not() ->
         del older
         assert account.live == 40, "what was not counted is not taken off either"
     finally:
-        account.end()
+        account.close()
 
 
 def test_what_is_resized_counts_with_its_new_size(account: StorageAccount) -> None:
@@ -102,7 +102,7 @@ def test_the_mark_can_be_set_back(account: StorageAccount) -> None:
     for size in (1000, 3000, 10):
         torch.zeros(size)
     assert (account.live, account.highest) == (0, 12_000)
-    account.reset_highest()
+    account.reset_peak()
     torch.zeros(10)
     assert account.highest == 40
 
@@ -114,7 +114,7 @@ def test_a_limit_is_what_the_operation_fails_with() -> None:
                 raise MemoryError(f"{size} B more")
 
     account = Limited()
-    account.begin()
+    account.open()
     try:
         kept = torch.zeros(200)
         with pytest.raises(MemoryError, match="400 B more"):
@@ -123,7 +123,7 @@ def test_a_limit_is_what_the_operation_fails_with() -> None:
         del kept
         assert torch.zeros(200).numel() == 200
     finally:
-        account.end()
+        account.close()
 
 
 def test_the_pieces_are_what_is_live(account: StorageAccount) -> None:
