@@ -50,7 +50,8 @@ def _why_none(libraries: dict[str, Any], *, accounted: bool) -> str:
         return "no accelerator: none of torch, tensorflow and jax is loaded by the end of warm-up"
     seen = " and ".join(f"{name} {getattr(one, '__version__', '')}".strip() for name, one in libraries.items())
     verb = "see" if len(libraries) > 1 else "sees"
-    advice = "" if accounted else "; --leakcheck-vram=accounted would count live tensors on the CPU"
+    countable = not accounted and not libraries.keys().isdisjoint(("torch", "jax"))
+    advice = "; --leakcheck-vram=accounted would count live tensors on the CPU" if countable else ""
     return f"no accelerator: {seen} {verb} none{advice}"
 
 

@@ -15,37 +15,31 @@ def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
 
     Cost: about 2 us for each descriptor of each process of the same user, and the time to read their mappings.
     """
-    return _select_names(
-        folder,
-        names,
-        (used for pid in _other_processes(_own_processes()) for used in (_open_paths(pid), _mapped_paths(pid, folder))),
-    )
+    own = _own_processes()
+    with contextlib.suppress(OSError):
+        return _find_used(folder, names, (int(name) for name in os.listdir("/proc") if name.isdigit()), own)
+    return frozenset()
 
 
 def used_here(folder: str, names: Collection[str]) -> frozenset[str]:
     """Return the entries that are in use by this process or a descendant."""
-    return _select_names(
-        folder, names, (used for pid in _own_processes() for used in (_open_paths(pid), _mapped_paths(pid, folder)))
-    )
+    return _find_used(folder, names, _own_processes())
 
 
-def _select_names(folder: str, names: Collection[str], used: Iterable[Iterable[str]]) -> frozenset[str]:
-    wanted, prefix = frozenset(names), folder.rstrip("/") + "/"
-    below = (path[len(prefix) :].partition("/")[0] for paths in used for path in paths if path.startswith(prefix))
-    return frozenset(name for name in below if name in wanted)
+def _find_used(
+    folder: str, names: Collection[str], processes: Iterable[int], without: Collection[int] = ()
+) -> frozenset[str]:
+    prefix = folder.rstrip("/") + "/"
+    used: set[str] = set()
+    for pid in processes:
+        if pid not in without:
+            mapped = (one.path for one in read_mappings(str(pid), os.fsencode(folder)))
+            used.update(path for path in (*_open_paths(pid), *mapped) if path.startswith(prefix))
+    return frozenset(path[len(prefix) :].partition("/")[0] for path in used).intersection(names)
 
 
 def _own_processes() -> set[int]:
     return {os.getpid(), *descendants(os.getpid())}
-
-
-def _mapped_paths(pid: int, folder: str) -> Iterator[str]:
-    return (one.path for one in read_mappings(str(pid), os.fsencode(folder)))
-
-
-def _other_processes(own: Collection[int]) -> Iterator[int]:
-    with contextlib.suppress(OSError):
-        yield from (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in own)
 
 
 def _open_paths(pid: int) -> Iterator[str]:
