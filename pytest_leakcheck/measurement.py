@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_leakcheck.config.budget import Levels, read_levels
 from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, WARMUP
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.finding import Finding
@@ -41,9 +42,9 @@ def measure(
     function: Callable[[], object],
     *,
     iterations: int = 0,
-    warmup: int = 3,
-    max_time: float = 30.0,
-    min_time: float = 3.0,
+    warmup: int = WARMUP,
+    max_time: float = MAX_TIME,
+    min_time: float = MIN_TIME,
     **levels: Unpack[Levels],
 ) -> Measurement:
     """Call a function repeatedly and judge what it retains.
@@ -55,7 +56,7 @@ def measure(
         function: Performs one iteration; its return value is dropped.
         iterations: Number of judged calls, unless a red verdict or `max_time` ends the measurement earlier; 0 stops as
             soon as the verdict is known.
-        warmup: Number of calls before the start level of each resource is read.
+        warmup: Number of calls before the start level of each resource is read, at least 1.
         max_time: Time limit for all calls together, in seconds; a call that has begun is not cut short.
         min_time: Seconds that must pass before growth of memory counts as a leak, and before an undecided measurement
             of cheap calls ends; used only if `iterations` is 0.

@@ -94,6 +94,13 @@ def is_harness(file: str) -> bool:
     return file in plugin_files() or any(in_plugin_package)
 
 
+@cache
+def is_of_plugin(module: str) -> bool:
+    """Return whether a module belongs to an installed pytest plugin, other than this package and the project."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return type(file) is str and not file.startswith(_HARNESS_PREFIXES) and is_harness(file) and not is_own(file)
+
+
 def tells_phase(file: str) -> bool:
     """Return whether functions of this pytest file show the phase and the fixture."""
     return _file_name(file) in ("runner.py", "fixtures.py")

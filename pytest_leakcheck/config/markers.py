@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from pytest_leakcheck.config.budget import KEYWORDS, Budget, BudgetError, did_you_mean, growth_budgets, parse_budget
 from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling, read_option
 from pytest_leakcheck.config.plan import Effort, EffortError, Plan, plan_test
-from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.config.settings import WARMUP, Settings
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES
 
@@ -111,7 +111,7 @@ def plan_unmarked(test: str, settings: Settings) -> Plan:
     plan = plan_test(
         test, (), effort, growth_budgets(settings.resources, settings.unclosed), read_option(settings.ceiling)
     )
-    if settings.iterations or settings.warmup != Settings().warmup or plan.ceiling.sizes:
+    if settings.iterations or settings.warmup != WARMUP or plan.ceiling.sizes:
         return plan
     return replace(plan, effort=replace(plan.effort, warmup=_SCREEN_WARMUP), screen=True)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.ceiling import Ceiling
+from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, MOST_ITERATIONS, RUN, WARMUP
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
@@ -19,11 +20,6 @@ ADAPTIVE: Final = 562
 # The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then, if the user sets no
 # number. The size of a cache with 2,000 entries is constant for half of these iterations.
 LONGEST: Final = 5000
-
-
-# The maximum number of iterations that a user can set. The readings of each resource are stored in a column, which is
-# allocated in advance. Each column takes 8 bytes per iteration; at this maximum, all columns take about 10 MB together.
-MOST_ITERATIONS: Final = 100_000
 # The share of a test's timeout that its iterations may use; the rest is for the last run.
 TIMEOUT_SHARE: Final = 0.7
 
@@ -40,7 +36,7 @@ class Effort:
         iterations: The number of judged iterations; a red verdict ends the test earlier. With 0, the test ends as soon
             as the verdict is known. An undecided test then ends after `ADAPTIVE` iterations or `min_time`, whichever is
             later, but after `LONGEST` iterations at most.
-        warmup: The number of iterations before the start level is read.
+        warmup: The number of iterations before the start level is read, at least 1.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
         run_length: Iterations of the production run that the test represents; slow growth is judged over that number.
         min_time: With 0 `iterations`, seconds before growth of memory counts as a leak and before an undecided test
@@ -51,24 +47,24 @@ class Effort:
     """
 
     iterations: int = 0
-    warmup: int = 3
-    max_time: float = 30.0
-    run_length: int = 10_000
+    warmup: int = WARMUP
+    max_time: float = MAX_TIME
+    run_length: int = RUN
     isolate: bool = False
-    min_time: float = 3.0
+    min_time: float = MIN_TIME
     time_without_timeout: float = 0.0
     in_script: bool = False
 
     def __post_init__(self) -> None:
-        for name, most in (("iterations", MOST_ITERATIONS), ("warmup", MOST_ITERATIONS)):
+        for name, least in (("iterations", 0), ("warmup", 1)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-                raise EffortError(f"{name}={value!r} is not a whole number from 0 to {most:,}")
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_ITERATIONS:
+                raise EffortError(f"{name}={value!r} is not a whole number from {least} to {MOST_ITERATIONS:,}")
         seconds: object = self.max_time
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
             raise EffortError(f"max_time={self.max_time!r} is not a number of seconds above 0")
-        least: object = self.min_time
-        if not isinstance(least, (int, float)) or isinstance(least, bool) or not least >= 0:
+        waits: object = self.min_time
+        if not isinstance(waits, (int, float)) or isinstance(waits, bool) or not waits >= 0:
             raise EffortError(f"min_time={self.min_time!r} is not a number of seconds from 0")
         isolate: object = self.isolate
         if not isinstance(isolate, bool):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model import LeakcheckError
@@ -53,8 +53,15 @@ class Option:
 
 # The words of ``--leakcheck-resources`` that stand for several resources.
 GROUPS: Final = ("countable", "memory")
-# Equal to `plan.MOST_ITERATIONS`, which is not imported here to keep runs without ``--leakcheck`` fast.
-_MAX_ITERATIONS: Final = 100_000
+# The effort of a test where nothing else is set: iterations before the start level is read, seconds, and iterations of
+# the production run.
+WARMUP: Final = 3
+MAX_TIME: Final = 30.0
+MIN_TIME: Final = 3.0
+RUN: Final = 10_000
+# The maximum number of iterations that a user can set. The readings of each resource are stored in a column, which is
+# allocated in advance. Each column takes 8 bytes per iteration; at this maximum, all columns take about 10 MB together.
+MOST_ITERATIONS: Final = 100_000
 
 
 def _at_least(least: float) -> Callable[[Any], str]:
@@ -62,7 +69,12 @@ def _at_least(least: float) -> Callable[[Any], str]:
 
 
 def _check_iterations(value: Any) -> str:
-    return _at_least(0)(value) or ("" if value <= _MAX_ITERATIONS else f"must be at most {_MAX_ITERATIONS:,}")
+    return _at_least(0)(value) or ("" if value <= MOST_ITERATIONS else f"must be at most {MOST_ITERATIONS:,}")
+
+
+def _check_warmup(value: Any) -> str:
+    wrong = "must be at least 1: the first iteration loads what later ones use, so it cannot be judged"
+    return _check_iterations(value) if value >= 1 else wrong
 
 
 def _check_positive(value: Any) -> str:
@@ -193,11 +205,11 @@ OPTIONS: Final = (
         "Judged iterations per test; 0 stops as soon as the verdict is known.",
         check=_check_iterations,
     ),
-    Option("warmup", "int", 3, "N", "Iterations before the start level is read.", check=_check_iterations),
+    Option("warmup", "int", WARMUP, "N", "Iterations before the start level is read, at least 1.", check=_check_warmup),
     Option(
         "max-time",
         "float",
-        30.0,
+        MAX_TIME,
         "S",
         "Seconds for all iterations of one test; with scaling_budget, for each of set-up, body and tear-down at each size.",
         check=_check_positive,
@@ -205,7 +217,7 @@ OPTIONS: Final = (
     Option(
         "min-time",
         "float",
-        3.0,
+        MIN_TIME,
         "S",
         "Seconds that must pass before growth of memory is reported as a leak. An undecided test whose iterations are cheap "
         "runs at least this long.",
@@ -230,7 +242,7 @@ OPTIONS: Final = (
     Option(
         "run",
         "int",
-        10_000,
+        RUN,
         "N",
         "Number of iterations in the production run that this test represents; slow growth is judged over that many.",
         check=_at_least(1),
@@ -385,39 +397,39 @@ OPTIONS: Final = (
 class Settings:
     """The resolved settings of a session; ``sources`` maps each other field to the place where its value was set."""
 
-    active: bool = False
-    scope: str = "marked"
-    resources: tuple[str, ...] = GROUPS
-    cases: str = "all"
-    sample: str = ""
-    session_time: str = ""
-    iterations: int = 0
-    warmup: int = 3
-    max_time: float = 30.0
-    min_time: float = 3.0
-    isolate: bool = False
-    ceiling: str = ""
-    run: int = 10_000
-    fail_on: tuple[str, ...] = ("leak", "over_budget", "unclosed")
-    unclosed: Unclosed = "warn"
-    rules: tuple[str, ...] = ()
-    blame: tuple[str, ...] = ()
-    library_leaks: bool = True
-    library: tuple[str, ...] = ()
-    baseline: str = ""
-    no_baseline: bool = False
-    baseline_strict: bool = False
-    update_baseline: bool = False
-    prune_baseline: bool = False
-    force_update: bool = False
-    vram: str = "device"
-    missing: str = "skip"
-    summary: str = "failed"
-    json: str = ""
-    json_readings: str = "failed"
-    html: str = ""
-    source: bool = True
-    sources: Mapping[str, str] = field(default_factory=dict)
+    active: bool
+    scope: str
+    resources: tuple[str, ...]
+    cases: str
+    sample: str
+    session_time: str
+    iterations: int
+    warmup: int
+    max_time: float
+    min_time: float
+    isolate: bool
+    ceiling: str
+    run: int
+    fail_on: tuple[str, ...]
+    unclosed: Unclosed
+    rules: tuple[str, ...]
+    blame: tuple[str, ...]
+    library_leaks: bool
+    library: tuple[str, ...]
+    baseline: str
+    no_baseline: bool
+    baseline_strict: bool
+    update_baseline: bool
+    prune_baseline: bool
+    force_update: bool
+    vram: str
+    missing: str
+    summary: str
+    json: str
+    json_readings: str
+    html: str
+    source: bool
+    sources: Mapping[str, str]
 
     def from_command_line(self, name: str) -> bool:
         return self.sources.get(name) == COMMAND_LINE

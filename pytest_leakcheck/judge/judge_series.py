@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
+from pytest_leakcheck.config.settings import RUN
 from pytest_leakcheck.judge.detection_floor import detection_floor
 from pytest_leakcheck.judge.device_witness import check_with_driver
 from pytest_leakcheck.judge.entry_makers import EntryMakers, account_for_makers
@@ -92,7 +93,7 @@ class Context:
     """
 
     final: bool = False
-    run_length: int = 10_000
+    run_length: int = RUN
     headroom: int | None = None
     horizon: int = RETAINED.horizon
     carried: int = 0
@@ -114,7 +115,6 @@ class Evidence:
         explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
         isolate: A run alone in a fresh process would show whether the explanation is true; without an explanation,
             whether the growth is a leak.
-        kept_by_plugin: If a pytest plugin keeps what has grown: what the user can do. More iterations would not help.
         background: What the resource gained while the test was paused, as text; then something else makes it grow.
         device: For memory of a device: each device at the start and now, with its driver's count.
     """
@@ -123,7 +123,6 @@ class Evidence:
     filling_up_to: float | None = None
     explained_rate: float = 0.0
     isolate: bool = False
-    kept_by_plugin: str = ""
     background: str = ""
     makers: EntryMakers | None = None
     device: Sequence[tuple[State, State]] | None = None
@@ -178,7 +177,6 @@ class Examination:
         case = self._add_evidence(evidence)
         found = (
             _check_releases_elsewhere(case)
-            or _check_plugin(case)
             or _check_growth(case)
             or _check_filling(case)
             or _check_level(case)
@@ -301,12 +299,6 @@ def _check_releases_elsewhere(case: Examination) -> Verdict | None:
     reason = f"{case.rate(rise)}, and occasionally {fall:.3g} are released at once, by a child or its garbage collector"
     advice = "close them when done; to see which it is, disable the garbage collector in the children"
     return case.say("inconclusive", reason, advice, slope=float(rise))
-
-
-def _check_plugin(case: Examination) -> Verdict | None:
-    """Question 1a: a pytest plugin keeps what has grown, so neither growth nor level shows what the test does."""
-    advice = case.evidence.kept_by_plugin
-    return case.say("inconclusive", case.evidence.explained, advice) if advice else None
 
 
 def _check_growth(case: Examination) -> Verdict | None:

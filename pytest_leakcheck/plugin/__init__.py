@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.settings import OPTIONS, SettingError, Settings, resolve
+from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, OPTIONS, WARMUP, SettingError, Settings, resolve
 from pytest_leakcheck.model.resource_table import BASES, ROWS
 from pytest_leakcheck.plugin.stash import SETTINGS, SIZE
 
@@ -46,8 +46,8 @@ MARKERS: Final = (
     "of these sizes, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
     "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit'): pytest-leakcheck: run this test under limits, in a "
     "separate process, so that a leak fails in seconds. by='cgroup' limits memory as a container does.",
-    "leakcheck(iterations=0, warmup=3, max_time=30, min_time=3, isolate=False, resources=()): pytest-leakcheck: repeat this test "
-    "and judge all resources, or those named. For example leakcheck(iterations=50); the command line overrides it. "
+    f"leakcheck(iterations=0, warmup={WARMUP}, max_time={MAX_TIME:g}, min_time={MIN_TIME:g}, isolate=False, resources=()): "
+    "pytest-leakcheck: repeat this test and judge all resources, or those named. For example leakcheck(iterations=50); the command line overrides it. "
     "leakcheck(False, reason='...') leaves the test out of --leakcheck-scope=all.",
 )
 

@@ -11,15 +11,14 @@ import weakref
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, Levels, read_levels
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
-from pytest_leakcheck.plugin.blocking_calls import allow_blocking, forbid_blocking
-from pytest_leakcheck.plugin.inert_fixture import Inert, Leakcheck, check_steps
+from pytest_leakcheck.plugin.inert_fixture import Leakcheck, check_steps
 from pytest_leakcheck.plugin.stash import (
     FINDINGS,
     FIXTURE,
@@ -51,24 +50,24 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     checkpoints.
     """
     if not settings.active:
-        return Inert()
+        return Leakcheck()
     if SIZE in node.config.stash:
         from pytest_leakcheck.plugin.isolation.metered_run import Sized
 
         return Sized(node.config)
     if node.stash[UNMEASURED] or node.stash.get(NOT_ASKED, ""):
-        return Inert()
+        return Leakcheck()
     if REPEATING in node.stash:
         return _RepeatedFixture(node.stash[REPEATING])
     if PLAN in node.stash:
-        return Inert()
+        return Leakcheck()
     from pytest_leakcheck.config.rules import for_test
 
     fixture = node.stash[FIXTURE] = MeasuringFixture(node, for_test(settings, node.nodeid))
     return fixture
 
 
-class _RepeatedFixture(Inert):
+class _RepeatedFixture(Leakcheck):
     """The fixture in a test that is repeated as a whole; it reads gauges at the end of the body in each iteration."""
 
     def __init__(self, iteration: Iteration) -> None:
@@ -101,10 +100,8 @@ class FixtureHooks:
         return result
 
 
-class MeasuringFixture:
+class MeasuringFixture(Leakcheck):
     """The fixture in a test that runs once; it judges each loop and block."""
-
-    rank = 0
 
     def __init__(self, node: pytest.Item, settings: Settings) -> None:
         self._node = node
@@ -148,34 +145,34 @@ class MeasuringFixture:
         repetition = self._repetition = Repetition(plan, self._gauges)
         step, wanted = 0, True
         self._looping = True
-        switch = allow_blocking()
+        switch = _allow_blocking()
         try:
             repetition.begin()
             while wanted:
-                forbid_blocking(switch)
+                _forbid_blocking(switch)
                 with repetition.ceiling:
                     yield step
                 if self._node.stash[UNMEASURED]:
                     repetition.end("interrupted")
                     return
                 step += 1
-                switch = allow_blocking()
+                switch = _allow_blocking()
                 wanted = repetition.iteration_done()
             result = repetition.end()
         except (GeneratorExit, KeyboardInterrupt):
-            switch = allow_blocking()
+            switch = _allow_blocking()
             self._left.append((repetition.end("interrupted"), step))
             raise
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             repetition.abandon()
             result = unmeasured(plan, error, of_test=False)
-            forbid_blocking(switch)
+            _forbid_blocking(switch)
             yield from range(step, n or 0)
         except BaseException:
             repetition.abandon()
             raise
         finally:
-            forbid_blocking(switch)
+            _forbid_blocking(switch)
             self._looping, self._repetition = False, None
         self._report(result)
 
@@ -191,21 +188,21 @@ class MeasuringFixture:
 
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
         block = measure_block(self._node.nodeid, budgets, self._gauges)
-        switch = allow_blocking()
+        switch = _allow_blocking()
         try:
             finished = block.__enter__()
         finally:
-            forbid_blocking(switch)
+            _forbid_blocking(switch)
         try:
             yield
         except BaseException:
             block.__exit__(*sys.exc_info())
             raise
-        switch = allow_blocking()
+        switch = _allow_blocking()
         try:
             block.__exit__(None, None, None)
         finally:
-            forbid_blocking(switch)
+            _forbid_blocking(switch)
         if not self._node.stash[UNMEASURED]:
             self._report(finished())
 
@@ -229,7 +226,7 @@ class MeasuringFixture:
 
     def interrupt(self) -> None:
         """Report what was found until Ctrl-C ended the test, whose reports are not logged."""
-        from pytest_leakcheck.plugin.interruption import report_findings, report_results
+        from pytest_leakcheck.plugin.item_reports import report_findings, report_results
 
         self.close()
         findings: list[Finding] = self._node.stash.get(FINDINGS, [])
@@ -267,3 +264,23 @@ class MeasuringFixture:
         if finding.missing and self._settings.fail_on:
             # Skip the test, as with a budget marker. A test must not pass if a resource that it names was not read.
             pytest.skip(finding.missing)
+
+
+def _allow_blocking() -> Any:
+    """Begin the plugin's own work, which reads files; return the switch for `_forbid_blocking`, or None.
+
+    blockbuster refuses calls that block an event loop. It marks its own by the same switch, one for each thread, and
+    has no public one. These are functions and no context manager, because the objects of one would be counted.
+    """
+    blockbuster = sys.modules.get("blockbuster.blockbuster")
+    switch: Any = getattr(blockbuster, "_skip", None)
+    if getattr(switch, "value", None) is not False:
+        return None
+    switch.value = True
+    return switch
+
+
+def _forbid_blocking(switch: Any) -> None:
+    """End the plugin's own work."""
+    if switch is not None:
+        switch.value = False

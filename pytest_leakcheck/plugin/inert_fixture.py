@@ -1,10 +1,10 @@
-"""Define the interface of the fixture ``leakcheck``, and an implementation that measures nothing."""
+"""Define the interface of the fixture ``leakcheck``, whose methods measure nothing here."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_leakcheck.config.budget import Levels, read_levels
 
@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Leakcheck(Protocol):
-    """The interface of the fixture, which a test can use with and without ``--leakcheck``."""
+class Leakcheck:
+    """The fixture, which a test can use with and without ``--leakcheck``.
+
+    This base class measures nothing: loops run `n` steps, by default one; other calls have no effect.
+    """
 
     @property
     def rank(self) -> int:
         """The number of this process or thread, from 0, if several run the test together; else 0."""
-        ...
+        return 0
 
     def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
         """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
@@ -32,7 +35,11 @@ class Leakcheck(Protocol):
                 ``fd=None``, only the growth of ``fd`` is bounded. If omitted, the growth of all resources that are
                 judged by default is bounded.
         """
-        ...
+        # The report on wrong use ends with the user's own line.
+        __tracebackhide__ = True
+        read_levels(levels)
+        check_steps(n)
+        return iter(range(1 if n is None else n))
 
     def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         """Judge a block that runs once: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
@@ -41,7 +48,9 @@ class Leakcheck(Protocol):
         descriptors, threads, child processes, shared memory and temporary files are limited to 0. The end of the block
         raises `LeakError` if a level is exceeded, or if something was released only by the garbage collector.
         """
-        ...
+        __tracebackhide__ = True
+        read_levels(levels)
+        return contextlib.nullcontext()
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         """Follow a counter of your own, which must not keep growing.
@@ -51,7 +60,6 @@ class Leakcheck(Protocol):
         sizes (``scaling_budget``), it is read at each call and return of a function, and its highest reading counts. If
         `read` is a number there, that number is a single reading.
         """
-        ...
 
     def checkpoint(self, label: str) -> None:
         """End a phase of the test; the report shows each phase separately.
@@ -59,33 +67,6 @@ class Leakcheck(Protocol):
         In a repeated test or loop, the report shows what the phase adds to the counters. In a test that runs at several
         sizes, it shows the peaks in the phase.
         """
-        ...
-
-
-class Inert:
-    """The implementation that measures nothing: loops run `n` steps, by default one; other calls have no effect."""
-
-    @property
-    def rank(self) -> int:
-        return 0
-
-    def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
-        # The report on wrong use ends with the user's own line.
-        __tracebackhide__ = True
-        read_levels(levels)
-        check_steps(n)
-        return iter(range(1 if n is None else n))
-
-    def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
-        __tracebackhide__ = True
-        read_levels(levels)
-        return contextlib.nullcontext()
-
-    def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        """Ignore the counter."""
-
-    def checkpoint(self, label: str) -> None:
-        """Ignore the phase."""
 
 
 def check_steps(n: int | None) -> None:

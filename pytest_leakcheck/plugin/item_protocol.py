@@ -15,6 +15,7 @@ from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin.repeated_item import Repeater
+from pytest_leakcheck.plugin.selection import STOPPED, asks_for_verdict, find_debugger
 from pytest_leakcheck.plugin.stash import FINDINGS, NOT_ASKED, ORIGIN, PLAN, PROCESS, REPEATED, SWEEP, UNMEASURED
 
 
@@ -68,14 +69,37 @@ class ItemProtocol:
         return Plan(item.nodeid, (Budget(next(iter(RESOURCES))),), effort, ceiling=ceiling)
 
 
-class StashRelease:
-    """The hook that releases what was stored on an item for its reports, because pytest keeps all items to the end."""
+class ItemState:
+    """The hooks that note why an item is not measured, and release what was stored on it: pytest keeps all items."""
 
-    @pytest.hookimpl(wrapper=True)
+    def __init__(self) -> None:
+        self._item: pytest.Item | None = None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        result = yield
-        keys: tuple[pytest.StashKey[Any], ...] = (FINDINGS, REPEATED, ORIGIN)
-        for key in keys:
-            if key in item.stash:
-                del item.stash[key]
-        return result
+        self._item = item
+        item.stash[UNMEASURED] = find_debugger(item.config)
+        try:
+            return (yield)
+        finally:
+            keys: tuple[pytest.StashKey[Any], ...] = (FINDINGS, REPEATED, ORIGIN)
+            for key in keys:
+                if key in item.stash:
+                    del item.stash[key]
+
+    @pytest.hookimpl
+    def pytest_enter_pdb(self) -> None:
+        """Note that ``breakpoint()`` or ``pdb.set_trace()`` stopped in the test, so that it is not repeated again."""
+        if self._item is not None and not self._item.stash[UNMEASURED]:
+            self._item.stash[UNMEASURED] = STOPPED
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Store the reasons on the report, which an xdist worker sends to its session."""
+        item = self._item
+        if item is None or item.nodeid != report.nodeid:
+            return
+        if not_asked := item.stash.get(NOT_ASKED, ""):
+            report.leakcheck_not_asked = not_asked  # type: ignore[attr-defined]
+        if (reason := item.stash[UNMEASURED]) and asks_for_verdict(item):
+            report.leakcheck_unmeasured = reason  # type: ignore[attr-defined]

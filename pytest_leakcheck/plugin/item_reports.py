@@ -1,9 +1,11 @@
-"""Make, change and log reports of items that ran in a subprocess or repeatedly."""
+"""Make, change and log reports of items that ran in a subprocess or repeatedly, or that Ctrl-C ends."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
 
 # The functions themselves: a test may replace those of the module.
@@ -12,9 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.not_judged import interrupted
+from pytest_leakcheck.judge.policy import Policy
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST
+from pytest_leakcheck.plugin.stash import KNOWN
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 
 if TYPE_CHECKING:
@@ -95,3 +103,18 @@ def findings_of(text: str, nodeid: str = "") -> list[Finding]:
 def to_text(finding: Finding) -> str:
     """Return a finding as a line of text, in ASCII, which every transport between processes accepts."""
     return dumps(encode(finding)) + "\n"
+
+
+def report_results(item: pytest.Item, results: Iterable[Result], settings: Settings) -> None:
+    """Report what a test that Ctrl-C ends has found, with verdicts on what was not judged; pytest logs no report of it."""
+    with OriginalFunctions():
+        policy = Policy.of(settings, item.config.stash[KNOWN])
+        report_findings(item, [conclude(interrupted(result), policy) for result in results])
+
+
+def report_findings(item: pytest.Item, findings: Iterable[Finding]) -> None:
+    """Add findings to those of the session, in the process that prints; another process ends without them."""
+    session: Any = item.config.pluginmanager.getplugin("leakcheck-session")
+    with contextlib.suppress(Exception):
+        for finding in findings:
+            session.add(finding)

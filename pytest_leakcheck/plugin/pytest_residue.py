@@ -7,23 +7,15 @@ and 10 memory blocks, because it adds a finalizer to the wider-scoped fixture. `
 directory. A warning leaves 2 objects, ``print`` 2 blocks, ``record_property`` 1 block, and ``add_marker`` 1 object and
 3 blocks. The item of a method retains the instance of its test class. ``pytester`` leaves two directories, and a run in
 one of them an entry of ``sys.path_importer_cache``: 9 gc objects, or 419 bytes of malloc.
-
-Two dicts only change their size, because pytest adds a key and removes it in each phase of a test. The dict of the
-item's stash is 576 bytes of malloc smaller in 2 of 10 iterations. The dict of the environment becomes 2.4 KiB larger
-once, about 40 iterations after the start, depending on the number of variables. The detection floor of ``heap`` is the
-smallest growth that a test would detect. Without both changes, it is 12 bytes per iteration in an isolated test after
-58 iterations. With them, it was 52 to 136 bytes after 147 to 229 iterations.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 import shutil
-import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -33,8 +25,6 @@ except (
     ImportError
 ):  # pragma: no cover  # a later pytest may move it; then failed subtests are seen by their reports only
     failed_subtests_key = None  # type: ignore[assignment]
-
-_PLACEHOLDER: Final = "PYTEST_LEAKCHECK"
 
 
 class Residue:
@@ -49,7 +39,6 @@ class Residue:
         self._outliving: list[pytest.FixtureDef[Any]] = []
         self._folders: list[Path] = []
         self._stash_keys: set[Any] = set()
-        _settle_environment()
 
     def before_teardown(self) -> None:
         """Record the fixtures that outlive this iteration, and the folders of its ``tmp_path`` and its ``pytester``."""
@@ -93,7 +82,8 @@ class Residue:
         self._folders = []
         # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
         self._stash_keys = self._stash_keys or set(item.stash._storage)
-        _rebuild(item.stash, self._stash_keys)
+        for key in item.stash._storage.keys() - self._stash_keys:
+            del item.stash[key]
         for key, _count in self._subtest_failures():
             del item.config.stash[failed_subtests_key][key]
 
@@ -109,32 +99,6 @@ class Residue:
         # set another one.
         keys = (self._item.nodeid, getattr(self._item, "id", None))
         return [(key, failed[key]) for key in keys if isinstance(key, Hashable) and key in failed]
-
-
-def _settle_environment() -> None:
-    """Bring the dict behind ``os.environ`` to the size that it keeps.
-
-    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries occupy space until the dict
-    is full and Python rebuilds it; the first time, its size changes.
-    """
-    data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
-    key, size = os.environ.encodekey(_PLACEHOLDER), sys.getsizeof(data)
-    # More rounds than a dict of this size has free entries.
-    for _ in range(3 * len(data) + 64):
-        data[key] = key
-        del data[key]
-        if sys.getsizeof(data) != size:
-            return
-
-
-def _rebuild(stash: pytest.Stash, keys: set[Any]) -> None:
-    """Rebuild the dict of a stash from `keys`, so that its size does not depend on keys that were added and removed."""
-    storage: dict[Any, Any] = stash._storage
-    entries = [(key, value) for key, value in storage.items() if key in keys]
-    storage.clear()
-    # Add the entries one by one, because `update` would take over the size of the dict that it copies.
-    for key, value in entries:
-        storage[key] = value  # noqa: PERF403 - the same dict, so that nothing of it is replaced
 
 
 def _value_of(definitions: dict[str, pytest.FixtureDef[Any]], name: str) -> Any:

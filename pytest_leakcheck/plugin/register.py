@@ -11,10 +11,9 @@ from pytest_leakcheck.plugin import github_actions
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.chosen_tests import Sampling
 from pytest_leakcheck.plugin.collection import Collection
-from pytest_leakcheck.plugin.debugger import DebuggerWatch
 from pytest_leakcheck.plugin.fixture import FixtureHooks
 from pytest_leakcheck.plugin.folded_failures import FoldedFailures
-from pytest_leakcheck.plugin.item_protocol import ItemProtocol, StashRelease
+from pytest_leakcheck.plugin.item_protocol import ItemProtocol, ItemState
 from pytest_leakcheck.plugin.limited_phases import LimitedPhases
 from pytest_leakcheck.plugin.progress_line import IterationCounts, ProgressLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
@@ -70,8 +69,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
     config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
     config.pluginmanager.register(FixtureHooks(), "leakcheck-fixture")
     config.pluginmanager.register(ItemProtocol(settings, repeater), "leakcheck-protocol")
-    config.pluginmanager.register(StashRelease(), "leakcheck-release")
     if sampling is not None:
         config.pluginmanager.register(sampling, "leakcheck-sampling")
     # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
-    config.pluginmanager.register(DebuggerWatch(), "leakcheck-debugger")
+    config.pluginmanager.register(ItemState(), "leakcheck-state")

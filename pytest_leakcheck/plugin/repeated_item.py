@@ -12,7 +12,6 @@ import contextlib
 import warnings
 from collections.abc import Generator
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -27,15 +26,14 @@ from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import RED
-from pytest_leakcheck.plugin import item_reports, replay, reruns
+from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.device_snapshot import DeviceSnapshot
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
-from pytest_leakcheck.plugin.interruption import end_early
-from pytest_leakcheck.plugin.other_plugins import list_plugins
 from pytest_leakcheck.plugin.pytest_residue import Residue
+from pytest_leakcheck.plugin.silent_runs import SilentRuns
 from pytest_leakcheck.plugin.stash import (
     FINDINGS,
     KNOWN,
@@ -47,7 +45,6 @@ from pytest_leakcheck.plugin.stash import (
     UNMEASURED,
     Iteration,
 )
-from pytest_leakcheck.plugin.subtest_reports import kept_apart
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
@@ -88,26 +85,26 @@ class Repeater:
             self._snapshot.stop()
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
-        may_rerun = reruns.is_active(item)
+        may_rerun = replay.may_rerun(item)
         if not may_rerun:
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = clock.monotonic()
-        with warnings.catch_warnings(), kept_apart(item.session) as subtests:
+        with warnings.catch_warnings(), SilentRuns(item) as runs:
             # Ignore the warning about an object that the garbage collector frees unclosed, because the object is a
             # finding, not a failure of an iteration. Under `-W error`, the warning would be raised in the next
             # iteration. The logged run uses the unchanged filters.
             warnings.simplefilter("ignore", ResourceWarning)
-            result, first_run = self._repeat(item, plan, examples, subtests)
+            result, first_run = self._repeat(item, plan, examples, runs)
         if may_rerun:
             # That plugin logs the start of each attempt.
             failed = result is None and any(report.failed for report in first_run or ())
-            if failed and first_run is not None and reruns.run_again(item, nextitem, first_run):
+            if failed and first_run is not None and replay.hand_to_rerunfailures(item, nextitem, first_run):
                 return
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         if result is not None and first_run is None and self._may_decide_alone(item, result, clock.monotonic() - began):
-            from pytest_leakcheck.plugin.isolation.isolated_item import run_again
+            from pytest_leakcheck.plugin.isolation.isolated_item import decide_alone
 
-            why_not = run_again(item, nextitem, plan, self._settings)
+            why_not = decide_alone(item, nextitem, plan, self._settings)
             if not why_not:
                 item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
                 return
@@ -204,7 +201,7 @@ class Repeater:
         return report
 
     def _repeat(
-        self, item: pytest.Item, plan: Plan, examples: Examples, subtests: list[pytest.TestReport]
+        self, item: pytest.Item, plan: Plan, examples: Examples, runs: SilentRuns
     ) -> tuple[Result | None, list[pytest.TestReport] | None]:
         """Run the iterations, which are not logged; return the result, and reports to log instead of a last run.
 
@@ -214,27 +211,29 @@ class Repeater:
         """
         timer = Timer(item)
         timer.stop()
-        residue, plugins = Residue(item), partial(list_plugins, item.config)
-        repetition = Repetition(plan, left=self._left_threads, plugins=plugins, drives_on=True)
-        first_run = replay.FirstRun(item, warmup=plan.effort.warmup)
-        iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges(plan.effort.warmup))
+        residue = Residue(item)
+        repetition = Repetition(plan, left=self._left_threads, drives_on=True)
+        # Made in the warm-up, so they are part of the start level.
+        first_run: list[pytest.TestReport] = []
+        iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges())
         try:
             repetition.begin()
             interim = _InterimSender(item, repetition, self._settings)
             while True:
                 iteration.count += 1
                 timer.start()
-                reports = _run_silently(item, subtests)
+                reports = runs.run()
                 timer.stop()
                 error, iteration.error = iteration.error, None
                 failed = error is not None or residue.failed_subtests()
                 if item.stash[UNMEASURED] or (failed and iteration.count == 1):
                     repetition.end("failed")
-                    return None, reports if iteration.count == 1 else first_run.take()
+                    return None, first_run or reports
                 residue.put_back()
                 examples.fix()
                 if iteration.count == 1:
-                    first_run.keep(reports)
+                    first_run = reports
+                    runs.leave_out_recorders()
                     repetition.follow(*iteration.gauges.seal())
                 if failed and (error is None or not repetition.failed(error)):
                     return _end_failed(repetition, iteration.count, error, first_run)
@@ -245,13 +244,23 @@ class Repeater:
                 interim.so_far()
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             repetition.abandon()
-            return unmeasured(plan, error), first_run.take() or None
+            return unmeasured(plan, error), first_run or None
         except BaseException as error:
-            end_early(item, repetition, error, self._settings)
+            _end_early(item, repetition, error, self._settings)
             raise
         finally:
-            first_run.close()
             del item.stash[REPEATING]
+
+
+def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException, settings: Settings) -> None:
+    """End the repetition of a test. After Ctrl-C, report its series so far; an error leaves it without a finding."""
+    if not isinstance(reason, KeyboardInterrupt):
+        repetition.abandon()
+        return
+    try:
+        item_reports.report_results(item, [repetition.end("interrupted")], settings)
+    except Exception:  # noqa: BLE001 - the session is about to end
+        repetition.abandon()
 
 
 class _InterimSender:
@@ -282,17 +291,8 @@ class _InterimSender:
         self._child = None
 
 
-def _run_silently(item: pytest.Item, subtests: list[pytest.TestReport]) -> list[pytest.TestReport]:
-    """Run one iteration without logging; keep fixtures of wider scopes. Return the reports of subtests and phases."""
-    subtests.clear()
-    # Record the warnings and discard them. pytest's own record spans all iterations and would keep all their warnings.
-    with warnings.catch_warnings(record=True):
-        reports = runtestprotocol(item, log=False, nextitem=item.parent)  # type: ignore[arg-type]
-    return [*subtests, *reports]
-
-
 def _end_failed(
-    repetition: Repetition, count: int, error: BaseException | None, first_run: replay.FirstRun
+    repetition: Repetition, count: int, error: BaseException | None, first_run: list[pytest.TestReport]
 ) -> tuple[Result, list[pytest.TestReport] | None]:
     """Return what `Repeater._repeat` returns for a test whose first iteration passed, and a later one failed.
 
@@ -303,4 +303,4 @@ def _end_failed(
         return result, None
     what = describe_error(error) if error is not None else "a subtest failed"
     verdict = does_not_repeat(result.plan, count, what)
-    return Result(result.plan, result.recording, (verdict,), result.held), first_run.take()
+    return Result(result.plan, result.recording, (verdict,), result.held), first_run

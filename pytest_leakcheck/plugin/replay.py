@@ -2,82 +2,27 @@
 
 If the first iteration fails, skips or fails as expected, the result is what plain pytest would show. The first
 iteration is also logged, with the finding, if it passes but a later iteration fails for another reason than a leak. In
-both cases, the body of the test does not run again.
+both cases, the body of the test does not run again. If pytest-rerunfailures is to re-run a test that failed, the first
+iteration counts as its first attempt.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.item_reports import attach
+from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 
 # The plugins whose `pytest_runtest_makereport` may run here: two of pytest's own, and `Repeater`. Other plugins may
 # request fixtures in this hook, but the fixtures are already torn down.
 _REPORT_PLUGINS: Final = ("runner", "skipping", "leakcheck-repeater")
-# Bytes for the reports of the first iteration, if there is no warm-up; larger reports are stored as objects.
-_BUFFER_BYTES: Final = 1 << 16
-
-
-class FirstRun:
-    """The reports of the first iteration, kept while the other iterations run.
-
-    With a warm-up, they exist before the start level is read, and are part of it. Without a warm-up, the start level is
-    read before the first iteration, so they are written into a buffer that was allocated before that reading.
-    """
-
-    def __init__(self, item: pytest.Item, *, warmup: int) -> None:
-        self._item = item
-        self._allure = AllureResults(item.config)
-        self._reports: list[pytest.TestReport] = []
-        self._buffer: bytearray | None = None
-        if warmup == 0:
-            self._buffer = bytearray(_BUFFER_BYTES)
-            # Use this code once in advance, because its first use allocates more memory than later ones.
-            call = pytest.CallInfo.from_call(lambda: None, when="call")
-            self._store([pytest.TestReport.from_item_and_call(item, call)])
-            self.take()
-
-    def keep(self, reports: Sequence[pytest.TestReport]) -> None:
-        """Keep the reports, and let Allure record nothing from here to `close`."""
-        self._allure.pause()
-        self._store(reports)
-
-    def _store(self, reports: Sequence[pytest.TestReport]) -> None:
-        if self._buffer is None or not self._write(self._buffer, reports):
-            self._reports = list(reports)
-
-    def close(self) -> None:
-        self._allure.resume()
-
-    def take(self) -> list[pytest.TestReport]:
-        if self._buffer is None or self._reports:
-            return self._reports
-        from pytest_leakcheck.plugin.item_reports import report_of
-        from pytest_leakcheck.runner.processes import supervisor
-
-        kept = supervisor.from_line(self._buffer.partition(b"\n")[0].decode())
-        return [report_of(self._item, data) for data in kept]
-
-    def _write(self, buffer: bytearray, reports: Sequence[pytest.TestReport]) -> bool:
-        # Imported only here, because few tests run without a warm-up.
-        from pytest_leakcheck.runner.processes import supervisor
-
-        config = self._item.config
-        to_data = config.hook.pytest_report_to_serializable
-        data = [to_data(config=config, report=report) for report in reports]
-        line = supervisor.to_line(data).encode() + b"\n"
-        if len(line) > len(buffer):
-            return False
-        buffer[: len(line)] = line
-        return True
 
 
 def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
@@ -140,3 +85,41 @@ def _make_report(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestR
     hook = manager.subset_hook_caller("pytest_runtest_makereport", others)
     report: pytest.TestReport = hook(item=item, call=call)
     return report
+
+
+def may_rerun(item: pytest.Item) -> bool:
+    """Return whether pytest-rerunfailures re-runs an item that fails; not in a process that was started for one test."""
+    plugin = _find_plugin(item)
+    return plugin is not None and bool(plugin.get_reruns_count(item))
+
+
+def hand_to_rerunfailures(
+    item: pytest.Item, nextitem: pytest.Item | None, reports: Sequence[pytest.TestReport]
+) -> bool:
+    """Log the reports of a failed first iteration as the first attempt, and make and log the other attempts.
+
+    Call it only if `may_rerun` holds. Return whether all reports are logged. With reports of subtests, nothing is done.
+    """
+    plugin = _find_plugin(item)
+    if any(isinstance(report, pytest.SubtestReport) for report in reports):
+        return False
+    original = plugin.runtestprotocol
+
+    def first_attempt(*_args: object, **_kwargs: object) -> Sequence[pytest.TestReport]:
+        plugin.runtestprotocol = original
+        return reports
+
+    # The plugin has no hook for an attempt that was made already, so its name for pytest's function is replaced.
+    plugin.runtestprotocol = first_attempt
+    try:
+        return plugin.pytest_runtest_protocol(item, nextitem) is True
+    finally:
+        plugin.runtestprotocol = original
+
+
+def _find_plugin(item: pytest.Item) -> Any:
+    """Return the module of the plugin; None where it is absent, unknown, or must not re-run the item."""
+    plugin = item.config.pluginmanager.getplugin("rerunfailures")
+    needed = ("get_reruns_count", "pytest_runtest_protocol", "runtestprotocol")
+    known = all(callable(getattr(plugin, name, None)) for name in needed)
+    return plugin if known and PROCESS not in item.config.stash else None

@@ -35,7 +35,7 @@ class Diagnosis:
             sampler.instruments.watch.name_released(True)
         run.ceiling.suspend()
         self._at_red = take_identities()
-        innocent = run.explanations.innocent_owners(red.resource)
+        innocent = run.explanations.innocent_owners()
         self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, innocent)
 
     def begin(self) -> Phase:

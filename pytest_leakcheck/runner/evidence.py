@@ -150,8 +150,6 @@ class EvidenceJudge:
         if not _is_growth(rest):
             is_ok = rest is not None and rest.outcome == "ok"
             return evidence if is_ok else replace(evidence, filling_up_to=None)
-        if evidence.kept_by_plugin:
-            return in_part
         other = self._run.explanations.explain_otherwise(self._sampler, examination.budget.resource)
         if not isfinite(other.rate):
             return replace(_as_evidence(other), explained_rate=explanation.rate, filling_up_to=None)
@@ -234,9 +232,7 @@ class EvidenceJudge:
 
 def _as_evidence(explanation: Explanation) -> Evidence:
     """Return evidence that explains all of the growth; none if the explanation is empty."""
-    return Evidence(
-        explanation.text, explanation.at_most, isolate=explanation.isolate, kept_by_plugin=explanation.advice
-    )
+    return Evidence(explanation.text, explanation.at_most, isolate=explanation.isolate)
 
 
 def _is_growth(verdict: Verdict | None) -> bool:

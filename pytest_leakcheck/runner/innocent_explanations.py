@@ -7,7 +7,7 @@ They are checked only if the numbers show growth, so a clean test pays only for 
 * resources that end by themselves a little later;
 * objects that were frozen while in use and have become garbage since, which the collector does not free;
 * something other than the test: then the counter also rises while the test rests;
-* what coverage.py or malloc retains for each thread, or a pytest plugin of each run of a test;
+* what coverage.py or malloc retains for each thread;
 * a thread that already ran at the start, and may now wait elsewhere and hold more objects than it did then.
 """
 
@@ -26,7 +26,6 @@ from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
 from pytest_leakcheck.runner.filled_buffers import FilledBuffers
-from pytest_leakcheck.runner.plugin_records import ListPlugins, PluginRecords
 from pytest_leakcheck.runner.sampler import Sampler
 
 # A restart discards all readings and begins a new series. The maximum number of restarts because resources ended late
@@ -72,7 +71,6 @@ class Explanation:
         at_most: The level above the start at which the growth will end, in the unit of the resource. None if unknown,
             or if the remaining iterations can fill the cache.
         isolate: A run of the test alone, in a fresh process, would show whether the explanation is true.
-        advice: What the user can do, if more iterations would not change anything; then the growth is not the test's.
     """
 
     text: str = ""
@@ -80,16 +78,14 @@ class Explanation:
     full: bool = False
     at_most: float | None = None
     isolate: bool = False
-    advice: str = ""
 
 
 class Explanations:
     """The explanations for one measurement. Create it before the first iteration."""
 
-    def __init__(self, left: Mapping[str, str], plugins: ListPlugins = tuple) -> None:
+    def __init__(self, left: Mapping[str, str]) -> None:
         """Prepare for a measurement; `left` is the earlier test that left a thread running, by the thread's number."""
         self._left = left
-        self._records = PluginRecords(plugins)
         self.restarts = self._filled = 0
         self._rested = 0.0
         self._confirming: dict[str, int] = {}
@@ -114,7 +110,6 @@ class Explanations:
         self._identities = identities
         self._threads = thread_ids()
         self._owners.restart()
-        self._records.start()
 
     def explain(self, sampler: Sampler, name: str, most: int) -> Explanation:
         """Look for an explanation of growth other than a leak, for a test that gets at most `most` iterations."""
@@ -135,8 +130,6 @@ class Explanations:
             return Explanation(f"bounded cache still filling: {cached}")
         if traced := self._explain_by_tracers(sampler, name):
             return Explanation(traced)
-        if recorded := _explain_by_plugins(self._records, sampler, name):
-            return recorded
         text = _explain_by_thread_caches(sampler, name, quiet_heap=self._quiet_heap)
         return Explanation(text, isolate=bool(text))
 
@@ -148,9 +141,9 @@ class Explanations:
         reason = "memory that was allocated earlier is touched for the first time"
         return Explanation(f"{reason}: at most {_format_about(at_most, name)}", at_most=at_most)
 
-    def innocent_owners(self, name: str) -> frozenset[int]:
-        """Return the ``id()`` of caches and plugins' containers that may grow as well, but do not hold the leak."""
-        return self._owners.identities() | self._records.holders(name)
+    def innocent_owners(self) -> frozenset[int]:
+        """Return the ``id()`` of caches that may grow as well, but do not hold the leak."""
+        return self._owners.identities()
 
     def _compute_explained_rate(self, filling: Filling, sampler: Sampler, name: str) -> float:
         """Return `_rate_of` for the entries; one that may hold any amount explains up to two rises of the counter."""
@@ -197,7 +190,6 @@ class Explanations:
         garbage since the first check must be most of the growth since then.
         """
         since = self._confirming.get(name, sampler.samples.level(name) - sampler.samples.above_start(name))
-        self._records.before_freeze(sampler.samples.n)
         garbage = sampler.thaw(name)
         most = 2 * garbage >= sampler.samples.level(name) - since and garbage > 0
         if most and (find_resource(name).scarce or name in self._confirming):
@@ -359,19 +351,6 @@ class _EmptiedCaches:
                 # series continues as if the entries still existed.
                 self._explained[name] = "a cache of the standard library that empties on request (re, linecache)"
         return self._explained.get(name, "")
-
-
-def _explain_by_plugins(kept: PluginRecords, sampler: Sampler, name: str) -> Explanation | None:
-    """Explain growth by what pytest plugins keep of each run of a test; None if they do not account for it."""
-    records = kept.find(name, sampler.samples.n)
-    if records is None or not (rate := _rate_of(records.rate * sampler.samples.n, sampler, name)):
-        return None
-    plugin = records.plugin
-    return Explanation(
-        f"kept by the pytest plugin {plugin.name}, which records each run of a test",
-        rate,
-        advice=f"judge the test without the plugin (-p no:{plugin.option}), or only resources that it does not keep",
-    )
 
 
 def _explain_by_thread_caches(sampler: Sampler, name: str, *, quiet_heap: bool) -> str:

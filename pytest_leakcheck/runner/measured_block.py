@@ -32,7 +32,7 @@ def measure_block(
 
     Yields a function that returns the result once the body has ended. If the body raises, there is no result.
     """
-    plan = Plan(name, budgets, Effort(iterations=1, warmup=0))
+    plan = Plan(name, budgets, Effort(iterations=1))
     results: list[Result] = []
     sampler = Sampler((budget.resource for budget in budgets), gauges, capacity=3)
     try:

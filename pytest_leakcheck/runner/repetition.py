@@ -24,7 +24,6 @@ from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.innocent_explanations import Explanations
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
-from pytest_leakcheck.runner.plugin_records import ListPlugins
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.warm_up import WarmUp
 
@@ -38,7 +37,6 @@ class Repetition:
         gauges: Mapping[str, Callable[[], int]] | None = None,
         left: Mapping[str, str] | None = None,
         *,
-        plugins: ListPlugins = tuple,
         drives_on: bool = False,
     ) -> None:
         """Prepare the first phase, and start the clock.
@@ -48,7 +46,7 @@ class Repetition:
         continues after a leak until it fails; the caller must then call `failed`.
         """
         self._run = MeasurementRun(
-            plan, gauges if gauges is not None else {}, Explanations(left or {}, plugins), drives_on=drives_on
+            plan, gauges if gauges is not None else {}, Explanations(left or {}), drives_on=drives_on
         )
         # Keep this object to the end: one that is freed after the start level was read would hide a leak of its size.
         self._warm_up = WarmUp(self._run)
@@ -70,7 +68,7 @@ class Repetition:
         # A script has no earlier moment; pytest prepares them when the session begins.
         prepare_children()
         self._run.ceiling.begin()
-        self._phase = self._warm_up.begin()
+        self._warm_up.begin()
 
     def iteration_done(self) -> bool:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""

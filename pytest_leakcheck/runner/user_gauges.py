@@ -17,8 +17,7 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX
 class Gauges:
     """The gauges of a test, set in each iteration and read at the end of its body, before fixtures are torn down."""
 
-    def __init__(self, warmup: int) -> None:
-        self._warmup = warmup
+    def __init__(self) -> None:
         self._cells: dict[str, array[int]] = {}
         self._levels: dict[str, int | None] = {}
         self._reads: dict[str, Callable[[], int] | int | None] = {}
@@ -28,11 +27,9 @@ class Gauges:
         """Follow a gauge, or take the reading itself, in this iteration; a `level` of None bounds growth only.
 
         Raises:
-            RuntimeError: The gauge is new after the first iteration, or there is no warm-up iteration.
+            RuntimeError: The gauge is new after the first iteration.
         """
         if name not in self._cells:
-            if self._warmup == 0:
-                raise RuntimeError(f"leakcheck.gauge({name!r}) needs a warm-up iteration: set --leakcheck-warmup=1")
             if self._sealed:
                 raise RuntimeError(
                     f"leakcheck.gauge({name!r}) was not called in the first iteration: call it in every iteration, or in none"

@@ -27,12 +27,10 @@ class WarmUp:
         self._measuring: Measuring | None = None
         self.wants_more = True
 
-    def begin(self) -> Phase:
-        """Open the instruments if there is at most one warm-up iteration, and return the first phase."""
-        warmup = self._run.plan.effort.warmup
-        if warmup <= 1:
+    def begin(self) -> None:
+        """Open the instruments if there is one warm-up iteration."""
+        if self._run.plan.effort.warmup == 1:
             self._measuring = self._open_instruments()
-        return self._start_measuring() if warmup == 0 else self
 
     def iteration_done(self) -> Phase:
         run = self._run
@@ -44,7 +42,8 @@ class WarmUp:
             # iteration leaves behind are then part of the start level.
             self._measuring = self._open_instruments()
         if self._iterations >= run.plan.effort.warmup:
-            return self._start_measuring()
+            assert self._measuring is not None
+            return self._measuring.start()
         self.wants_more = not run.clock.out_of_time
         return self
 
@@ -57,10 +56,6 @@ class WarmUp:
 
     def end(self) -> None:
         """Do nothing."""
-
-    def _start_measuring(self) -> Phase:
-        assert self._measuring is not None
-        return self._measuring.start()
 
     def _open_instruments(self) -> Measuring:
         run = self._run

@@ -161,43 +161,27 @@ def _assert_once(outcome: Outcome, reason: str) -> None:
     assert f"\nleakcheck: 4 not measured: {reason}\n" in outcome.text
 
 
-@pytest.mark.parametrize("module", ["pydevd", "debugpy"])
-def test_the_debugger_of_an_editor_means_one_run(project: Project, module: str) -> None:
-    """The module stands in for the debugger: editors import it before pytest."""
-    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
-    project.write(f"stub/{module}.py", "")
-    project.write("stub/attached.py", f"import {module}")
-    text = f"the debugger {module} is loaded, so each test runs once"
-    _assert_once(project.run("-s", "-p", "attached", PYTHONPATH="stub"), text)
-    # Installed, and not imported: the debugger is not in use.
-    assert "not measured" not in project.run("-k", "repeated", PYTHONPATH="stub").text
-
-
-def test_a_session_under_pdb_means_one_run(project: Project) -> None:
-    """As `python -m pdb -m pytest` does: its tracer is set while the session runs."""
-    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
-    project.write(
-        "stub/debugged.py", "import bdb, sys\none = bdb.Bdb()\none.reset()\nsys.settrace(one.trace_dispatch)\n"
-    )
-    outcome = project.run("-s", "-p", "debugged", PYTHONPATH="stub")
-    _assert_once(outcome, "the debugger Bdb traces, so each test runs once")
-
-
-def test_a_debugger_that_monitors_means_one_run(project: Project) -> None:
-    """From Python 3.12 on, a debugger may use `sys.monitoring`, which reserves an identifier for debuggers."""
-    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
-    project.write(
-        "stub/debugged.py",
-        """
+# What stands in for a debugger: the module that an editor's one imports, the tracer of `python -m pdb`, and the
+# identifier that one reserves from Python 3.12 on.
+ATTACHED = {
+    "editor": "import sys; sys.modules['debugpy'] = sys",
+    "pdb": "import bdb, sys; one = bdb.Bdb(); one.reset(); sys.settrace(one.trace_dispatch)",
+    "monitors": """
         import sys
         from types import SimpleNamespace
 
         if hasattr(sys, "monitoring"): sys.monitoring.use_tool_id(sys.monitoring.DEBUGGER_ID, "one")
         else: sys.monitoring = SimpleNamespace(DEBUGGER_ID=0, get_tool={0: "one"}.get)
-        """,
-    )
-    outcome = project.run("-s", "-p", "debugged", PYTHONPATH="stub")
-    _assert_once(outcome, "the debugger one monitors, so each test runs once")
+    """,
+}
+
+
+@pytest.mark.parametrize("kind", ATTACHED)
+def test_a_debugger_that_is_attached_means_one_run(project: Project, kind: str) -> None:
+    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
+    project.write("stub/attached.py", ATTACHED[kind])
+    outcome = project.run("-s", "-p", "attached", PYTHONPATH="stub")
+    _assert_once(outcome, "a debugger is attached, so each test runs once")
 
 
 def test_trace_means_one_run(project: Project) -> None:

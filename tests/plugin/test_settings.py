@@ -17,9 +17,9 @@ CLEAN = """
 def test_precedence(project: Project) -> None:
     mark = "@pytest.mark.leakcheck(iterations=30, warmup=1, resources=['fd'])"
     project.write("test_it.py", CLEAN.format(mark=""))
-    project.write("pytest.ini", "[pytest]\nleakcheck_iterations = 20\nleakcheck_warmup = 0\n")
-    assert _effort(project) == (20, 0)
-    assert _effort(project, "-o", "leakcheck_iterations=25") == (25, 0)
+    project.write("pytest.ini", "[pytest]\nleakcheck_iterations = 20\nleakcheck_warmup = 2\n")
+    assert _effort(project) == (20, 2)
+    assert _effort(project, "-o", "leakcheck_iterations=25") == (25, 2)
     project.write("test_it.py", CLEAN.format(mark=mark))
     assert _effort(project) == (30, 1)
     assert _effort(project, "--leakcheck-iterations=40") == (40, 1)

@@ -324,18 +324,3 @@ def test_a_gauge_that_comes_late_does_not_pass_unseen(project: Project) -> None:
     found = project.run().finding("test_it")
     assert found["verdict"] == "inconclusive"
     assert "leakcheck.gauge('late') was not called in the first iteration" in found["reason"]
-
-
-def test_a_gauge_needs_an_iteration_of_warm_up(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import pytest
-        @pytest.mark.fd_budget(0)
-        def test_it(leakcheck):
-            leakcheck.gauge("rows", 1)
-        """,
-    )
-    ran = project.run("--leakcheck-warmup=0")
-    assert "RuntimeError: leakcheck.gauge('rows') needs a warm-up iteration: set --leakcheck-warmup=1" in ran.text
-    assert ran.last_line == "1 failed"

@@ -101,14 +101,14 @@ def test_all_wrong_marks_are_named_at_once(project_here: Project) -> None:
 def test_a_wrong_setting_names_its_file(project_here: Project, table: str) -> None:
     project_here.write("test_it.py", "def test_it(): pass")
     if table == "pytest.ini":
-        name = project_here.write("pytest.ini", "[pytest]\nleakcheck_warmup = -1\n").name
+        name = project_here.write("pytest.ini", "[pytest]\nleakcheck_warmup = 0\n").name
     else:
         (project_here.folder / "pytest.ini").unlink()
-        name = project_here.write("pyproject.toml", f"[{table}]\nleakcheck_warmup = -1\n").name
+        name = project_here.write("pyproject.toml", f"[{table}]\nleakcheck_warmup = 0\n").name
     # Without --leakcheck too: a wrong value is found on the first run.
     outcome = project_here.run_here(leakcheck=False)
     assert outcome.status == USAGE_ERROR
-    assert f"leakcheck_warmup = -1 ({name}): must be at least 0" in outcome.text
+    assert f"leakcheck_warmup = 0 ({name}): must be at least 1: the first iteration" in outcome.text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,13 @@ from itertools import islice, zip_longest
 from types import FrameType, ModuleType
 from typing import Final
 
-from pytest_leakcheck.attribution.heap.reference_text import is_class, is_fixture, module_name, running_frames
+from pytest_leakcheck.attribution.heap.reference_text import (
+    is_class,
+    is_fixture,
+    is_plugin_object,
+    module_name,
+    running_frames,
+)
 from pytest_leakcheck.attribution.object_inspection import module_of_type
 
 # Maximum number of levels of referrers to search, and of objects per level whose referrers are searched.
@@ -24,8 +30,9 @@ _MAX_OBJECTS_PER_LEVEL: Final = 16
 # Maximum number of referrers to inspect at each level, because some objects have too many to inspect them all.
 _MAX_REFERRERS: Final = 20_000
 # Ranks of roots, best first. A module or a class (a lasting root) is the most useful answer, followed by a fixture or a
-# thread. A running frame or a root of the test runner is a last resort.
-_RANK_LASTING, _RANK_THREAD, _RANK_FRAME, _RANK_TEST_RUNNER = range(4)
+# thread, and an object of a pytest plugin, which pytest holds. A running frame or a root of the test runner is a last
+# resort.
+_RANK_LASTING, _RANK_THREAD, _RANK_PLUGIN, _RANK_FRAME, _RANK_TEST_RUNNER = range(5)
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 # Top-level packages of the test runner.
 _RUNNERS: Final = ("_pytest", "pluggy", "pytest")
@@ -125,7 +132,9 @@ def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
         return _RANK_THREAD
     if issubclass(type(one), threading.Thread):
         return _RANK_THREAD if any(one is thread for thread in threading.enumerate()) else None
-    return _RANK_FRAME if id(one) in running else None
+    if id(one) in running:
+        return _RANK_FRAME
+    return _RANK_PLUGIN if is_plugin_object(one) else None
 
 
 def is_runners(path: Sequence[object]) -> bool:

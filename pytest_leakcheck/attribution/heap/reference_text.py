@@ -17,6 +17,7 @@ from types import (
 )
 from typing import Any, Final, TypeGuard, cast
 
+from pytest_leakcheck.attribution.call_paths import is_of_plugin
 from pytest_leakcheck.attribution.object_inspection import (
     LRU,
     class_name,
@@ -31,6 +32,7 @@ from pytest_leakcheck.attribution.object_inspection import (
 )
 from pytest_leakcheck.model.culprit import Step
 
+_OF_PLUGIN: Final = ", of an installed pytest plugin"
 UNNAMED: Final = "(internal)"
 # What suspends a function, and the prefix of its attributes.
 _SUSPENDED: Final = ((GeneratorType, "gi"), (CoroutineType, "cr"), (AsyncGeneratorType, "ag"))
@@ -89,7 +91,7 @@ def _identify(one: Any) -> tuple[str, str]:
     """Return a description of an object that has a name, and the name if it tells the object without its path."""
     kind = type(one)
     if module := module_name(one):
-        return f"module {module}", module
+        return f"module {module}{_OF_PLUGIN if is_of_plugin(module) else ''}", module
     if is_class(one):
         return f"class {class_name(one)}", class_name(one)
     if kind is FunctionType:
@@ -110,7 +112,16 @@ def _identify(one: Any) -> tuple[str, str]:
         text = f"frame of {one.f_code.co_qualname}()"
     elif code := _read_suspended(one, "code"):
         text = f"suspended {type_name(one)} {code.co_qualname}()"
+    elif is_plugin_object(one):
+        return describe(one) + _OF_PLUGIN, f"{module_of_type(kind)}.{type_name(one)}"
     return text, text
+
+
+def is_plugin_object(one: object) -> bool:
+    """Return whether an object is of a class of an installed pytest plugin, and no node of pytest's tree of tests."""
+    kind = type(one)
+    is_node = (module_of_type(base).startswith("_pytest.") for base in kind.__mro__)
+    return is_of_plugin(module_of_type(kind)) and not any(is_node)
 
 
 def _read_suspended(one: object, name: str) -> Any:

@@ -23,10 +23,8 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.allure_results import AllureResults
-from pytest_leakcheck.plugin.debugger import STOPPED
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured, why_failed
-from pytest_leakcheck.plugin.interruption import report_findings
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
@@ -40,7 +38,8 @@ from pytest_leakcheck.plugin.isolation.messages import (
     Warned,
     select,
 )
-from pytest_leakcheck.plugin.item_reports import attach, findings_of, report_of, tear_down, warn
+from pytest_leakcheck.plugin.item_reports import attach, findings_of, report_findings, report_of, tear_down, warn
+from pytest_leakcheck.plugin.selection import STOPPED
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.probes import clock
@@ -71,7 +70,7 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def run_again(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> str:
+def decide_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> str:
     """Run an item in a subprocess after iterations in this process led to no decision; return why it decided nothing.
 
     The reports of the subprocess are logged only if it reached a verdict; the returned text is empty then. The user did

@@ -14,7 +14,7 @@ import pytest
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
 from pytest_leakcheck.plugin.gloo_alone import _join_process_group
-from pytest_leakcheck.plugin.inert_fixture import Inert
+from pytest_leakcheck.plugin.inert_fixture import Leakcheck
 from pytest_leakcheck.plugin.isolation.messages import CulpritFound, Measured, Message
 from pytest_leakcheck.plugin.stash import METER
 from pytest_leakcheck.runner.environment import describe_environment
@@ -67,7 +67,7 @@ class SizedProtocol:
         return result
 
 
-class Sized(Inert):
+class Sized(Leakcheck):
     """The fixture in a run for the peaks: it measures gauges and checkpoints; loops run `n` steps, by default one."""
 
     def __init__(self, config: pytest.Config) -> None:

@@ -35,7 +35,6 @@ from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import why_failed
-from pytest_leakcheck.plugin.interruption import report_findings
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
@@ -50,7 +49,7 @@ from pytest_leakcheck.plugin.isolation.messages import (
     recording_of,
     select,
 )
-from pytest_leakcheck.plugin.item_reports import attach, report_of, tear_down, warn
+from pytest_leakcheck.plugin.item_reports import attach, report_findings, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import SWEEP
 from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.probes import clock

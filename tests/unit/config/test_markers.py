@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.markers import MarkError, plan_unmarked, read_marks, valid_form
 from pytest_leakcheck.config.plan import Effort, Plan
-from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.config.settings import Settings, resolve
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import MARKERS
 
@@ -17,8 +18,12 @@ BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N
 EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=)"
 
 
+def given(**values: Any) -> Settings:
+    return replace(resolve({}, {}, ""), **values)
+
+
 def read(*decorators: pytest.MarkDecorator, settings: Settings | None = None) -> Plan | None:
-    return read_marks("test_a.py::test_b", [one.mark for one in decorators], settings or Settings())
+    return read_marks("test_a.py::test_b", [one.mark for one in decorators], settings or given())
 
 
 def planned(*decorators: pytest.MarkDecorator, settings: Settings | None = None) -> Plan:
@@ -53,11 +58,11 @@ def test_leakcheck_with_resources_judges_those() -> None:
 
 
 def test_leakcheck_judges_the_resources_of_the_settings_where_it_names_none() -> None:
-    countable = Settings(resources=("countable",))
+    countable = given(resources=("countable",))
     names = [budget.resource for budget in planned(MARK.leakcheck, settings=countable).budgets]
     assert names == ["process", "fd", "thread", "shm", "disk", "task"]
     assert planned(MARK.leakcheck(resources=["rss"]), settings=countable).budgets == (Budget("rss"),)
-    assert planned(MARK.leakcheck, settings=Settings(resources=("memory", "fd"))).budgets[0].resource == "fd"
+    assert planned(MARK.leakcheck, settings=given(resources=("memory", "fd"))).budgets[0].resource == "fd"
 
 
 def test_the_closest_mark_decides_whether_a_test_is_left_out() -> None:
@@ -71,11 +76,11 @@ def test_the_closest_mark_decides_whether_a_test_is_left_out() -> None:
 
 
 def test_a_test_without_a_mark_is_screened_unless_the_effort_is_set() -> None:
-    plan = plan_unmarked("t", Settings(resources=("countable",)))
+    plan = plan_unmarked("t", given(resources=("countable",)))
     assert (plan.screen, plan.effort.warmup, [budget.explicit for budget in plan.budgets]) == (True, 2, [False] * 6)
-    for settings in (Settings(iterations=50), Settings(warmup=5), Settings(ceiling="fd=256")):
+    for settings in (given(iterations=50), given(warmup=5), given(ceiling="fd=256")):
         assert not plan_unmarked("t", settings).screen
-    assert plan_unmarked("t", Settings(warmup=5)).effort.warmup == 5
+    assert plan_unmarked("t", given(warmup=5)).effort.warmup == 5
 
 
 def test_the_closest_mark_of_a_name_wins_whole() -> None:
@@ -87,7 +92,7 @@ def test_the_closest_mark_of_a_name_wins_whole() -> None:
 
 def test_the_command_line_beats_the_mark_and_the_mark_beats_the_file() -> None:
     mark = MARK.leakcheck(iterations=5, warmup=1, max_time=2)
-    settings = Settings(
+    settings = given(
         iterations=50,
         warmup=10,
         max_time=9.0,
@@ -145,7 +150,7 @@ WRONG = [
         MARK.leakcheck(iterations=True),
         f"leakcheck(iterations=True): iterations=True is not a whole number from 0 to 100,000. {EFFORT}",
     ),
-    (MARK.leakcheck(warmup=-1), f"leakcheck(warmup=-1): warmup=-1 is not a whole number from 0 to 100,000. {EFFORT}"),
+    (MARK.leakcheck(warmup=0), f"leakcheck(warmup=0): warmup=0 is not a whole number from 1 to 100,000. {EFFORT}"),
     (
         MARK.leakcheck(max_time=float("nan")),
         f"leakcheck(max_time=nan): max_time=nan is not a number of seconds above 0. {EFFORT}",

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_leakcheck.config import settings
 from pytest_leakcheck.config.budget import Budget, growth_budgets
-from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, MOST_ITERATIONS, Effort, EffortError, plan_test
+from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, Effort, EffortError, plan_test
 from pytest_leakcheck.judge.growth import looks
 
 
@@ -52,11 +51,6 @@ def test_a_cheap_test_goes_on_until_it_has_taken_the_least_time() -> None:
 def test_the_adaptive_effort_passes_the_horizon_of_memory_with_a_look_to_spare() -> None:
     late = [at for at in looks(ADAPTIVE) if at >= 200]
     assert late == [229, 287, 359, 449, 562]
-
-
-def test_settings_and_plan_have_one_upper_limit() -> None:
-    """Settings cannot import it: a plain run must stay light."""
-    assert settings._MAX_ITERATIONS == MOST_ITERATIONS
 
 
 def test_the_setting_that_gives_more_time_is_the_one_that_limits_it() -> None:

@@ -20,7 +20,7 @@ class Queue:
 
 
 def test_a_gauge_is_live_in_the_body_and_stands_still_after_it() -> None:
-    gauges = Gauges(3)
+    gauges = Gauges()
     queue = Queue(3)
     gauges.follow("queue", queue.read, 7)
     gauges.follow("seen", 5, None)
@@ -34,7 +34,7 @@ def test_a_gauge_is_live_in_the_body_and_stands_still_after_it() -> None:
 
 
 def test_nothing_of_the_test_is_kept_beyond_an_iteration() -> None:
-    gauges = Gauges(3)
+    gauges = Gauges()
     queue = Queue(3)
     alive = weakref.ref(queue)
     gauges.follow("queue", queue.read, None)
@@ -45,7 +45,7 @@ def test_nothing_of_the_test_is_kept_beyond_an_iteration() -> None:
 
 
 def test_many_iterations_retain_no_block() -> None:
-    gauges, phases = Gauges(3), Phases()
+    gauges, phases = Gauges(), Phases()
     phases.open({"fd": lambda: 1 << 20})
     queue = Queue(1 << 20)
     gauges.follow("queue", queue.read, None)
@@ -65,7 +65,7 @@ def test_many_iterations_retain_no_block() -> None:
 
 
 def test_one_that_is_new_later_is_an_error() -> None:
-    gauges = Gauges(3)
+    gauges = Gauges()
     gauges.seal()
     with pytest.raises(
         RuntimeError, match="was not called in the first iteration: call it in every iteration, or in none"

@@ -1,0 +1,84 @@
+"""Keep other plugins from recording the iterations of a test.
+
+A subtest logs its report itself, as soon as it ends. Every plugin that receives it counts it: the JUnit file lists the
+subtest again, and a subtest that fails in a later iteration ends the session with ``-x``, or with exit status 1. And a
+reporter may keep what it makes of each report, because in a plain session there is one run of each test.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any, Final, Self
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from pytest_leakcheck.attribution.call_paths import is_own
+from pytest_leakcheck.plugin.allure_results import AllureResults
+
+_NOT_RECORDERS: Final = ("_pytest", "pytest_leakcheck")
+
+
+class SilentRuns:
+    """A context in which an item can run without logging.
+
+    pytest has no option for this, but items take their hooks from `Session.gethookproxy`, which this object replaces.
+    """
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+        self._allure = AllureResults(item.config)
+        self._of_session = item.session.gethookproxy
+        self._makereport: Any = self._of_session(item.path).pytest_runtest_makereport
+        self._logged: list[pytest.TestReport] = []
+
+    def __enter__(self) -> Self:
+        self._item.session.gethookproxy = self._hooks  # type: ignore[method-assign,assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._item.session.gethookproxy
+        self._allure.resume()
+
+    def leave_out_recorders(self) -> None:
+        """Show the reports to no installed plugin from now on. Call it after the first iteration, which may be logged."""
+        self._allure.pause()
+        name = "pytest_runtest_makereport"
+        shown = [one for one in self._makereport.get_hookimpls() if not _may_record(one.function.__globals__)]
+        others = [one.plugin for one in getattr(self._item.config.hook, name).get_hookimpls() if one not in shown]
+        self._makereport = self._item.config.pluginmanager.subset_hook_caller(name, others)
+
+    def run(self) -> list[pytest.TestReport]:
+        """Run one iteration, and keep fixtures of wider scopes; return the reports of its subtests and phases."""
+        self._logged.clear()
+        # Record the warnings and discard them. pytest's own record spans all iterations and would keep all their
+        # warnings.
+        with warnings.catch_warnings(record=True):
+            reports = runtestprotocol(self._item, log=False, nextitem=self._item.parent)  # type: ignore[arg-type]
+        return [*self._logged, *reports]
+
+    def _keep(self, *, report: pytest.TestReport) -> None:
+        self._logged.append(report)
+
+    def _hooks(self, fspath: os.PathLike[str]) -> _SilentHooks:
+        return _SilentHooks(self._of_session(fspath), self._keep, self._makereport)
+
+
+class _SilentHooks:
+    """The hooks of an item, with two replaced."""
+
+    __slots__ = ("_hooks", "pytest_runtest_logreport", "pytest_runtest_makereport")
+
+    def __init__(self, hooks: Any, keep: Any, makereport: Any) -> None:
+        self._hooks = hooks
+        self.pytest_runtest_logreport = keep
+        self.pytest_runtest_makereport = makereport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hooks, name)
+
+
+def _may_record(module: dict[str, Any]) -> bool:
+    """Return whether a module, by its globals, belongs neither to pytest and this package nor to the project."""
+    return module["__name__"].partition(".")[0] not in _NOT_RECORDERS and not is_own(module.get("__file__") or "")
