@@ -1,61 +1,76 @@
-"""Parse a bound on the peak over an axis (the test's argument that takes the size): a law, a slope or a formula."""
+"""Parse a bound on the peak over an axis (the test's argument that takes the size): a law, a slope or a formula.
+
+Python's own parser parses a formula after amounts with a unit are replaced by plain numbers. Only numbers, the name of
+the axis, ``+ - * //``, ``max()`` and ``min()`` are allowed.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Final, TypeAlias
 
-from pytest_leakcheck.config.formula import LONGEST, Formula, constant, parse_formula, shown
-from pytest_leakcheck.config.formula import BoundError as BoundError
+from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.units import LARGEST, AmountError, Unit, parse_rate
 
 # The largest exponent of a law.
 _MAX_EXPONENT: Final = 3.0
 
 _LAW_PATTERN: Final = re.compile(r"O\s*\(\s*(.*?)\s*\)", re.ASCII)
-_POWER_PATTERN: Final = re.compile(r"n\s*(?:\^|\*\*)\s*([0-9]+(?:\.[0-9]+)?)", re.ASCII)
-_SLOPE_PATTERN: Final = re.compile(r"([^/]*)/\s*(\w*)\s*")
-_NUMBER_PATTERN: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+_POWER_PATTERN: Final = re.compile(r"n\s*\^\s*([0-9]+(?:\.[0-9]+)?)", re.ASCII)
 # The exponent of each law that has no exponent in its text, as in `OrderBound.exponent`.
-_EXPONENTS_BY_NAME: Final[dict[str, float | None]] = {"1": None, "log n": 0.0, "sqrt n": 0.5, "sqrt(n)": 0.5, "n": 1.0}
+_EXPONENTS_BY_NAME: Final[dict[str, float | None]] = {"1": None, "log n": 0.0, "sqrt n": 0.5, "n": 1.0}
+_AMOUNT: Final = r"([0-9]+(?:\.[0-9]+)?)[ \t]*([^\W\d_]\w*)?"
+_SLOPE_PATTERN: Final = re.compile(_AMOUNT + r"\s*/\s*(\w*)", re.ASCII)
+# A number, with the word that follows it if there is one. A number that is part of a name does not match.
+_AMOUNT_PATTERN: Final = re.compile(r"(?<![\w.])" + _AMOUNT, re.ASCII)
+_FUNCTIONS: Final[dict[str, Any]] = {"max": max, "min": min}
+
+
+class BoundError(LeakcheckError, ValueError):
+    """An invalid bound; the message gives the value, what is wrong with it, and the valid forms."""
 
 
 @dataclass(frozen=True, slots=True)
-class OrderBound:
+class _WrittenBound:
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class OrderBound(_WrittenBound):
     """The steepest law by which peaks may grow with the size; exponent 0 means logarithmic, None means constant."""
 
     exponent: float | None
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, slots=True)
-class SlopeBound:
+class SlopeBound(_WrittenBound):
     """The largest allowed growth of the peak per unit of the axis (`per`), in the unit of the resource."""
 
     per: float
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, slots=True)
-class FormulaBound:
-    """An upper or lower bound on the peak at each size, in the unit of the resource."""
+class FormulaBound(_WrittenBound):
+    """An upper or lower bound on the peak at each size, in the unit of the resource.
 
-    formula: Formula
-    text: str
+    `is_number`: the formula is a single number, so that its value is the same at every size.
+    """
 
-    def __str__(self) -> str:
-        return self.text
+    axis: str
+    is_number: bool
+    _code: CodeType = field(compare=False, repr=False)
 
     def at(self, size: int) -> float:
         """Return the bound at a size of at least 1."""
-        return self.formula.at(size)
+        # `_check` has found only numbers, the axis and the functions in it.
+        value: float = eval(self._code, {"__builtins__": {}, **_FUNCTIONS, self.axis: size})  # noqa: S307 - see above
+        return value
 
 
 Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
@@ -72,24 +87,22 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
         lower: Whether the bound is a lower bound. It must then be a formula or a whole number, and ``>=`` is optional.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
-        return FormulaBound(constant(value), str(value) if lower else f"<= {value}")
+        value = str(value) if lower else f"<= {value}"
     if not isinstance(value, str):
-        raise BoundError(f"{shown(value)} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
-    if len(value) > LONGEST:
-        raise BoundError(f"{shown(value)} has {len(value)} characters: a bound has at most {LONGEST}")
+        raise BoundError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
     text = value.strip()
-    if not lower and text.startswith("O"):
-        law = _LAW_PATTERN.fullmatch(text)
-        if law is not None:
-            return OrderBound(_parse_exponent(law[1], text), value)
+    if not lower and (law := _LAW_PATTERN.fullmatch(text)):
+        return OrderBound(value, _parse_exponent(law[1], text))
     if not lower and "/" in text.replace("//", "") and not text.startswith("<="):
-        return SlopeBound(_parse_slope(text, axis, unit), value)
+        return SlopeBound(value, _parse_slope(text, axis, unit))
     sign = ">=" if lower else "<="
-    if text.startswith(sign):
-        text = text[len(sign) :]
-    elif not lower:
-        raise BoundError(f"{shown(value)} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
-    return FormulaBound(parse_formula(text, axis, unit, whole=value), value)
+    if not lower and not text.startswith(sign):
+        raise BoundError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
+    try:
+        return _parse_formula(value, text.removeprefix(sign), axis, unit)
+    except ValueError as wrong:
+        example = f"max(64, {axis})" if unit == "count" else f"1.5 MiB * {axis} + 64 MiB"
+        raise BoundError(f"{value!r} {wrong}; valid example: {example!r}") from None
 
 
 def singular(axis: str) -> str:
@@ -109,24 +122,67 @@ def _parse_exponent(inside: str, text: str) -> float | None:
     if power is not None and 0 < float(power[1]) <= _MAX_EXPONENT:
         return float(power[1])
     valid = "O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
-    raise BoundError(f"{shown(text)} is not a supported complexity: write {valid}")
+    raise BoundError(f"{text!r} is not a supported complexity: write {valid}")
 
 
 def _parse_slope(text: str, axis: str, unit: Unit) -> float:
     form = f"{'3' if unit == 'count' else '1.2 MiB'}/{singular(axis)}"
     match = _SLOPE_PATTERN.fullmatch(text)
-    if match is None:
-        raise BoundError(f"{shown(text)} is not a slope: write an amount per unit of the axis, such as {form!r}")
-    if match[2] not in (axis, singular(axis)):
-        raise BoundError(f"{shown(text)} is per {match[2]!r}, but the axis is {axis!r}: write {form!r}")
-    amount = match[1].strip()
+    if match is not None and match[3] not in (axis, singular(axis)):
+        raise BoundError(f"{text!r} is per {match[3]!r}, but the axis is {axis!r}: write {form!r}")
     try:
-        if _NUMBER_PATTERN.fullmatch(amount):
-            return parse_rate(float(amount) if "." in amount else int(amount), unit)
-        return parse_rate(amount, unit)
-    except AmountError:
-        what = "number" if unit == "count" else "size"
-        raise BoundError(f"{shown(text)} has {amount!r} where a {what} is expected: write {form!r}") from None
+        if match is not None:
+            return _parse_number(match, unit)
+    except ValueError:
+        pass
+    raise BoundError(f"{text!r} is not a slope: write an amount per unit of the axis, such as {form!r}")
+
+
+def _parse_number(match: re.Match[str], unit: Unit) -> float:
+    """Return an amount; a number without a unit may be a factor, so it may have a fraction even for bytes."""
+    if match[2] and unit == "count":
+        raise ValueError(f"has {match[0]!r}, but this resource is counted in plain numbers")
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    try:
+        return parse_rate(f"{match[1]} {match[2]}" if match[2] else number, unit)
+    except AmountError as wrong:
+        raise ValueError(f"has an invalid number ({wrong})") from None
+
+
+def _parse_formula(written: str, text: str, axis: str, unit: Unit) -> FormulaBound:
+    numbers = _AMOUNT_PATTERN.sub(lambda match: repr(_parse_number(match, unit)), text.strip())
+    try:
+        tree = ast.parse(numbers, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ValueError("cannot be parsed as a formula") from None
+    _check(tree.body, axis)
+    return FormulaBound(written, axis, isinstance(tree.body, ast.Constant), compile(tree, "<bound>", "eval"))
+
+
+def _check(node: ast.expr, axis: str) -> None:
+    """Raise `ValueError` if a part is not allowed, or a divisor may be 0 or negative."""
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return
+        case ast.Name(id=name):
+            if name != axis:
+                raise ValueError(f"uses the name {name!r}: the only valid name is the axis, {axis!r}")
+        case ast.BinOp(op=ast.FloorDiv(), right=right) if not _is_positive(right):
+            raise ValueError("divides by a term: divide by a number above 0 or by the axis")
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv(), right=right):
+            _check(left, axis)
+            _check(right, axis)
+        case ast.Call(func=ast.Name(id="max" | "min"), args=[_, _, *_] as parts, keywords=[]):
+            for part in parts:
+                _check(part, axis)
+        case _:
+            raise ValueError(
+                f"contains {ast.unparse(node)!r}: a formula may contain numbers, {axis!r}, + - * //, max() and min()"
+            )
+
+
+def _is_positive(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and bool(node.value))
 
 
 def _describe_valid(axis: str, unit: Unit, *, lower: bool) -> str:

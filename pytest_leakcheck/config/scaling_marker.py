@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, cast
 
-from pytest_leakcheck.config.bounds import Bound, parse_bound
+from pytest_leakcheck.config.bounds import Bound, BoundError, parse_bound
 from pytest_leakcheck.config.budget import did_you_mean
-from pytest_leakcheck.config.formula import BoundError
 from pytest_leakcheck.config.markers import SCALING, Mark, MarkError, is_budget, spelled
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource

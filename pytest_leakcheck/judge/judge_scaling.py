@@ -223,7 +223,7 @@ def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
         if excess <= 0:
             continue
         # A formula that is only a number would repeat the limit in the text.
-        source = "" if bound.formula.is_number else f" ({str(bound).strip().lstrip('<>= ')})"
+        source = "" if bound.is_number else f" ({str(bound).strip().lstrip('<>= ')})"
         rule = f"at least {case.amount(limit)} required" if lower else f"at most {case.amount(limit)} allowed"
         seen = f"at {case.axis} {size}: {case.amount(peak)}, {rule}{source}"
         if excess > case.noise:

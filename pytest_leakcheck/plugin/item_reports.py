@@ -10,7 +10,7 @@ from dataclasses import replace
 
 # The functions themselves: a test may replace those of the module.
 from json import dumps, loads
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -22,8 +22,11 @@ from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST
+from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.stash import KNOWN
+from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
+from pytest_leakcheck.report import junit
 
 if TYPE_CHECKING:
     # Not imported at run time, because only sessions that run tests in subprocesses need this module.
@@ -69,6 +72,35 @@ def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> 
     report = pytest.TestReport.from_item_and_call(item, call)
     if log or report.failed:
         item.ihook.pytest_runtest_logreport(report=report)
+
+
+def make_report(
+    item: pytest.Item,
+    finding: Finding,
+    sections: Iterable[tuple[str, str]] = (),
+    when: Literal["call", "teardown"] = "call",
+) -> pytest.TestReport:
+    """Make the report on an item that ran elsewhere; a red finding fails the test, an unreadable resource skips it.
+
+    It does not come from the hook that makes reports, because plugins that wrap it have not seen the set-up here.
+    """
+
+    def outcome() -> None:
+        if finding.recording.stopped == "lost":
+            pytest.fail(report_text(finding, item), pytrace=False)
+        if finding.colour == "red":
+            raise LeakError(report_text(finding, item))
+        if finding.missing:
+            pytest.skip(finding.missing)
+
+    # JUnit's XML takes them from the report of the tear-down.
+    item.user_properties += junit.properties(finding)
+    call = pytest.CallInfo.from_call(outcome, when=when, reraise=(pytest.exit.Exception, KeyboardInterrupt))
+    report = pytest.TestReport.from_item_and_call(item, call)
+    report.sections += sections
+    report.duration = finding.recording.seconds
+    attach(report, [finding])
+    return report
 
 
 def attach(report: pytest.TestReport, findings: list[Finding]) -> None:

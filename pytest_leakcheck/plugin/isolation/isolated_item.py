@@ -6,7 +6,7 @@ results in a failed report with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,25 +23,22 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.allure_results import AllureResults
-from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured, why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
+from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
-    Done,
     GroupMade,
     Interim,
-    Message,
     NotCollected,
     NotFound,
     Reported,
     Warned,
     select,
 )
-from pytest_leakcheck.plugin.item_reports import attach, findings_of, report_findings, report_of, tear_down, warn
+from pytest_leakcheck.plugin.item_reports import findings_of, make_report, report_findings, report_of, tear_down, warn
 from pytest_leakcheck.plugin.selection import STOPPED
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
-from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.report import junit
@@ -150,34 +147,14 @@ def _log_answer(
         item.ihook.pytest_runtest_logreport(report=report)
     phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
     if "teardown" not in phases:
-        rest = [one for one in messages if not isinstance(one, (Reported, Warned, Done, GroupMade))]
-        finding = _conclude_lost(plan, replace(ended, killed_for_memory=killed), rest, settings)
-        collected = [one.text for one in select(rest, NotCollected)]
-        _log_lost(item, finding, "\n".join(collected) or ("" if rest else ended.said).strip(), phases)
+        answer = replace(answer, ended=replace(ended, killed_for_memory=killed))
+        finding, loss = _conclude_lost(plan, answer, settings)
+        report = make_report(item, finding, loss.sections, when="teardown" if "call" in phases else "call")
+        AllureResults(item.config).conclude([report])
+        item.ihook.pytest_runtest_logreport(report=report)
     else:
         AllureResults(item.config).drop(item.nodeid)
     tear_down(item, nextitem, log="teardown" not in phases)
-
-
-def _log_lost(item: pytest.Item, finding: Finding, output: str, phases: Sequence[str]) -> None:
-    text = report_text(finding, item)
-    # JUnit's XML takes them from the report of the tear-down.
-    item.user_properties += junit.properties(finding)
-
-    def fail() -> None:
-        if finding.recording.stopped == "lost":
-            pytest.fail(text, pytrace=False)
-        raise LeakError(text)
-
-    call = pytest.CallInfo.from_call(fail, when="teardown" if "call" in phases else "call")
-    # Do not call the hook that makes reports, because plugins that wrap it have not seen the set-up of this item in
-    # this process.
-    report = pytest.TestReport.from_item_and_call(item, call)
-    attach(report, [finding])
-    if output:
-        report.sections.append(("Captured stderr of the subprocess", output))
-    AllureResults(item.config).conclude([report])
-    item.ihook.pytest_runtest_logreport(report=report)
 
 
 def _remove_groups(groups: Iterable[str]) -> bool:
@@ -206,26 +183,15 @@ def _without_readings(plan: Plan, stopped: Stopped, how: str, seconds: float) ->
     )
 
 
-def _conclude_lost(plan: Plan, ended: supervisor.Ended, messages: Sequence[Message], settings: Settings) -> Finding:
+def _conclude_lost(plan: Plan, answer: Answer, settings: Settings) -> tuple[Finding, Loss]:
     """Return the finding on a lost test: the interim one, with how the process ended, or else a red (failing) one."""
-    interim = next((one.finding for one in select(messages, Interim)), None)
-    if interim is not None:
-        return conclude_ended(interim, f"{ended.reason}{_describe_ceiling(plan)}")
-    advice = "the last output of the process is below; run the test on its own to see more"
-    if ended.hung:
-        advice = f"fix the call that hangs, or raise the limit: {plan.effort.advise_time(4 * plan.effort.max_time)}"
-    reason = f"{ended.reason}{_describe_ceiling(plan)}"
-    if any(select(messages, NotCollected)):
-        reason = "could not be collected in a separate process"
-        advice = "its file must be importable in a fresh process; the error is below"
-    elif any(select(messages, NotFound)):
-        reason = "not found again in a separate process"
-        advice = (
-            "the test's id changes from one collection to the next (a time, an address or a random number in it?): "
-            "give its parameters fixed ids, or measure it without isolate"
-        )
-    first = plan.budgets[0].resource
-    count = max(0, ended.iteration - 1)
-    verdict = process_lost(first, count, reason, advice)
+    ended, (messages,) = answer.ended, answer.messages
+    loss = explain_loss(answer, plan.effort)
+    if interim := next(select(messages, Interim), None):
+        reason = f"{ended.reason}{_describe_ceiling(plan)}"
+        return conclude_ended(interim.finding, reason), replace(loss, sections=())
+    reason = loss.reason + (_describe_ceiling(plan) if loss.reason == ended.reason else "")
+    verdict = process_lost(plan.budgets[0].resource, max(0, ended.iteration - 1), reason, loss.advice)
     recording = _without_readings(plan, "lost", "ended without a verdict", ended.seconds)
-    return conclude(Result(plan, recording, (verdict,), {}), Policy((*settings.fail_on, "inconclusive")))
+    policy = Policy((*settings.fail_on, "inconclusive"))
+    return conclude(Result(plan, recording, (verdict,), {}), policy), loss

@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from pytest_leakcheck.attribution.tracing.peak_composition import add_children
-from pytest_leakcheck.config.markers import SCALING, MarkError
+from pytest_leakcheck.config.markers import SCALING, MarkError, effort_of
 from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
@@ -33,25 +33,12 @@ from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizin
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.allure_results import AllureResults
-from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
-from pytest_leakcheck.plugin.isolation.messages import (
-    Answer,
-    Done,
-    Measured,
-    Message,
-    NotCollected,
-    NotFound,
-    Reported,
-    Warned,
-    culprits_of,
-    recording_of,
-    select,
-)
-from pytest_leakcheck.plugin.item_reports import attach, report_findings, report_of, tear_down, warn
+from pytest_leakcheck.plugin.isolation.lost_process import explain_loss, is_lost, silent_ranks
+from pytest_leakcheck.plugin.isolation.messages import Answer, Reported, Warned, culprits_of, recording_of, select
+from pytest_leakcheck.plugin.item_reports import make_report, report_findings, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import SWEEP
-from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report import junit
 from pytest_leakcheck.runner.environment import describe_environment
@@ -64,8 +51,6 @@ from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 _WORLD_GROUP: Final = "leakcheck-worlds"
 # Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
-# If a rank waits in a collective operation, this file is in its stack.
-_COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
 
 
 def plan_sizes(item: pytest.Item) -> None:
@@ -92,11 +77,7 @@ def run_sizes(item: pytest.Item, nextitem: pytest.Item | None, settings: Setting
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     AllureResults(item.config).conclude(reports)
-    # Without a report of the subprocess on its tear-down, JUnit's XML takes the properties of the test from ours.
-    ended = any(report.when == "teardown" for report in reports)
-    if not ended:
-        item.user_properties[:] = reports[-1].user_properties
-    tear_down(item, nextitem, log=not ended)
+    tear_down(item, nextitem, log=not any(report.when == "teardown" for report in reports))
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
@@ -123,7 +104,7 @@ class _ScaledRun:
             except Exception as error:  # noqa: BLE001 - errors of others are raised again
                 why_not = why_failed(error)
         missing = [unavailable(aim.resource, why_not) for aim in self._sweep.aims]
-        return [_make_report(self._item, self._conclude(missing))]
+        return [make_report(self._item, self._conclude(missing))]
 
     def _run_sizes(self) -> list[pytest.TestReport]:
         last: list[pytest.TestReport] = []
@@ -135,8 +116,10 @@ class _ScaledRun:
             if own:
                 return own
             recordings = [found for messages in answer.messages if (found := recording_of(messages)) is not None]
-            if _is_lost(answer) or len(recordings) < len(answer.messages):
-                return [self._report_lost(size, answer)]
+            if is_lost(answer) or len(recordings) < len(answer.messages):
+                loss = explain_loss(answer, effort_of(self._settings), f"{self._sweep.axis}={size}")
+                verdict = process_lost(self._sweep.aims[0].resource, 0, loss.reason, loss.advice)
+                return [make_report(self._item, self._conclude([verdict], "lost"), loss.sections)]
             self._points.append(Point(size, tuple(recordings), children, round(answer.ended.seconds, 3)))
             self._culprits = culprits_of(answer)
             last = [report_of(self._item, one.report) for one in select(answer.messages[0], Reported)]
@@ -151,7 +134,7 @@ class _ScaledRun:
             if one.when == "teardown":
                 # The report from which JUnit's XML takes the properties of a test.
                 one.user_properties += junit.properties(finding)
-        return [_make_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
+        return [make_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
 
     def _judge(self) -> list[Verdict]:
         return [_judge_aim(self._scaled(), aim) for aim in self._sweep.aims]
@@ -170,13 +153,13 @@ class _ScaledRun:
         for point in (informative, smallest) if informative is not smallest else (smallest,):
             in_children = point.children >= point.peak(RESIDENT, "per_rank")
             answer, _children = self._run_size(point.size, naming=point.near_peak)
-            if not _is_lost(answer):
+            if not is_lost(answer):
                 found = [one for one in culprits_of(answer) if one.resource == RESIDENT]
                 # Without a peak of its own, a process has no culprit.
                 own = found[0] if found else Culprit(RESIDENT)
                 return [add_children(own, point.children)] if in_children else found
-            loss = _explain_loss(answer, f"{self._sweep.axis}={point.size}", self._settings.max_time)
-        reason = f"the run that searches for the cause was lost: {loss}"
+            loss = explain_loss(answer, effort_of(self._settings), f"{self._sweep.axis}={point.size}")
+        reason = f"the run that searches for the cause was lost: {loss.reason}"
         return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), reason))]
 
     def _run_size(self, size: int, naming: int = 0) -> tuple[Answer, int]:
@@ -191,13 +174,6 @@ class _ScaledRun:
         with _hold_world_lock(self._item.config) if sizing.of_processes else nullcontext():
             answer = send(self._item, supervisor.Patience(START_UP, self._settings.max_time), sizing, watch)
         return answer, children.peak
-
-    def _report_lost(self, size: int, answer: Answer) -> pytest.TestReport:
-        at, limit = f"{self._sweep.axis}={size}", self._settings.max_time
-        reason = _explain_loss(answer, at, limit)
-        advice = f"fix the call that hangs, or raise the limit: --leakcheck-max-time={4 * limit:g}"
-        verdict = process_lost(self._sweep.aims[0].resource, 0, reason, advice if answer.ended.hung else "")
-        return _make_report(self._item, self._conclude([verdict], "lost"), _output_sections(answer))
 
     def _scaled(self) -> Scaled:
         return Scaled(self._sweep.axis, self._sweep.engine, tuple(self._points))
@@ -262,7 +238,7 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
         if odd:
             found.append((odd[0], rank, reports))
     # A rank that ended without a last message is the cause of the failures of the others, so these are not reported.
-    if not found or _silent_ranks(answer):
+    if not found or silent_ranks(answer):
         return []
     # The first failure may have caused those of the other ranks.
     _stop, rank, reports = min(found, key=lambda one: one[:2])
@@ -271,86 +247,3 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
         if report.failed:
             report.sections.insert(0, ("leakcheck", f"failed in a separate process at {where}"))
     return reports
-
-
-def _silent_ranks(answer: Answer) -> list[int]:
-    """List the ranks that ended by themselves without the message ``done``."""
-    return [
-        rank
-        for rank, messages in enumerate(answer.messages)
-        if not answer.stacks[rank] and not any(select(messages, Done))
-    ]
-
-
-def _is_lost(answer: Answer) -> bool:
-    """Return whether a process or a rank did not reach its end."""
-    return bool(answer.ended.error or answer.ended.hung or _silent_ranks(answer))
-
-
-def _explain_loss(answer: Answer, at: str, limit: float) -> str:
-    """Explain why a run did not yield a recording of every rank; `limit` is the seconds that each step may take."""
-    ended, ranks = answer.ended, len(answer.messages)
-    if ended.error:
-        return ended.reason
-    if ended.hung:
-        return f"hung at {at}: {_format_ranks(_stuck_ranks(answer), ranks)}made no progress for {limit:g} s"
-    silent = _silent_ranks(answer)
-    if not silent:
-        return f"the test's body did not run at {at}"
-    status = answer.failures.get(silent[0], 0 if ranks > 1 else ended.status)
-    return f"{_format_ranks(silent[:1], ranks)}{supervisor.describe_exit(status)} at {at}, before the end of the test"
-
-
-def _format_ranks(numbers: Sequence[int], ranks: int) -> str:
-    return f"rank {', '.join(map(str, numbers))} of {ranks} " if ranks > 1 else ""
-
-
-def _stuck_ranks(answer: Answer) -> list[int]:
-    """List the ranks without a recording, or else all; leave out those in a collective operation, unless all are."""
-    stuck = [rank for rank, messages in enumerate(answer.messages) if not any(select(messages, Measured))] or list(
-        range(len(answer.messages))
-    )
-    return [rank for rank in stuck if _COLLECTIVES_FILE not in answer.stacks[rank]] or stuck
-
-
-def _output_sections(answer: Answer) -> list[tuple[str, str]]:
-    """Return collection errors, or else the last output, and the stacks of processes that were ended from outside."""
-    sections = []
-    failed = [_describe_collection(one) for messages in answer.messages for one in messages]
-    said = "\n".join(filter(None, failed)) or answer.ended.said.strip()
-    if said:
-        sections.append(("Captured stderr of the subprocesses", said))
-    for rank, stack in enumerate(answer.stacks):
-        if stack.strip():
-            sections.append(
-                (
-                    f"stack of rank {rank}" if len(answer.stacks) > 1 else "stack of the process",
-                    supervisor.excerpt(stack),
-                )
-            )
-    return sections
-
-
-def _describe_collection(message: Message) -> str:
-    """Return why the test was not collected, or the id of the test that was not found; empty for other messages."""
-    if isinstance(message, NotCollected):
-        return message.text
-    return message.test if isinstance(message, NotFound) else ""
-
-
-def _make_report(item: pytest.Item, finding: Finding, sections: Sequence[tuple[str, str]] = ()) -> pytest.TestReport:
-    """Make the report of the call phase; a red finding fails the test, one on an unreadable resource skips it."""
-
-    def outcome() -> None:
-        if finding.colour == "red":
-            raise LeakError(report_text(finding, item))
-        if finding.missing:
-            pytest.skip(finding.missing)
-
-    call = pytest.CallInfo.from_call(outcome, when="call", reraise=(pytest.exit.Exception, KeyboardInterrupt))
-    report = pytest.TestReport.from_item_and_call(item, call)
-    report.sections += sections
-    report.duration = finding.recording.seconds
-    report.user_properties += junit.properties(finding)
-    attach(report, [finding])
-    return report

@@ -1,0 +1,93 @@
+"""Tell that a process of an item was lost, and why: it died, hangs, or did not find the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pytest_leakcheck.config.plan import Effort
+from pytest_leakcheck.plugin.isolation.messages import Answer, Done, Measured, NotCollected, NotFound, select
+from pytest_leakcheck.runner.processes import supervisor
+
+# If a rank waits in a collective operation, this file is in its stack.
+_COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why there is no verdict, what the user can do, and the last output and the stacks, as sections of a report."""
+
+    reason: str
+    advice: str
+    sections: tuple[tuple[str, str], ...]
+
+
+def is_lost(answer: Answer) -> bool:
+    """Return whether a process did not reach its end."""
+    return bool(answer.ended.error or answer.ended.hung or silent_ranks(answer))
+
+
+def silent_ranks(answer: Answer) -> list[int]:
+    """List the ranks that ended by themselves without the message `Done`."""
+    return [
+        rank
+        for rank, messages in enumerate(answer.messages)
+        if not answer.stacks[rank] and not any(select(messages, Done))
+    ]
+
+
+def explain_loss(answer: Answer, effort: Effort, at: str = "") -> Loss:
+    """Explain why a process gave no verdict or recording; `at` is the size of an axis, or empty for a repeated test."""
+    ended = answer.ended
+    messages = [one for of_rank in answer.messages for one in of_rank]
+    output = "\n".join(one.text for one in select(messages, NotCollected))
+    if output:
+        reason = "could not be collected in a separate process"
+        advice = "its file must be importable in a fresh process; the error is below"
+    elif any(select(messages, NotFound)):
+        reason = "not found again in a separate process"
+        advice = (
+            "the test's id changes from one collection to the next (a time, an address or a random number in it?): "
+            "give its parameters fixed ids, or measure it without isolate"
+        )
+    else:
+        reason, output = _explain_end(answer, at, effort.max_time) if at else ended.reason, ended.said.strip()
+        advice = "the last output of the process is below; run the test on its own to see more"
+        if ended.hung:
+            advice = f"fix the call that hangs, or raise the limit: {effort.advise_time(4 * effort.max_time)}"
+    said = (("Captured stderr of the subprocess", output),) if output else ()
+    return Loss(reason, advice, (*said, *_stacks(answer.stacks)))
+
+
+def _explain_end(answer: Answer, at: str, limit: float) -> str:
+    """Explain the end of a run at one size; `limit` is the seconds that each step may take."""
+    ended, ranks = answer.ended, len(answer.messages)
+    if ended.error:
+        return ended.reason
+    if ended.hung:
+        return f"hung at {at}: {_format_ranks(_stuck_ranks(answer), ranks)}made no progress for {limit:g} s"
+    silent = silent_ranks(answer)
+    if not silent:
+        return f"the test's body did not run at {at}"
+    status = answer.failures.get(silent[0], 0 if ranks > 1 else ended.status)
+    return f"{_format_ranks(silent[:1], ranks)}{supervisor.describe_exit(status)} at {at}, before the end of the test"
+
+
+def _format_ranks(numbers: Sequence[int], ranks: int) -> str:
+    return f"rank {', '.join(map(str, numbers))} of {ranks} " if ranks > 1 else ""
+
+
+def _stuck_ranks(answer: Answer) -> list[int]:
+    """List the ranks without a recording, or else all; leave out those in a collective operation, unless all are."""
+    ranks = range(len(answer.messages))
+    stuck = [rank for rank in ranks if not any(select(answer.messages[rank], Measured))] or list(ranks)
+    return [rank for rank in stuck if _COLLECTIVES_FILE not in answer.stacks[rank]] or stuck
+
+
+def _stacks(stacks: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the stacks of processes that were ended from outside, as sections."""
+    for rank, stack in enumerate(stacks):
+        if stack.strip():
+            name = f"stack of rank {rank}" if len(stacks) > 1 else "stack of the process"
+            yield name, supervisor.excerpt(stack)
