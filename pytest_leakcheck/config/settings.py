@@ -125,25 +125,20 @@ def _check_ceiling(value: Any) -> str:
     return ""
 
 
-def _check_sample(value: Any) -> str:
-    return _check_by("parse_sample", value)
+def _parsed_by(parser: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not value:
+            return ""
+        # Imported only if such an option is set, to keep other runs fast.
+        from pytest_leakcheck.config import sampling
 
-
-def _check_duration(value: Any) -> str:
-    return _check_by("parse_duration", value)
-
-
-def _check_by(parser: str, value: Any) -> str:
-    if not value:
+        try:
+            getattr(sampling, parser)(value)
+        except sampling.SamplingError as error:
+            return str(error)
         return ""
-    # Imported only if such an option is set, to keep other runs fast.
-    from pytest_leakcheck.config import sampling
 
-    try:
-        getattr(sampling, parser)(value)
-    except sampling.SamplingError as error:
-        return str(error)
-    return ""
+    return check
 
 
 def split_words(value: str) -> tuple[str, ...]:
@@ -186,7 +181,7 @@ OPTIONS: Final = (
         "SHARE",
         "Check a share of the tests, another one each day, or that of a turn; the others run once. "
         "Example: --leakcheck-sample=1/10 or 1/10@7",
-        check=_check_sample,
+        check=_parsed_by("parse_sample"),
     ),
     Option(
         "session-time",
@@ -195,7 +190,7 @@ OPTIONS: Final = (
         "TIME",
         "The time for checking tests in this session, or in each xdist worker; tests for which it does not suffice run "
         "once, and come first in the next session. Example: --leakcheck-session-time=10min",
-        check=_check_duration,
+        check=_parsed_by("parse_duration"),
     ),
     Option(
         "iterations",

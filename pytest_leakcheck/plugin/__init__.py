@@ -161,9 +161,14 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
     Without ``--leakcheck``, ``steps(n)`` yields `n` steps and ``steps()`` one step; nothing is measured.
     """
+    settings = request.config.stash[SETTINGS]
+    if not settings.active:
+        from pytest_leakcheck.plugin.inert_fixture import Leakcheck
+
+        return Leakcheck()
     from pytest_leakcheck.plugin.fixture import make_leakcheck
 
-    return make_leakcheck(request.node, request.config.stash[SETTINGS])
+    return make_leakcheck(request.node, settings)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -18,7 +18,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.selection import selected_by
+from pytest_leakcheck.plugin.chosen_tests import selected_by
 from pytest_leakcheck.plugin.stash import KNOWN, PROCESS
 from pytest_leakcheck.report import json_file
 from pytest_leakcheck.report.output_file import check_writable, write_whole

@@ -1,7 +1,8 @@
-"""Leave out the tests that a session does not judge: other cases, other samples, and what its time does not suffice for."""
+"""Tell which tests a session judges, and leave out others: other cases and samples, and those for which time is short."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Generator, Iterator
 from math import inf
 from typing import Any, Final
@@ -13,7 +14,6 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.config.time_left import Forecast
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.selection import asks_for_verdict
 from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, SWEEP
 from pytest_leakcheck.probes import clock
 
@@ -23,6 +23,20 @@ _NOT_SAMPLED: Final = "not in this sample"
 NO_TIME: Final = "session time"
 # Where pytest's cache keeps what is known of earlier sessions.
 _CACHE: Final = "leakcheck/costs"
+# The options that select a part of the suite.
+_SELECTING_OPTIONS: Final = {
+    "keyword": "-k",
+    "markexpr": "-m",
+    "lf": "--lf",
+    "last_failed": "--lf",
+    "deselect": "--deselect",
+}
+
+# The options with which each test runs once.
+_DEBUGGING_OPTIONS: Final = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
+# A debugger that an editor attaches imports one of these modules.
+_DEBUGGER_MODULES: Final = ("pydevd", "debugpy")
+STOPPED: Final = "a debugger stopped in it"
 
 
 class Sampling:
@@ -129,8 +143,32 @@ class Sampling:
 
 
 def is_asked(item: pytest.Item) -> bool:
-    """Return whether a test is to be judged in this session."""
-    return not item.stash.get(NOT_ASKED, "") and asks_for_verdict(item)
+    """Return whether a test is to be judged in this session: it has a plan or a sweep, or may judge loops of its own."""
+    if item.stash.get(NOT_ASKED, ""):
+        return False
+    return PLAN in item.stash or SWEEP in item.stash or "leakcheck" in getattr(item, "fixturenames", ())
+
+
+def selected_by(config: pytest.Config) -> str:
+    """Return the argument that selects a part of the suite; empty if the session runs the whole."""
+    for name, flag in _SELECTING_OPTIONS.items():
+        if config.getoption(name, None):
+            return flag
+    given = config.args_source is pytest.Config.ArgsSource.ARGS
+    return str(config.args[0]) if given else ""
+
+
+def find_debugger(config: pytest.Config) -> str:
+    """Return why no test is measured now, as part of a sentence: it must not stop in every iteration. Empty if it may."""
+    if flag := next((flag for option, flag in _DEBUGGING_OPTIONS.items() if config.getoption(option)), ""):
+        return f"with {flag}, each test runs once"
+    # Other tools also set a trace function, such as coverage.py.
+    kinds = type(getattr(sys.gettrace(), "__self__", None)).__mro__
+    attached = any(name in sys.modules for name in _DEBUGGER_MODULES) or any(one.__module__ == "bdb" for one in kinds)
+    monitoring = getattr(sys, "monitoring", None)
+    if attached or (monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID)):
+        return "a debugger is attached, so each test runs once"
+    return ""
 
 
 def _leave_out(items: Collection[pytest.Item], names: Collection[str], reason: str) -> list[pytest.Item]:

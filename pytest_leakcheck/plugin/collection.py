@@ -10,8 +10,7 @@ import pytest
 from pytest_leakcheck.config.markers import SCALING, MarkError, is_opted_out, plan_unmarked, read_marks
 from pytest_leakcheck.config.rules import for_test, unused
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.plugin.chosen_tests import Sampling
-from pytest_leakcheck.plugin.selection import selected_by
+from pytest_leakcheck.plugin.chosen_tests import Sampling, selected_by
 from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, PROCESS
 from pytest_leakcheck.plugin.timeout import within_timeout
 

@@ -1,6 +1,6 @@
-"""Implement the fixture ``leakcheck``, which judges loops and blocks of a test.
+"""Implement the fixture ``leakcheck`` with ``--leakcheck``: it judges loops and blocks of a test.
 
-It uses the same runner as repeated tests. Without ``--leakcheck`` it does nothing and imports little.
+It uses the same runner as repeated tests.
 """
 
 from __future__ import annotations
@@ -16,9 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, Levels, read_levels
+from pytest_leakcheck.config.markers import ceiling_of, effort_of
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.not_judged import left_early
+from pytest_leakcheck.judge.policy import Policy
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
+from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.inert_fixture import Leakcheck, check_steps
+from pytest_leakcheck.plugin.item_reports import report_findings, report_results
 from pytest_leakcheck.plugin.stash import (
     FINDINGS,
     FIXTURE,
@@ -29,15 +41,14 @@ from pytest_leakcheck.plugin.stash import (
     REPEATING,
     SIZE,
     UNMEASURED,
+    Iteration,
 )
+from pytest_leakcheck.plugin.terminal_encoding import report_text
+from pytest_leakcheck.runner.measured_block import measure_block
+from pytest_leakcheck.runner.repetition import Repetition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from pytest_leakcheck.judge.result import Result
-    from pytest_leakcheck.model.finding import Finding
-    from pytest_leakcheck.plugin.stash import Iteration
-    from pytest_leakcheck.runner.repetition import Repetition
 
 UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() nor budget()"
 
@@ -45,12 +56,9 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """Return the value of the fixture.
 
-    It measures nothing without ``--leakcheck``, with a debugger, or in the last, logged run of a repeated test. In the
-    iterations of such a test, and in a process that runs a test once for its peaks, it measures only gauges and
-    checkpoints.
+    It measures nothing with a debugger, or in the last, logged run of a repeated test. In the iterations of such a test,
+    and in a process that runs a test once for its peaks, it measures only gauges and checkpoints.
     """
-    if not settings.active:
-        return Leakcheck()
     if SIZE in node.config.stash:
         from pytest_leakcheck.plugin.isolation.metered_run import Sized
 
@@ -61,8 +69,6 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
         return _RepeatedFixture(node.stash[REPEATING])
     if PLAN in node.stash:
         return Leakcheck()
-    from pytest_leakcheck.config.rules import for_test
-
     fixture = node.stash[FIXTURE] = MeasuringFixture(node, for_test(settings, node.nodeid))
     return fixture
 
@@ -129,11 +135,6 @@ class MeasuringFixture(Leakcheck):
         return loop
 
     def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Generator[int, None, None]:
-        from pytest_leakcheck.config.markers import ceiling_of, effort_of
-        from pytest_leakcheck.config.plan import Plan
-        from pytest_leakcheck.plugin.harness_errors import unmeasured
-        from pytest_leakcheck.runner.repetition import Repetition
-
         self._not_begun.remove(levels)
         effort = effort_of(self._settings)
         if n is not None:
@@ -184,8 +185,6 @@ class MeasuringFixture(Leakcheck):
 
     @contextlib.contextmanager
     def _judged_block(self, wanted: tuple[Budget, ...]) -> Iterator[None]:
-        from pytest_leakcheck.runner.measured_block import measure_block
-
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
         block = measure_block(self._node.nodeid, budgets, self._gauges)
         switch = _allow_blocking()
@@ -226,8 +225,6 @@ class MeasuringFixture(Leakcheck):
 
     def interrupt(self) -> None:
         """Report what was found until Ctrl-C ended the test, whose reports are not logged."""
-        from pytest_leakcheck.plugin.item_reports import report_findings, report_results
-
         self.close()
         findings: list[Finding] = self._node.stash.get(FINDINGS, [])
         report_findings(self._node, findings)
@@ -235,11 +232,6 @@ class MeasuringFixture(Leakcheck):
 
     def finish(self) -> None:
         """After the body, report the loops that the test has left, and whether it measured anything."""
-        from pytest_leakcheck.config.plan import Plan
-        from pytest_leakcheck.judge.not_judged import left_early
-        from pytest_leakcheck.judge.result import Result
-        from pytest_leakcheck.model.recording import Recording
-
         for result, step in self._left:
             self._report(left_early(result, step))
         for budgets in self._not_begun:
@@ -252,11 +244,6 @@ class MeasuringFixture(Leakcheck):
         return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())
 
     def _report(self, result: Result) -> None:
-        from pytest_leakcheck.judge.conclude_finding import conclude
-        from pytest_leakcheck.judge.policy import Policy
-        from pytest_leakcheck.plugin.errors import LeakError
-        from pytest_leakcheck.plugin.terminal_encoding import report_text
-
         finding = conclude(result, Policy.of(self._settings, self._node.config.stash[KNOWN]))
         self._node.stash.setdefault(FINDINGS, []).append(finding)
         if finding.colour == "red":

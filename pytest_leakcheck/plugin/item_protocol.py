@@ -14,8 +14,8 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.plugin.chosen_tests import STOPPED, find_debugger, is_asked
 from pytest_leakcheck.plugin.repeated_item import Repeater
-from pytest_leakcheck.plugin.selection import STOPPED, asks_for_verdict, find_debugger
 from pytest_leakcheck.plugin.stash import FINDINGS, NOT_ASKED, ORIGIN, PLAN, PROCESS, REPEATED, SWEEP, UNMEASURED
 
 
@@ -101,5 +101,5 @@ class ItemState:
             return
         if not_asked := item.stash.get(NOT_ASKED, ""):
             report.leakcheck_not_asked = not_asked  # type: ignore[attr-defined]
-        if (reason := item.stash[UNMEASURED]) and asks_for_verdict(item):
+        if (reason := item.stash[UNMEASURED]) and is_asked(item):
             report.leakcheck_unmeasured = reason  # type: ignore[attr-defined]

@@ -12,8 +12,7 @@ from pytest_leakcheck.config.time_left import Forecast, format_duration
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.units import format_count
 from pytest_leakcheck.model.verdict import RED
-from pytest_leakcheck.plugin.chosen_tests import Sampling, is_asked
-from pytest_leakcheck.plugin.selection import find_debugger
+from pytest_leakcheck.plugin.chosen_tests import Sampling, find_debugger, is_asked
 from pytest_leakcheck.plugin.terminal_encoding import encoding_of, glyphs_of
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress, format_growth, progress_line

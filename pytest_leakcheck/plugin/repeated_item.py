@@ -133,7 +133,7 @@ class Repeater:
         """Return the finding on a test; it is inconclusive if that fails."""
         try:
             if any(budget.peak is not None for budget in result.plan.budgets):
-                from pytest_leakcheck.plugin.scaling.peak_budget import judge_peaks
+                from pytest_leakcheck.plugin.scaling.scaled_item import judge_peaks
 
                 result = judge_peaks(item, result, self._settings)
             return self._to_finding(item, result)

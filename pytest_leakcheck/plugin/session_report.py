@@ -15,12 +15,11 @@ from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_count
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
-from pytest_leakcheck.plugin.chosen_tests import NO_TIME, Sampling
+from pytest_leakcheck.plugin.chosen_tests import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.coloured_report import ColouredReport, SameCauseReport, has_colours
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of, to_text
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
-from pytest_leakcheck.plugin.selection import find_debugger
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock

@@ -288,18 +288,6 @@ def test_where_no_process_can_be_started(project: Project) -> None:
     assert project.run(ISOLATE, "--leakcheck-missing=fail").last_line == "2 failed"
 
 
-def test_a_debugger_means_one_run_here(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        HEAD
-        + """
-    @pytest.mark.leakcheck(isolate=True)
-    def test_it(): assert "GLIBC_TUNABLES" not in os.environ
-    """,
-    )
-    assert project.run("--pdb").last_line == "1 passed"
-
-
 THREADED = """
     import random
     from concurrent.futures import ThreadPoolExecutor

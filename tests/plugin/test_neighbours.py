@@ -113,13 +113,6 @@ def test_a_missing_instrument(project: Project) -> None:
     assert strict.last_line == "2 failed"
 
 
-def test_a_debugger_means_one_run(project: Project) -> None:
-    project.write(
-        "test_it.py", HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak(); assert len(KEPT) == 1\n"
-    )
-    assert project.run("--pdb").last_line == "1 passed"
-
-
 RUNS_OF_EACH_KIND = """
     import os, sys
     import pytest

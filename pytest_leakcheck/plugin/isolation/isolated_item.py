@@ -23,6 +23,7 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.allure_results import AllureResults
+from pytest_leakcheck.plugin.chosen_tests import STOPPED
 from pytest_leakcheck.plugin.harness_errors import unmeasured, why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss
@@ -37,7 +38,6 @@ from pytest_leakcheck.plugin.isolation.messages import (
     select,
 )
 from pytest_leakcheck.plugin.item_reports import findings_of, make_report, report_findings, report_of, tear_down, warn
-from pytest_leakcheck.plugin.selection import STOPPED
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.cgroups import MemoryGroup

@@ -1,4 +1,4 @@
-"""Run a test at each size of an axis, and judge the growth law of its peaks.
+"""Run a test at each size of an axis, and judge the growth law of its peaks; or run it once more for a ``peak=``.
 
 An axis is an argument of the test that takes growing sizes. A world is a group of ranks (processes or threads) that run
 the test together. Each size runs in a subprocess or world of its own. Nothing of the test runs in this process. The
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -18,13 +19,16 @@ from typing import Final
 import pytest
 
 from pytest_leakcheck.attribution.tracing.peak_composition import add_children
+from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.markers import SCALING, MarkError, effort_of
 from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
+from pytest_leakcheck.judge.judge_peak import judge_peak
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.judge.not_judged import process_lost, sizes_interrupted, unavailable
 from pytest_leakcheck.judge.policy import Policy
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
@@ -247,3 +251,39 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
         if report.failed:
             report.sections.insert(0, ("leakcheck", f"failed in a separate process at {where}"))
     return reports
+
+
+def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
+    """Add a verdict on each budget with a peak to the result of the repetition, unless that result is red (failing).
+
+    At least one budget must have a peak. If a peak is exceeded, the culprit is the known cause of the first exceeded
+    peak. If the process cannot be started, the verdicts on peaks are ``unavailable``.
+    """
+    if any(verdict.outcome in RED for verdict in result.verdicts):
+        return result
+    budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
+    why_not = supervisor.unsupported()
+    if not why_not:
+        try:
+            return _measure_peaks(item, result, settings, budgets)
+        except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            why_not = why_failed(error)
+    missing = tuple(unavailable(budget.resource, why_not, peak=True) for budget in budgets)
+    return replace(result, verdicts=(*result.verdicts, *missing))
+
+
+def _measure_peaks(item: pytest.Item, result: Result, settings: Settings, budgets: list[Budget]) -> Result:
+    patience = supervisor.Patience(START_UP, settings.max_time)
+    resources = tuple(budget.resource for budget in budgets)
+    children = ChildrenPeak()
+    answer = send(item, patience, Sizing("", 0, resources), children.look)
+    recording = recording_of(answer.messages[0])
+    point = Point(0, (recording,), children.peak) if recording is not None else None
+    verdicts = [judge_peak(budget, point, answer.ended.reason) for budget in budgets]
+    red = next((one for one in verdicts if one.outcome in RED), None)
+    culprit: Culprit | None = None
+    if red is not None and point is not None:
+        if red.resource == RESIDENT and point.near_peak > 0:
+            answer = send(item, patience, Sizing("", 0, resources, naming=point.near_peak))
+        culprit = next((one for one in culprits_of(answer) if one.resource == red.resource), None)
+    return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)
