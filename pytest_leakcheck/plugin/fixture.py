@@ -189,17 +189,12 @@ class MeasuringFixture(Leakcheck):
         block = measure_block(self._node.nodeid, budgets, self._gauges)
         switch = _allow_blocking()
         try:
-            finished = block.__enter__()
-        finally:
-            _forbid_blocking(switch)
-        try:
-            yield
-        except BaseException:
-            block.__exit__(*sys.exc_info())
-            raise
-        switch = _allow_blocking()
-        try:
-            block.__exit__(None, None, None)
+            with block as finished:
+                _forbid_blocking(switch)
+                try:
+                    yield
+                finally:
+                    switch = _allow_blocking()
         finally:
             _forbid_blocking(switch)
         if not self._node.stash[UNMEASURED]:

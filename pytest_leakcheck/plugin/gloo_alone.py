@@ -1,7 +1,6 @@
-"""Run each test that has gloo ranks in a process group of one process.
+"""Join the process group of gloo ranks; without ``--leakcheck``, this process is the only one of each test.
 
 A rank is one of the processes that run a test together; gloo is a torch.distributed backend that connects them.
-Sessions without ``--leakcheck`` start no ranks, so this process is the only rank.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _PLUGIN_NAME: Final = "leakcheck-alone"
 
 
 @contextlib.contextmanager
-def _join_process_group(**options: Any) -> Iterator[None]:
+def join_process_group(**options: Any) -> Iterator[None]:
     """Join the group of all ranks over gloo, and leave it after the body.
 
     If the body raises, the group is not destroyed, so that this rank does not wait for the others.
@@ -29,8 +28,7 @@ def _join_process_group(**options: Any) -> Iterator[None]:
 
     dist.init_process_group("gloo", **options)
     yield
-    # This call returns at once if the test ended well on every rank. If it raises an error, the error is of no use,
-    # because the process ends anyway.
+    # It returns at once if the test ended well on every rank. An error is of no use, because the process ends anyway.
     with contextlib.suppress(Exception):
         dist.destroy_process_group()
 
@@ -45,7 +43,7 @@ class _SingleRankGroup:
             return (yield)
         with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
             meeting = Path(folder, "meeting").as_uri()
-            with _join_process_group(init_method=meeting, rank=0, world_size=1):
+            with join_process_group(init_method=meeting, rank=0, world_size=1):
                 return (yield)
 
 

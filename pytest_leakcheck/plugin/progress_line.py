@@ -33,7 +33,25 @@ _CI_VARIABLES: Final = ("CI", "BUILD_NUMBER")
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 
 
-class ProgressLine:
+class SessionLine:
+    """What a line about the session shows, and the line itself; None if there is none."""
+
+    def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
+        self._config, self._sampling = config, sampling
+        self._line: TransientLine | None = None
+        self._forecast = Forecast((), {})
+        self._red: set[str] = set()
+
+    def add(self, finding: Finding) -> None:
+        if finding.colour == "red":
+            self._red.add(finding.test)
+
+    def _erase(self) -> None:
+        if self._line is not None:
+            self._line.erase()
+
+
+class ProgressLine(SessionLine):
     """The hooks that show the line; registered in the process that prints.
 
     The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
@@ -41,10 +59,7 @@ class ProgressLine:
     """
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
-        self._config, self._sampling = config, sampling
-        self._line: TransientLine | None = None
-        self._forecast = Forecast((), {})
-        self._red: set[str] = set()
+        super().__init__(config, sampling)
         # The test that is running, when it began, and when its line is to be drawn again.
         self._item: pytest.Item | None = None
         self._began = self._due = 0.0
@@ -58,10 +73,6 @@ class ProgressLine:
         if self._line is not None:
             self._config.add_cleanup(follow(self._follow))
         return list(filter(None, [estimate(self._config, self._sampling, self._forecast, len(items))]))
-
-    def add(self, finding: Finding) -> None:
-        if finding.colour == "red":
-            self._red.add(finding.test)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -125,10 +136,6 @@ class ProgressLine:
         glyphs = glyphs_of(self._config)
         test = ItemProgress(self._item.name, step, details)
         self._line.draw(progress_line(test, session, glyphs, self._line.width))
-
-    def _erase(self) -> None:
-        if self._line is not None:
-            self._line.erase()
 
 
 class IterationCounts:

@@ -45,7 +45,7 @@ class SilentRuns:
         """Show the reports to no installed plugin from now on. Call it after the first iteration, which may be logged."""
         self._allure.pause()
         name = "pytest_runtest_makereport"
-        shown = [one for one in self._makereport.get_hookimpls() if not _may_record(one.function.__globals__)]
+        shown = [one for one in self._makereport.get_hookimpls() if not _may_record(one.function)]
         others = [one.plugin for one in getattr(self._item.config.hook, name).get_hookimpls() if one not in shown]
         self._makereport = self._item.config.pluginmanager.subset_hook_caller(name, others)
 
@@ -79,6 +79,8 @@ class _SilentHooks:
         return getattr(self._hooks, name)
 
 
-def _may_record(module: dict[str, Any]) -> bool:
-    """Return whether a module, by its globals, belongs neither to pytest and this package nor to the project."""
-    return module["__name__"].partition(".")[0] not in _NOT_RECORDERS and not is_own(module.get("__file__") or "")
+def _may_record(hook: Any) -> bool:
+    """Return whether a hook belongs neither to pytest and this package nor to the project."""
+    module: dict[str, Any] = getattr(hook, "__globals__", {})
+    package = module.get("__name__", "").partition(".")[0]
+    return package not in _NOT_RECORDERS and not is_own(module.get("__file__") or "")

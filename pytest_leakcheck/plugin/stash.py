@@ -7,6 +7,7 @@ other keys are set on items.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -26,21 +27,15 @@ if TYPE_CHECKING:
     from pytest_leakcheck.runner.user_gauges import Gauges
 
 
+@dataclass(slots=True)
 class Iteration:
-    """The state of an item that is being repeated.
+    """The state of an item that is being repeated: the number of the current iteration, from 1, and its error."""
 
-    Attributes:
-        residue: The state before the first iteration; restored after each iteration, because pytest retains results.
-        count: The number of the current iteration, from 1; 0 before the first.
-        error: The exception of the current iteration; None as long as it has not failed.
-    """
-
-    def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:
-        self.residue = residue
-        self.repetition = repetition
-        self.gauges = gauges
-        self.count = 0
-        self.error: BaseException | None = None
+    residue: Residue
+    repetition: Repetition
+    gauges: Gauges
+    count: int = 0
+    error: BaseException | None = None
 
 
 SETTINGS: Final[pytest.StashKey[Settings]] = pytest.StashKey()

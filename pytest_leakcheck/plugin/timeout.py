@@ -43,26 +43,6 @@ class TimerWatch:
         item.stash[_TIMER_SETTINGS] = settings
 
 
-class _StackDump:
-    """The timer of `faulthandler_timeout`; it does nothing if that is not set."""
-
-    def __init__(self, item: pytest.Item) -> None:
-        config = item.config
-        is_loaded = config.pluginmanager.hasplugin("faulthandler") and fault_handler_stderr_fd_key in config.stash
-        self._config = config
-        self._seconds = float(config.getini("faulthandler_timeout") or 0) if is_loaded else 0.0
-        self._started = clock.monotonic()
-
-    def restart(self, max_spent_share: float = _MAX_SPENT_SHARE) -> None:
-        """Restart the timer if more than this share of its time is over."""
-        now = clock.monotonic()
-        if self._seconds > 0 and now - self._started > max_spent_share * self._seconds:
-            self._started = now
-            stderr = self._config.stash[fault_handler_stderr_fd_key]
-            exits = self._config.getini("faulthandler_exit_on_timeout")
-            faulthandler.dump_traceback_later(self._seconds, file=stderr, exit=exits)
-
-
 class Timer:
     """The timers of one test. A timeout that is not set, or that is for the test body only, is left alone."""
 
@@ -73,7 +53,11 @@ class Timer:
         self._settings = None if getattr(settings, "func_only", True) else settings
         in_main_thread = current_thread() is main_thread()
         self._restarts = getattr(self._settings, "method", "") == "signal" and in_main_thread
-        self._stack_dump = _StackDump(item)
+        config = item.config
+        dumps = config.pluginmanager.hasplugin("faulthandler") and fault_handler_stderr_fd_key in config.stash
+        # Of the dump of the stacks; 0 if there is none.
+        self._dump_seconds = float(config.getini("faulthandler_timeout") or 0) if dumps else 0.0
+        self._dump_began = clock.monotonic()
 
     def stop(self) -> None:
         """Stop the timer after an iteration, if it can be restarted."""
@@ -81,16 +65,25 @@ class Timer:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
 
     def start(self) -> None:
-        self._stack_dump.restart()
+        self._restart_dump(_MAX_SPENT_SHARE)
         if self._restarts:
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
 
     def start_last(self) -> None:
         """Restart the timers before the last run, with either method of pytest-timeout."""
-        self._stack_dump.restart(0.0)
+        self._restart_dump(0.0)
         if self._settings is not None:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
+
+    def _restart_dump(self, max_spent_share: float) -> None:
+        """Restart the timer of `faulthandler_timeout` if more than this share of its time is over."""
+        now = clock.monotonic()
+        if self._dump_seconds > 0 and now - self._dump_began > max_spent_share * self._dump_seconds:
+            self._dump_began = now
+            config = self._item.config
+            stderr, exits = config.stash[fault_handler_stderr_fd_key], config.getini("faulthandler_exit_on_timeout")
+            faulthandler.dump_traceback_later(self._dump_seconds, file=stderr, exit=exits)
 
 
 def within_timeout(item: pytest.Item, plan: Plan) -> Plan:

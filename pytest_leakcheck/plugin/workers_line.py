@@ -13,37 +13,28 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.time_left import Forecast, format_duration
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.config.time_left import format_duration
 from pytest_leakcheck.plugin.chosen_tests import Sampling
-from pytest_leakcheck.plugin.progress_line import estimate, open_line
+from pytest_leakcheck.plugin.progress_line import SessionLine, estimate, open_line
 from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress, progress_line
-from pytest_leakcheck.report.transient_line import TransientLine
 from pytest_leakcheck.runner import progress
 
 # Seconds between two drawings. The controller shares the machine with its workers.
 _EVERY: Final = 1.0
 
 
-class WorkersLine:
+class WorkersLine(SessionLine):
     """The hooks that show the line; registered in the controller."""
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
-        self._config, self._sampling = config, sampling
-        self._line: TransientLine | None = None
-        self._forecast = Forecast((), {})
+        super().__init__(config, sampling)
         self._tests: Sequence[str] = ()
         self._workers: set[str] = set()
         self._done = 0
-        self._red: set[str] = set()
         # By worker: the test that it is running, and since when.
         self._running: dict[str, tuple[str, float]] = {}
-
-    def add(self, finding: Finding) -> None:
-        if finding.colour == "red":
-            self._red.add(finding.test)
 
     @pytest.hookimpl
     def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
@@ -64,8 +55,7 @@ class WorkersLine:
 
     def _receive(self, event: Any) -> None:
         """Erase the line, and note an event of a worker before xdist handles it."""
-        if self._line is not None:
-            self._line.erase()
+        self._erase()
         name, values = event if isinstance(event, tuple) else ("", {})
         worker = values["node"].gateway.id if "node" in values else ""
         if name == "logstart":

@@ -72,15 +72,14 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     task = Task(**supervisor.from_line(Path(config.option.leakcheck_task).read_text(encoding="utf-8")))
     sizing = Sizing(**{**task.sizing, "resources": tuple(task.sizing["resources"])}) if task.sizing else None
     supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
+    rank = int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
     # On SIGTERM, which ends a process that hangs, write the stacks of all threads to a file or to standard error. Here,
     # standard error is duplicated before pytest captures it.
-    stack = (
-        supervisor.stack_of(Path(task.folder), _read_rank(sizing)).open("w") if sizing else os.fdopen(os.dup(2), "w")
-    )
+    stack = supervisor.stack_of(Path(task.folder), rank).open("w") if sizing else os.fdopen(os.dup(2), "w")
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
     # Each rank (one of the processes that run the test together) needs its own `basetemp`, because pytest empties that
     # folder before using it.
-    own = f"-{_read_rank(sizing)}" if sizing is not None and sizing.of_processes else ""
+    own = f"-{rank}" if sizing is not None and sizing.of_processes else ""
     basetemp = task.basetemp + own if task.basetemp is not None else None
     changes = {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}
     for name, value in changes.items():
@@ -94,7 +93,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         config.workerinput, config.workeroutput = task.worker, {}  # type: ignore[attr-defined]
     for name in _BLOCKED_PLUGINS:
         config.pluginmanager.set_blocked(name)
-    child = Child(task, _read_rank(sizing))
+    child = Child(task, rank)
     config.pluginmanager.register(child, "leakcheck-child")
     if sizing is not None:
         from pytest_leakcheck.plugin.isolation.metered_run import SizedProtocol
@@ -102,10 +101,6 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         config.stash[SIZE] = sizing.size
         config.pluginmanager.register(SizedProtocol(sizing, child.board, child.write), "leakcheck-sized")
     return (yield)
-
-
-def _read_rank(sizing: Sizing | None) -> int:
-    return int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
 
 
 class Child:

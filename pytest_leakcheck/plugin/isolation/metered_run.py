@@ -13,7 +13,7 @@ import pytest
 
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
-from pytest_leakcheck.plugin.gloo_alone import _join_process_group
+from pytest_leakcheck.plugin.gloo_alone import join_process_group
 from pytest_leakcheck.plugin.inert_fixture import Leakcheck
 from pytest_leakcheck.plugin.isolation.messages import CulpritFound, Measured, Message
 from pytest_leakcheck.plugin.stash import METER
@@ -33,7 +33,7 @@ class SizedProtocol:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        with _join_process_group() if self._sizing.engine == "gloo" else contextlib.nullcontext():
+        with join_process_group() if self._sizing.engine == "gloo" else contextlib.nullcontext():
             return (yield)
 
     # The innermost wrapper, so that the work of other plugins is not measured.

@@ -21,40 +21,9 @@ def test_nothing_said_gives_the_defaults_and_says_so() -> None:
     found = resolved()
     assert set(found.sources.values()) == {"default"}
     assert (found.warmup, found.max_time, found.resources, found.missing) == (3, 30.0, ("countable", "memory"), "skip")
-    assert set(found.sources) == {
-        "active",
-        "scope",
-        "resources",
-        "cases",
-        "sample",
-        "session_time",
-        "iterations",
-        "warmup",
-        "max_time",
-        "min_time",
-        "isolate",
-        "run",
-        "fail_on",
-        "unclosed",
-        "rules",
-        "blame",
-        "library_leaks",
-        "library",
-        "baseline",
-        "no_baseline",
-        "baseline_strict",
-        "update_baseline",
-        "prune_baseline",
-        "force_update",
-        "ceiling",
-        "missing",
-        "vram",
-        "summary",
-        "json",
-        "json_readings",
-        "html",
-        "source",
-    }
+    assert {"active", *(option.key.removeprefix("leakcheck_") for option in OPTIONS if option.name)} == set(
+        found.sources
+    )
 
 
 def test_the_command_line_beats_the_configuration_and_that_beats_the_default() -> None:
