@@ -14,7 +14,7 @@ from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.report.finding_text import block
-from pytest_leakcheck.report.glyphs import glyphs_for
+from pytest_leakcheck.report.glyphs import shown_in
 from pytest_leakcheck.runner.repetition import Repetition
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Measurement:
             raise LeakError(str(self))
 
     def __str__(self) -> str:
-        return block(self.finding, glyphs_for(getattr(sys.stdout, "encoding", None)))
+        return shown_in(block(self.finding), getattr(sys.stdout, "encoding", None))
 
 
 def measure(

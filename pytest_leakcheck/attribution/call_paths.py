@@ -157,19 +157,6 @@ def set_project(root: Path, packages: Sequence[str]) -> None:
     _Project.folders = tuple(_find_folders(packages))
 
 
-def unknown_packages(packages: Sequence[str]) -> frozenset[str]:
-    """Return the packages that cannot be imported and name no folder or module in use, as in `culprit.touches`."""
-    unknown = set(packages)
-    # A program may store anything in `sys.modules`.
-    modules: list[object] = list(sys.modules.values())
-    for module in modules:
-        # Read the dict without the module's own `__getattribute__`, which may import a module that waits for its use.
-        file = object.__getattribute__(module, "__dict__").get("__file__") if isinstance(module, ModuleType) else None
-        if isinstance(file, str):
-            unknown -= {*PurePath(file).parts[:-1], PurePath(file).stem}
-    return frozenset(name for name in unknown if _find_spec(name) is None)
-
-
 def _find_spec(name: str) -> ModuleSpec | None:
     try:
         return find_spec(name)

@@ -6,6 +6,8 @@ from typing import final
 
 import pytest
 
+from pytest_leakcheck.report.finding_text import Line
+
 
 @final
 class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
@@ -21,5 +23,7 @@ class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # py
     # the package's name would take 17 of them.
     __module__ = "builtins"
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, lines: tuple[Line, ...] = ()) -> None:
+        """Take the text, and if it has styles, its lines with them."""
         super().__init__(text, pytrace=False)
+        self.lines = lines

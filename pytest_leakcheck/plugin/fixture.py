@@ -27,10 +27,9 @@ from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
-from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.inert_fixture import Leakcheck, check_steps
-from pytest_leakcheck.plugin.item_reports import report_findings, report_results
+from pytest_leakcheck.plugin.item_reports import leak_error, report_findings, report_results
 from pytest_leakcheck.plugin.stash import (
     FINDINGS,
     FIXTURE,
@@ -43,7 +42,6 @@ from pytest_leakcheck.plugin.stash import (
     UNMEASURED,
     Iteration,
 )
-from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.runner.measured_block import measure_block
 from pytest_leakcheck.runner.repetition import Repetition
 
@@ -242,7 +240,7 @@ class MeasuringFixture(Leakcheck):
         finding = conclude(result, Policy.of(self._settings, self._node.config.stash[KNOWN]))
         self._node.stash.setdefault(FINDINGS, []).append(finding)
         if finding.colour == "red":
-            raise LeakError(report_text(finding, self._node))
+            raise leak_error(finding, self._node)
         if finding.missing and self._settings.fail_on:
             # Skip the test, as with a budget marker. A test must not pass if a resource that it names was not read.
             pytest.skip(finding.missing)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 # The functions themselves: a test may replace those of the module.
 from json import dumps, loads
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
@@ -23,14 +23,18 @@ from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST
 from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.rerun_command import rerun_command
 from pytest_leakcheck.plugin.stash import KNOWN
-from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.report import junit
+from pytest_leakcheck.report.finding_text import WIDTH, plain, styled_lines
 
 if TYPE_CHECKING:
     # Not imported at run time, because only sessions that run tests in subprocesses need this module.
     from pytest_leakcheck.plugin.isolation.messages import Warned
+
+# The maximum number of columns of the first line of a report. A longer line is hard to read.
+_MAX_WIDTH: Final = 120
 
 
 def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
@@ -87,9 +91,9 @@ def make_report(
 
     def outcome() -> None:
         if finding.recording.stopped == "lost":
-            pytest.fail(report_text(finding, item), pytrace=False)
+            pytest.fail(str(leak_error(finding, item)), pytrace=False)
         if finding.colour == "red":
-            raise LeakError(report_text(finding, item))
+            raise leak_error(finding, item)
         if finding.missing:
             pytest.skip(finding.missing)
 
@@ -99,12 +103,23 @@ def make_report(
     report = pytest.TestReport.from_item_and_call(item, call)
     report.sections += sections
     report.duration = finding.recording.seconds
-    attach(report, [finding])
+    attach(report, [finding], call)
     return report
 
 
-def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
+def leak_error(finding: Finding, item: pytest.Item) -> LeakError:
+    """Return the error that fails an item, with the report of its finding."""
+    config, width = item.config, WIDTH
+    if config.pluginmanager.hasplugin("terminalreporter"):
+        width = max(WIDTH, min(_MAX_WIDTH, config.get_terminal_writer().fullwidth))
+    lines = tuple(styled_lines(finding, width, rerun_command(finding, item)))
+    return LeakError(plain(lines), lines)
+
+
+def attach(report: pytest.TestReport, findings: list[Finding], call: pytest.CallInfo[None] | None = None) -> None:
     """Store findings on a report, and cut the crash message of a finding to its first line.
+
+    If the `call` raised a `LeakError`, the lines of its report are stored as well.
 
     They are stored as text, because pytest keeps all reports, and each object of theirs would make every later
     collection of garbage slower.
@@ -117,6 +132,9 @@ def attach(report: pytest.TestReport, findings: list[Finding]) -> None:
         report.leakcheck_known = known  # type: ignore[attr-defined]
     with OriginalFunctions():
         report.leakcheck = "".join(map(to_text, findings))  # type: ignore[attr-defined]
+    error = call.excinfo.value if call is not None and call.excinfo is not None else None
+    if isinstance(error, LeakError):
+        report.leakcheck_lines = error.lines  # type: ignore[attr-defined]
     # The short summary, JUnit and annotations show the crash message; on CI, pytest does not shorten it.
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):

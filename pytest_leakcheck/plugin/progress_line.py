@@ -13,7 +13,6 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.units import format_count
 from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.plugin.chosen_tests import Sampling, find_debugger, is_asked
-from pytest_leakcheck.plugin.terminal_encoding import encoding_of, glyphs_of
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress, format_growth, progress_line
 from pytest_leakcheck.report.transient_line import TransientLine
@@ -124,7 +123,7 @@ class ProgressLine(SessionLine):
             red = [name for name, outcome in told.verdicts.items() if outcome in RED]
             self._draw(str(told.iteration), f"{', '.join(red)}: finding the cause")
             return
-        details = "warm-up" if told.state == "warming up" else format_growth(told.growth, glyphs_of(self._config))
+        details = "warm-up" if told.state == "warming up" else format_growth(told.growth)
         self._draw(f"{told.iteration}/{told.most}", details)
 
     def _draw(self, step: str, details: str) -> None:
@@ -133,9 +132,8 @@ class ProgressLine(SessionLine):
         forecast = self._forecast
         left = forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
         session = SessionProgress(forecast.done, forecast.tests, len(self._red), left)
-        glyphs = glyphs_of(self._config)
         test = ItemProgress(self._item.name, step, details)
-        self._line.draw(progress_line(test, session, glyphs, self._line.width))
+        self._line.draw(progress_line(test, session, self._line.width))
 
 
 class IterationCounts:
@@ -190,8 +188,8 @@ def open_line(config: pytest.Config) -> TransientLine | None:
     if not isinstance(terminal, int) or os.environ.get("TERM", "dumb") == "dumb":
         return None
     try:
-        is_terminal = config.get_terminal_writer()._file.isatty() and os.isatty(terminal)
-        return TransientLine(terminal, encoding_of(config)) if is_terminal else None
+        file = config.get_terminal_writer()._file
+        return TransientLine(terminal, file.encoding) if file.isatty() and os.isatty(terminal) else None
     except OSError:
         return None
 

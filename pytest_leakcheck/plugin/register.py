@@ -12,12 +12,12 @@ from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.chosen_tests import Sampling
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.fixture import FixtureHooks
-from pytest_leakcheck.plugin.folded_failures import FoldedFailures
 from pytest_leakcheck.plugin.item_protocol import ItemProtocol, ItemState
 from pytest_leakcheck.plugin.limited_phases import LimitedPhases
 from pytest_leakcheck.plugin.progress_line import IterationCounts, ProgressLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.session_report import SessionReport
+from pytest_leakcheck.plugin.shown_failures import FoldedFailures
 from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.plugin.timeout import TimerWatch
 from pytest_leakcheck.plugin.workers_line import WorkersLine

@@ -29,7 +29,6 @@ from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.plugin import item_reports, replay
 from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.device_snapshot import DeviceSnapshot
-from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
@@ -45,7 +44,6 @@ from pytest_leakcheck.plugin.stash import (
     UNMEASURED,
     Iteration,
 )
-from pytest_leakcheck.plugin.terminal_encoding import report_text
 from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes import clock
@@ -171,7 +169,7 @@ class Repeater:
             return
         for finding in item.stash.get(FINDINGS, []):
             if finding.colour == "red":
-                raise LeakError(report_text(finding, item))
+                raise item_reports.leak_error(finding, item)
             # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
             if finding.missing and self._settings.fail_on:
                 pytest.skip(finding.missing)
@@ -194,7 +192,7 @@ class Repeater:
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
-            item_reports.attach(report, item.stash[FINDINGS])
+            item_reports.attach(report, item.stash[FINDINGS], call)
             # Add the time of all iterations, because users look at ``--durations`` and JUnit to see where the time of a
             # session goes.
             report.duration += item.stash.get(REPEATED, 0.0)

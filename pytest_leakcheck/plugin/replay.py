@@ -15,10 +15,8 @@ from typing import Any, Final
 import pytest
 
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.item_reports import attach
+from pytest_leakcheck.plugin.item_reports import attach, leak_error
 from pytest_leakcheck.plugin.stash import PROCESS
-from pytest_leakcheck.plugin.terminal_encoding import report_text
 
 # The plugins whose `pytest_runtest_makereport` may run here: two of pytest's own, and `Repeater`. Other plugins may
 # request fixtures in this hook, but the fixtures are already torn down.
@@ -69,7 +67,7 @@ def _apply_finding(item: pytest.Item, report: pytest.TestReport, finding: Findin
         return report
 
     def fail() -> None:
-        raise LeakError(report_text(finding, item))
+        raise leak_error(finding, item)
 
     red = _make_report(item, pytest.CallInfo.from_call(fail, when="call"))
     red.sections, red.start, red.stop = report.sections, report.start, report.stop

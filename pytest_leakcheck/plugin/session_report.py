@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import pytest
 
-from pytest_leakcheck.attribution.call_paths import unknown_packages
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.finding import Finding
@@ -16,22 +15,19 @@ from pytest_leakcheck.model.units import format_count
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.chosen_tests import NO_TIME, Sampling, find_debugger
-from pytest_leakcheck.plugin.coloured_report import ColouredReport, SameCauseReport, has_colours
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of, to_text
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
-from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
+from pytest_leakcheck.plugin.shown_failures import FindingReport, SameCause, SameCauseReport, shown_on
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.report.glyphs import UNICODE, printable
-from pytest_leakcheck.report.same_cause import SameCause, same_cause_line
+from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.terminal_summary import (
     Tally,
     first_line,
     fold,
     nothing_judged,
     summary_lines,
-    unknown_blame,
     unmeasured_lines,
 )
 
@@ -70,7 +66,6 @@ class SessionReport:
         # The first test with a block in the output, by the fingerprint of the cause and the outcome.
         self._first_tests: dict[tuple[str, str], str] = {}
         self._unmeasured: dict[str, str] = {}
-        self._unknown_blame = frozenset(settings.blame)
         self._began = clock.monotonic()
         # Errors of this class, which the summary states.
         self._lost: list[str] = []
@@ -104,8 +99,8 @@ class SessionReport:
         if reason := getattr(report, "leakcheck_unmeasured", ""):
             self._unmeasured[report.nodeid] = reason
         # By now, each plugin has written or sent what it needs of the report, which pytest keeps to the end.
-        if hasattr(report, "leakcheck"):
-            del report.leakcheck
+        for name in ("leakcheck", "leakcheck_lines"):
+            report.__dict__.pop(name, None)
         return result
 
     def _take(self, report: pytest.TestReport) -> None:
@@ -114,29 +109,23 @@ class SessionReport:
             for finding in findings_of(text, report.nodeid):
                 self.add(finding)
                 red = red or (finding if finding.colour == "red" else None)
-            if self._unknown_blame:
-                # The process that runs the test receives the report first, and knows which modules the test uses.
-                if not hasattr(report, "leakcheck_unknown_blame"):
-                    report.leakcheck_unknown_blame = sorted(unknown_packages(self._settings.blame))  # type: ignore[attr-defined]
-                self._unknown_blame &= frozenset(report.leakcheck_unknown_blame)
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and crash.message.startswith("LeakError: "):
-            self._shorten(report, red)
+            self._show(report, red)
 
-    def _shorten(self, report: pytest.TestReport, finding: Finding | None) -> None:
-        """Show the block of the first test of a cause in color, and refer to it from the others, except under ``-v``."""
+    def _show(self, report: pytest.TestReport, finding: Finding | None) -> None:
+        """Show the block of the first test of a cause, and refer to it from the others, except under ``-v``."""
         if not self._config.pluginmanager.hasplugin("terminalreporter"):
             return
+        crash: Any = report.longrepr.reprcrash  # type: ignore[union-attr]
+        crash.message = shown_on(self._config.get_terminal_writer(), crash.message)
+        first = test = getattr(finding, "test", "")
         if finding is not None and self._config.get_verbosity() <= 0:
-            first = self._first_tests.setdefault((finding.fingerprint, finding.verdict.outcome), finding.test)
-            if first != finding.test:
-                same = SameCause.of(finding, first)
-                report.longrepr = SameCauseReport(
-                    report.longrepr, same, same_cause_line([same], glyphs_of(self._config))
-                )
-                return
-        if has_colours(self._config):
-            report.longrepr = ColouredReport(report.longrepr)
+            first = self._first_tests.setdefault((finding.fingerprint, finding.verdict.outcome), test)
+        if finding is not None and first != test:
+            report.longrepr = SameCauseReport(report.longrepr, [SameCause.of(finding, first)])
+        elif lines := getattr(report, "leakcheck_lines", ()):
+            report.longrepr = FindingReport(report.longrepr, lines)
 
     def add(self, finding: Finding) -> None:
         self._tally.add(finding)
@@ -171,34 +160,30 @@ class SessionReport:
         return "failed", letter, word
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-        shown = findings_of("".join(self._shown))
-        for colour, line in self._opening_lines(shown, config.get_verbosity()):
-            terminalreporter.write_line(line, **_MARKUP[colour])
+        def write(lines: Iterable[tuple[str, str]]) -> None:
+            for colour, line in lines:
+                shown = shown_on(config.get_terminal_writer(), printable(line))
+                terminalreporter.write_line(shown, **_MARKUP.get(colour, {}))
+
+        quiet, bare = config.get_verbosity() < 0, terminalreporter.no_summary
+        write(self._opening_lines(config.get_verbosity()))
         if not self._tally.tests and not self._lost:
             return
-        quiet = config.get_verbosity() < 0
-        glyphs = glyphs_of(config)
-        headline = self.headline()
-        if terminalreporter.no_summary:
-            terminalreporter.write_line(fold(f"leakcheck: {headline}"))
-        else:
-            if not quiet:
-                terminalreporter.write_sep("=", "leakcheck")
-            terminalreporter.write_line(fold(headline))
-            for colour, line in summary_lines(shown, self._tally, self._wanted, glyphs):
-                terminalreporter.write_line(printable(line), **_MARKUP[colour])
-        for colour, line in self._closing_lines():
-            terminalreporter.write_line(printable(line), **_MARKUP[colour])
-        for error in self._lost:
-            terminalreporter.write_line(printable(f"leakcheck: {error}"), red=True)
-        for path in self._files.written if self._files is not None and not quiet else ():
-            terminalreporter.write_line(f"leakcheck: wrote {path}")
+        if not quiet and not bare:
+            terminalreporter.write_sep("=", "leakcheck")
+        write(("", line) for line in fold(f"leakcheck: {self.headline()}" if bare else self.headline()).splitlines())
+        if not bare:
+            write(summary_lines(findings_of("".join(self._shown)), self._tally, self._wanted))
+        write(self._closing_lines())
+        write(("red", f"leakcheck: {error}") for error in self._lost)
+        if self._files is not None and not quiet:
+            write(("", f"leakcheck: wrote {path}") for path in self._files.written)
 
     def headline(self) -> str:
         """Return the line that accounts for all tests; empty if none has run."""
         if not self._tally.tests:
             return ""
-        return first_line(self._tally, clock.monotonic() - self._began, glyphs_of(self._config))
+        return first_line(self._tally, clock.monotonic() - self._began)
 
     def _closing_lines(self) -> Iterator[tuple[str, str]]:
         """Yield what is to be done next time, as (color, text)."""
@@ -207,20 +192,18 @@ class SessionReport:
                 yield from (("yellow", part) for part in fold(f"leakcheck: {line}").splitlines())
         yield from self._baseline.lines()
 
-    def _opening_lines(self, shown: list[Finding], verbosity: int) -> Iterator[tuple[str, str]]:
+    def _opening_lines(self, verbosity: int) -> Iterator[tuple[str, str]]:
         """Yield why tests have no verdict although they asked for one, and what is wrong with the settings."""
         reasons = [one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0]
         yield from (("yellow", line) for line in unmeasured_lines(reasons))
         if line := nothing_judged(self._tally):
             yield "red" if self._fails_on_nothing else "yellow", line
-        if self._tally.worst and (line := unknown_blame(self._unknown_blame, shown, self._settings)):
-            yield "yellow", line
 
     def _describe(self) -> Session:
         """Describe the session for its files, which are read without the terminal's output."""
-        lines = [*self._opening_lines(findings_of("".join(self._shown)), 0), *self._closing_lines()]
+        lines = [*self._opening_lines(0), *self._closing_lines()]
         seconds = clock.monotonic() - self._began
-        headline = first_line(self._tally, seconds, UNICODE) if self._tally.tests else ""
+        headline = first_line(self._tally, seconds) if self._tally.tests else ""
         notes = (*(line for _colour, line in lines), *(f"leakcheck: {error}" for error in self._lost))
         return describe_session(self._config, self._settings, headline, notes, seconds)
 

@@ -1,6 +1,6 @@
 """Define the stash keys under which the plugin's modules share values.
 
-`SETTINGS` is set on every config. `PROCESS`, `ARGUMENTS` and `ENCODING` are set on the config of a process that was
+`SETTINGS` is set on every config. `PROCESS` and `ARGUMENTS` are set on the config of a process that was
 started for one test. If that process runs the test once to measure its peaks, `SIZE` and `METER` are set as well. The
 other keys are set on items.
 """
@@ -49,8 +49,6 @@ SIZE: Final[pytest.StashKey[int]] = pytest.StashKey()
 PROCESS: Final[pytest.StashKey[Mapping[str, str]]] = pytest.StashKey()
 # The command line of the session that started this process.
 ARGUMENTS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
-# The encoding of the terminal of the session that started this process.
-ENCODING: Final[pytest.StashKey[str]] = pytest.StashKey()
 
 PLAN: Final[pytest.StashKey[Plan]] = pytest.StashKey()
 # Why the item is not to be judged, in a few words for the summary; empty or missing if it is.

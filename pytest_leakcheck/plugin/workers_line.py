@@ -16,7 +16,6 @@ import pytest
 from pytest_leakcheck.config.time_left import format_duration
 from pytest_leakcheck.plugin.chosen_tests import Sampling
 from pytest_leakcheck.plugin.progress_line import SessionLine, estimate, open_line
-from pytest_leakcheck.plugin.terminal_encoding import glyphs_of
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress, progress_line
 from pytest_leakcheck.runner import progress
@@ -87,7 +86,7 @@ class WorkersLine(SessionLine):
         left = None if left is None else left / max(1, len(self._workers))
         session = SessionProgress(self._done, len(self._tests), len(self._red), left)
         item = ItemProgress(test.rpartition("::")[2], worker, details)
-        self._line.draw(progress_line(item, session, glyphs_of(self._config), self._line.width))
+        self._line.draw(progress_line(item, session, self._line.width))
 
 
 class _ObservedQueue:

@@ -1,4 +1,4 @@
-"""Pass the encoding of the terminal and a temporary folder from an xdist controller to its workers."""
+"""Pass a temporary folder from an xdist controller to each of its workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from pytest_leakcheck.runner.processes.private_tmpdir import make_folder, move_into, shared_folder
 
-_ENCODING_KEY: Final = "leakcheck_encoding"
 _FOLDER_KEY: Final = "leakcheck_folder"
 _SHARED_KEY: Final = "leakcheck_shared"
 # The session's temporary folder. The key is set only in a worker that uses a temporary folder of its own instead.
@@ -30,12 +29,6 @@ def is_loaded(config: pytest.Config) -> bool:
 def is_distributed(config: pytest.Config) -> bool:
     """Return whether this process is a controller whose workers run the tests."""
     return is_loaded(config) and config.getoption("dist", "no") != "no" and not config.getoption("collectonly")
-
-
-def told_encoding(config: pytest.Config) -> str | None:
-    """Return the encoding that the controller sent to this worker, or None."""
-    given: dict[str, Any] = getattr(config, "workerinput", {})
-    return given.get(_ENCODING_KEY)
 
 
 def use_own_folder(config: pytest.Config) -> None:
@@ -61,7 +54,6 @@ class Controller:
 
     @pytest.hookimpl
     def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput[_ENCODING_KEY] = getattr(node.config.get_terminal_writer()._file, "encoding", None)
         shared = shared_folder()
         # Only a worker that runs on this machine can use the folder.
         if shared and node.gateway.spec.popen and (folder := make_folder(shared)) is not None:

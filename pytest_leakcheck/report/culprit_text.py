@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.report.glyphs import Glyphs, shorten
+from pytest_leakcheck.report.glyphs import shorten, truncate
 
 if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, TestPhase, Where
@@ -17,32 +17,24 @@ if TYPE_CHECKING:
 _PHASE_NAMES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "during the test", "teardown": "tear-down"}
 # A `Step.via` with one of these prefixes refers to an entry of a container, not to an attribute or a variable.
 _ENTRY_PREFIXES: Final = ("[", "key ", "element", "cache")
+# A text of a row that begins with this is a line of source.
+SOURCE_INDENT: Final = "  "
 # A reference path with more steps than this is shown without its middle.
 _MAX_STEPS: Final = 8
 _MAX_CALLERS: Final = 2
 
 
-def rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) rows; the caller wraps a text that is longer than `width`."""
-    yield from origin_rows(culprit, width, glyphs)
-    yield from holder_rows(culprit)
-    if culprit.owner is not None:
-        yield from (("", edge.text + edge.note) for edge in edges(culprit.owner, width, glyphs))
-    if culprit.hint:
-        yield "hint", culprit.hint
-
-
-def origin_rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def origin_rows(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
     """Yield the rows on where the resource is created and stored, and where it ran out."""
-    yield from _made_rows(culprit, width, glyphs)
+    yield from _made_rows(culprit, width)
     if culprit.native:
-        yield "in C", f" {glyphs.arrow} ".join(reversed(culprit.native))
+        yield "in C", " → ".join(reversed(culprit.native))
     if culprit.kept is not None:
         yield "kept", f"{place(culprit.kept)} in {_format_function(culprit.kept)}"
     if culprit.ran_out is not None:
         yield "ran out", f"{place(culprit.ran_out)} in {_format_function(culprit.ran_out)}"
     if culprit.cycle:
-        yield "cycle", f"released only by the garbage collector: {cycle_text(culprit, glyphs)}"
+        yield "cycle", f"released only by the garbage collector: {cycle_text(culprit)}"
 
 
 def holder_rows(culprit: Culprit) -> Iterator[tuple[str, str]]:
@@ -78,21 +70,21 @@ def place(site: Site) -> str:
     return f"{shown}:{site.line}"
 
 
-def cycle_text(culprit: Culprit, glyphs: Glyphs) -> str:
+def cycle_text(culprit: Culprit) -> str:
     """Format the types in a reference cycle; if there are more than two, repeat the first to close the cycle."""
     cycle = culprit.cycle
     if len(cycle) == 1:
         return f"{cycle[0]} refers to itself"
     if len(cycle) == 2:
-        return f" {glyphs.both} ".join(cycle)
-    return f" {glyphs.arrow} ".join((*cycle, cycle[0]))
+        return " ↔ ".join(cycle)
+    return " → ".join((*cycle, cycle[0]))
 
 
 def _format_function(site: Site) -> str:
     return site.function if site.function.startswith("<") else f"{site.function}()"
 
 
-def _made_rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _made_rows(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
     """Yield the line that creates the resource, or else the reason and, for a peak, the line with the largest share."""
     verb, share = find_resource(culprit.resource).verb, culprit.share
     if culprit.at_peak:
@@ -101,35 +93,35 @@ def _made_rows(culprit: Culprit, width: int, glyphs: Glyphs) -> Iterator[tuple[s
         companion = find_resource(culprit.companion)
         yield verb, f"not resolved: {culprit.unresolved['site']}"
         yield "", f"about as many {companion.plural} remain as {find_resource(culprit.resource).plural}:"
-        yield from _site_rows(culprit.where, culprit.source, companion.verb, width, glyphs)
+        yield from _site_rows(culprit.where, culprit.source, companion.verb, width)
         return
     if culprit.where is not None:
-        yield from _site_rows(culprit.where, culprit.source, verb, width, glyphs)
+        yield from _site_rows(culprit.where, culprit.source, verb, width)
         return
     if "site" in culprit.unresolved:
         yield verb, f"not resolved: {culprit.unresolved['site']}"
     if share is not None:
-        yield from _site_rows(share.where, share.source, "largest", width, glyphs)
+        yield from _site_rows(share.where, share.source, "largest", width)
         size, total = (format_amount(one, "bytes") for one in (share.size, share.total))
         yield "", f"Python allocated {size} of {total} there; the rest is not resolved"
 
 
-def _site_rows(where: Where, source: str, verb: str, width: int, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[tuple[str, str]]:
     # Imported only here: sessions without a leak do not need it.
     from pytest_leakcheck.attribution.call_paths import is_standard
 
-    yield verb, shorten(f"{place(where.site)} in {_format_function(where.site)}", width, glyphs)
+    yield verb, shorten(f"{place(where.site)} in {_format_function(where.site)}", width)
     if source:
-        yield "", "  " + shorten(source, width - 2, glyphs)
+        yield "", SOURCE_INDENT + shorten(source, width - 2)
     at = where.path.index(where.site)
     # The innermost line outside the standard library comes first, because the standard library is rarely at fault.
     library = next((one for one in reversed(where.path) if not is_standard(one.file)), where.site)
     for inner in dict.fromkeys((library, where.made_in)):
         if inner != where.site:
-            yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width, glyphs)
+            yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width)
     callers = where.path[:at][::-1]
     for caller in callers[:_MAX_CALLERS]:
-        yield "", shorten(f"called from {place(caller)} in {_format_function(caller)}", width, glyphs)
+        yield "", shorten(f"called from {place(caller)} in {_format_function(caller)}", width)
     if where.process:
         yield "", f"in {where.process}"
     if where.fixture:
@@ -148,14 +140,14 @@ class Edge:
     note: str = ""
 
 
-def edges(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[Edge]:
+def edges(owner: Owner, width: int) -> Iterator[Edge]:
     """Yield the reference path from the root of an owner to the retained object; empty if it is unknown."""
     # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the rest is shown.
     _count, times, kind = owner.holds.partition(" \N{MULTIPLICATION SIGN} ")
     targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
     steps = list(zip(owner.steps, targets, strict=False))
     if steps:
-        yield Edge(shorten(owner.root, width, glyphs))
+        yield Edge(shorten(owner.root, width))
     grows = f"   <- grows by {owner.gained:.1f}/iter" if owner.gained else "   <- keeps it"
     marks = [grows if _is_marked(owner.steps, at) else "" for at in range(len(steps))]
     cut = len(steps) > _MAX_STEPS
@@ -163,12 +155,11 @@ def edges(owner: Owner, width: int, glyphs: Glyphs) -> Iterator[Edge]:
     shown = [*range(half), *range(len(steps) - half, len(steps))] if cut else range(len(steps))
     for depth, at in enumerate(shown):
         if cut and depth == half:
-            yield Edge(f"{'  ' * depth}{glyphs.dots} {len(steps) - _MAX_STEPS} more references")
+            yield Edge(f"{'  ' * depth}… {len(steps) - _MAX_STEPS} more references")
         step, target = steps[at]
-        line = f"{'  ' * depth}{glyphs.corner} {step.via} {glyphs.arrow} "
+        line = f"{'  ' * depth}└ {step.via} → "
         room = width - len(line) - len(marks[at])
-        shown_target = target if len(target) <= room else target[: max(0, room - 1)] + glyphs.dots
-        yield Edge(shorten(line + shown_target, width - len(marks[at]), glyphs), marks[at])
+        yield Edge(shorten(line + truncate(target, room), width - len(marks[at])), marks[at])
 
 
 def _is_marked(steps: Sequence[Step], at: int) -> bool:

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report import culprit_text
-from pytest_leakcheck.report.glyphs import Glyphs, printable, shorten, sparkline, with_kind
+from pytest_leakcheck.report.glyphs import printable, shorten, sparkline, truncate, with_kind
+
+# How a part of a line is shown: the verdict, a label, the command to copy, a line of the program's source, or plain.
+Style: TypeAlias = Literal["verdict", "label", "command", "source", "plain"]
+Line: TypeAlias = tuple[tuple[str, Style], ...]
 
 WIDTH: Final = 80
-# Columns before the label of a row, and columns of the label.
-INDENT: Final = 2
-LABEL_WIDTH: Final = 13
-_TEXT_WIDTH: Final = WIDTH - INDENT - LABEL_WIDTH
+# Columns of the label of a row, after an indent of 2.
+_LABEL_WIDTH: Final = 13
+_TEXT_WIDTH: Final = WIDTH - 2 - _LABEL_WIDTH
 _MAX_HELD_KINDS: Final = 9
 # A limit that the process reaches after more iterations than this is not mentioned, because no run lasts that long.
 _MAX_ITERATIONS_TO_LIMIT: Final = 10_000_000
 
 
-def headline(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
+def headline(finding: Finding, width: int = WIDTH) -> str:
     """Return the line for pytest's short summary, JUnit XML and annotations.
 
     A text longer than `width` columns loses the part in parentheses, the call or both, but never the line to change. A
@@ -35,24 +38,24 @@ def headline(finding: Finding, glyphs: Glyphs, width: int = WIDTH) -> str:
     # A test that was lost, or does not repeat, says nothing of the resource that would have been judged first.
     stopped = finding.recording.stopped
     if stopped == "lost" or (stopped == "failed" and verdict.outcome == "inconclusive"):
-        return _truncate(verdict.reason, glyphs, width)
+        return truncate(verdict.reason, width)
     if finding.scaled is not None:
         from pytest_leakcheck.report import scaling_text
 
-        return _truncate(scaling_text.headline(finding, glyphs), glyphs, width)
+        return truncate(scaling_text.headline(finding), width)
     name = with_kind(verdict.resource, verdict.kind)
     if verdict.outcome in ("inconclusive", "unavailable"):
-        return _truncate(f"{name} {verdict.outcome}: {verdict.reason}", glyphs, width)
+        return truncate(f"{name} {verdict.outcome}: {verdict.reason}", width)
     note = _format_note(finding, verdict)
     if verdict.outcome == "ok":
-        return _truncate(f"{name} ok{note}", glyphs, width)
+        return truncate(f"{name} ok{note}", width)
     growth = f"{name} {_format_growth(verdict)}"
     place, call = culprit_text.headline(finding.culprit) if finding.culprit is not None else ("", "")
     if not place:
-        place = _format_held(finding.held.get(verdict.resource, ()), width - len(growth) - 3, glyphs)
+        place = _format_held(finding.held.get(verdict.resource, ()), width - len(growth) - 3)
     if not place:
-        return _truncate(growth + note, glyphs, width)
-    line = f"{growth} {glyphs.dash} {place}"
+        return truncate(growth + note, width)
+    line = f"{growth} — {place}"
     with_call = f"{line} {call}".rstrip()
     return next((text for text in (with_call + note, with_call, line + note) if len(text) <= width), line)
 
@@ -66,17 +69,13 @@ def _format_note(finding: Finding, verdict: Verdict) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _format_held(held: Sequence[Held], width: int, glyphs: Glyphs) -> str:
+def _format_held(held: Sequence[Held], width: int) -> str:
     """Name the first kind of survivors (retained objects or handles), and the number of other kinds."""
     if not held:
         return ""
     more = f" + {len(held) - 1} more" if len(held) > 1 else ""
-    text = f"{held[0].count} {glyphs.times} {held[0].what.rpartition('/')[2]}"
-    return _truncate(text, glyphs, max(0, width - len(more))) + more
-
-
-def _truncate(line: str, glyphs: Glyphs, width: int) -> str:
-    return line if len(line) <= width else line[: max(0, width - 1)] + glyphs.dots
+    text = f"{held[0].count} × {held[0].what.rpartition('/')[2]}"
+    return truncate(text, max(0, width - len(more))) + more
 
 
 def _format_growth(verdict: Verdict) -> str:
@@ -90,44 +89,73 @@ def _format_growth(verdict: Verdict) -> str:
     return format_rate(verdict.slope, unit)
 
 
-def block(finding: Finding, glyphs: Glyphs, width: int = WIDTH, command: str = "") -> str:
-    """Return the report of one finding as plain text, because JUnit XML and other readers receive it too.
+def block(finding: Finding, width: int = WIDTH, command: str = "") -> str:
+    """Return the report of one finding as plain text, for readers such as JUnit XML."""
+    return plain(styled_lines(finding, width, command))
+
+
+def plain(lines: Iterable[Line]) -> str:
+    """Return lines without their styles."""
+    return "\n".join("".join(text for text, _style in line) for line in lines)
+
+
+def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Iterator[Line]:
+    """Yield the lines of the report of one finding.
 
     The first line has `width` columns, the others at most 80, except for the `command` to run next (empty for none).
     """
-    lines = [headline(finding, glyphs, width), ""]
-    for label, text in _rows(finding, glyphs):
-        for first, piece in zip(chain([label], repeat("")), _wrap(text), strict=False):
-            lines.append(f"  {first:<{LABEL_WIDTH}}{piece}".rstrip())
+    yield _line((headline(finding, width), "verdict"))
+    yield ()
+    (label, text), *others = verdict_rows(finding)
+    yield from _wrap(label, text, "verdict")
+    yield from _wrap_rows([*others, *held_rows(finding)])
+    if finding.culprit is not None:
+        yield from _culprit_lines(finding.culprit)
+    yield from _wrap_rows(collector_rows(finding))
+    means = consequence(finding, finding.verdict)
+    if means:
+        yield from _wrap("means", with_kind(means, finding.verdict.kind))
+    yield from _wrap_rows([*budget_rows(finding), *advice_rows(finding), *snapshot_rows(finding)])
+    yield from _wrap("finding", finding.fingerprint)
     # The command is never cut or wrapped, so that users can copy it.
     if command:
-        lines.append(f"  {'next':<{LABEL_WIDTH}}{command}")
+        yield _line((_indent("next"), "label"), (command, "command"))
     elif "::" not in finding.test:
         # Not a node id, but the name of a measurement in a script.
-        lines.append(f"  {'measured':<{LABEL_WIDTH}}{finding.test}")
-    return "\n".join(map(printable, lines))
+        yield _line((_indent("measured"), "label"), (finding.test, "plain"))
 
 
-def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]
+def _culprit_lines(culprit: Culprit) -> Iterator[Line]:
+    for label, text in culprit_text.origin_rows(culprit, _TEXT_WIDTH):
+        yield from _wrap(label, text, "source" if text.startswith(culprit_text.SOURCE_INDENT) else "plain")
+    yield from _wrap_rows(culprit_text.holder_rows(culprit))
+    for edge in culprit_text.edges(culprit.owner, _TEXT_WIDTH) if culprit.owner is not None else ():
+        yield _line((_indent("") + edge.text, "plain"), (edge.note, "verdict"))
+    if culprit.hint:
+        yield from _wrap("hint", culprit.hint)
 
 
-def _rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    yield from verdict_rows(finding, glyphs)
-    yield from held_rows(finding, glyphs)
-    if finding.culprit is not None:
-        yield from culprit_text.rows(finding.culprit, _TEXT_WIDTH, glyphs)
-    yield from collector_rows(finding)
-    means = consequence(finding, finding.verdict, glyphs)
-    if means:
-        yield "means", with_kind(means, finding.verdict.kind)
-    yield from budget_rows(finding)
-    yield from advice_rows(finding)
-    yield from snapshot_rows(finding)
-    yield "finding", finding.fingerprint
+def _wrap_rows(rows: Iterable[tuple[str, str]]) -> Iterator[Line]:
+    for label, text in rows:
+        yield from _wrap(label, text)
 
 
-def verdict_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _wrap(label: str, text: str, style: Style = "plain") -> Iterator[Line]:
+    for piece in textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]:
+        begin = _indent(label) if piece else _indent(label).rstrip()
+        yield _line((begin, "verdict" if style == "verdict" else "label"), (piece, style))
+        label = ""
+
+
+def _indent(label: str) -> str:
+    return f"  {label:<{_LABEL_WIDTH}}"
+
+
+def _line(*parts: tuple[str, Style]) -> Line:
+    return tuple((printable(text), style) for text, style in parts if text)
+
+
+def verdict_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     """Yield (label, text) rows with all verdicts, what grew as well, and the phases."""
     verdict = finding.verdict
     yield verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind)
@@ -137,11 +165,11 @@ def verdict_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     if finding.scaled is not None:
         from pytest_leakcheck.report import scaling_text
 
-        yield from scaling_text.rows(finding, glyphs)
+        yield from scaling_text.rows(finding)
         shown, in_order = (), {}
     for one in shown:
         if one.resource not in in_order:
-            yield one.resource, with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one, glyphs)
+            yield one.resource, with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one)
     if in_order:
         yield "also ok", ", ".join(with_kind(name, kind) for name, kind in in_order.items())
     for label, seen in zip(chain(["also growing"], repeat("")), finding.seen, strict=False):
@@ -181,13 +209,13 @@ def advice_rows(finding: Finding) -> Iterator[tuple[str, str]]:
         yield "third party", finding.third_party
 
 
-def _format_series(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
+def _format_series(finding: Finding, verdict: Verdict) -> str:
     series = finding.recording.find(verdict.resource)
     if series is None:
         return f"{verdict.outcome}: {verdict.reason}"
     resource = find_resource(verdict.resource)
     x = series.readings
-    course = f"{format_amount(x[0], resource.unit)} {glyphs.arrow} {format_amount(x[-1], resource.unit)}"
+    course = f"{format_amount(x[0], resource.unit)} → {format_amount(x[-1], resource.unit)}"
     if verdict.outcome == "ok":
         floor = floor_text(verdict)
         kind = "" if verdict.kind == "measured" else f", {verdict.kind}"
@@ -200,7 +228,7 @@ def _format_series(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
         note = "exact" if resource.scarce else ""
     if series.kind != "measured":
         note = series.kind
-    return f"{course:<19} {sparkline(x, glyphs)}  {rate}  {note}".rstrip()
+    return f"{course:<19} {sparkline(x)}  {rate}  {note}".rstrip()
 
 
 def floor_text(verdict: Verdict, per: str = "iter") -> str:
@@ -259,21 +287,19 @@ def _phase_rows(finding: Finding) -> Iterator[tuple[str, str]]:
         yield label, f"{name}: {with_kind(grew, finding.verdict.kind)}"
 
 
-def held_rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def held_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     """Yield (label, text) rows with what survived the iterations."""
     label = "released" if finding.verdict.outcome == "unclosed" else "remaining"
     for resource, group in finding.held.items():
         span = _format_span(finding, resource)
         for one in group[:_MAX_HELD_KINDS]:
-            count, note = f"{one.count} {glyphs.times} ", span + (f", {one.note}" if one.note else "")
+            count, note = f"{one.count} × ", span + (f", {one.note}" if one.note else "")
             span = ""
             room = _TEXT_WIDTH - len(count) - len(note)
             # A long note is wrapped to the next line, so the path may fill its own line.
             yield (
                 label,
-                count
-                + _shorten_path(one.what, room if room > _TEXT_WIDTH // 2 else _TEXT_WIDTH - len(count), glyphs)
-                + note,
+                count + _shorten_path(one.what, room if room > _TEXT_WIDTH // 2 else _TEXT_WIDTH - len(count)) + note,
             )
             label = ""
         if len(group) > _MAX_HELD_KINDS:
@@ -289,17 +315,17 @@ def _format_span(finding: Finding, resource: str) -> str:
     return f" from {format_count(series.iterations, 'iteration')}"
 
 
-def _shorten_path(what: str, width: int, glyphs: Glyphs) -> str:
+def _shorten_path(what: str, width: int) -> str:
     """Shorten a text to `width`: keep the end of a path, and both ends of any other text."""
     if len(what) <= width:
         return what
     if what.startswith("/"):
         tail = what[-(width - 1) :]
-        return glyphs.dots + (tail[tail.index("/") :] if "/" in tail else tail)
-    return shorten(what, width, glyphs)
+        return "…" + (tail[tail.index("/") :] if "/" in tail else tail)
+    return shorten(what, width)
 
 
-def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
+def consequence(finding: Finding, verdict: Verdict) -> str:
     """State after how many iterations the process reaches its limit; empty if no limit applies or it is far away."""
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
@@ -315,5 +341,5 @@ def consequence(finding: Finding, verdict: Verdict, glyphs: Glyphs) -> str:
     if at > _MAX_ITERATIONS_TO_LIMIT:
         return ""
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
-    when = f"this process reaches its limit of {shown}{resource.limit} after {glyphs.about} {at:,.0f} iterations"
+    when = f"this process reaches its limit of {shown}{resource.limit} after ≈ {at:,.0f} iterations"
     return f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when

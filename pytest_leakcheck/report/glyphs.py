@@ -1,59 +1,50 @@
-"""Define the special characters of reports, in Unicode and in ASCII."""
+"""Prepare texts of reports: shorten them, draw a series, and replace what a terminal would obey or cannot show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
 from typing import Final
 
 from pytest_leakcheck.model.resources import Kind
 
-
-@dataclass(frozen=True, slots=True)
-class Glyphs:
-    """One set of special characters. Both sets have the same widths, so the columns of a report are always the same."""
-
-    times: str
-    dash: str
-    arrow: str
-    both: str
-    about: str
-    dots: str
-    dot: str
-    corner: str
-    levels: str
+LEVELS: Final = "▁▂▃▄▅▆▇█"
+# The special characters of reports, and what replaces them. The widths are equal, so columns stay.
+_IN_ASCII: Final = str.maketrans(f"×—→↔≈…·└{LEVELS}", "x->&~~|`_.:-=+*#")
 
 
-UNICODE: Final = Glyphs("\N{MULTIPLICATION SIGN}", "—", "→", "↔", "≈", "…", "·", "└", "▁▂▃▄▅▆▇█")
-ASCII: Final = Glyphs("x", "-", ">", "&", "~", "~", "|", "`", "_.:-=+*#")
+def shown_in(text: str, encoding: str | None) -> str:
+    """Replace what a stream of this encoding cannot show; a stream without an encoding takes any text.
 
-
-def glyphs_for(encoding: str | None) -> Glyphs:
-    """Return the set of characters that a stream of this encoding can show."""
+    A report is Unicode until it leaves for a terminal, where this is called.
+    """
+    encoding = encoding or "utf-8"
     try:
-        "".join(astuple(UNICODE)).encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return UNICODE
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_IN_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
-def sparkline(readings: Sequence[int], glyphs: Glyphs, width: int = 16) -> str:
+def sparkline(readings: Sequence[int], width: int = 16) -> str:
     """Draw a series in at most `width` characters, scaled to its lowest and highest reading; flat if it is constant."""
     if len(readings) > width:
         readings = [readings[round(i * (len(readings) - 1) / (width - 1))] for i in range(width)]
     low, high = min(readings), max(readings)
-    top = len(glyphs.levels) - 1
-    if high == low:
-        return glyphs.levels[0] * len(readings)
-    return "".join(glyphs.levels[round((value - low) * top / (high - low))] for value in readings)
+    top = len(LEVELS) - 1
+    return "".join(LEVELS[round((value - low) * top / max(1, high - low))] for value in readings)
 
 
-def shorten(text: str, width: int, glyphs: Glyphs) -> str:
+def shorten(text: str, width: int) -> str:
     """Shorten a text to `width` with dots in the middle: both ends of a path or a node id matter."""
     if len(text) <= width:
         return text
     head = (width - 1) // 3
-    return text[:head] + glyphs.dots + text[len(text) - (width - 1 - head) :]
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+def truncate(text: str, width: int) -> str:
+    """Shorten a text to `width` with dots at its end."""
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 
 def printable(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from pytest_leakcheck.config.time_left import format_duration
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_rate
-from pytest_leakcheck.report.glyphs import Glyphs, printable, shorten
+from pytest_leakcheck.report.glyphs import printable, shorten
 
 # The maximum number of growing resources that the line lists.
 _MAX_GROWING: Final = 2
@@ -36,37 +36,37 @@ class ItemProgress:
     details: str = ""
 
 
-def progress_line(test: ItemProgress, session: SessionProgress, glyphs: Glyphs, width: int) -> str:
+def progress_line(test: ItemProgress, session: SessionProgress, width: int) -> str:
     """Return the line that is shown while a test is repeated, of at most `width` columns.
 
     A long name is shortened first; then the details are left out, then how far the session is.
     """
     begin = f"leakcheck {test.step}".rstrip()
-    end = _format_session(session, glyphs)
+    end = _format_session(session)
     name = printable(test.name)
     line = ""
     for parts in ((test.details, end), ("", end), ("", "")):
         rest = "".join(f"  {part}" for part in parts if part)
         room = width - len(begin) - 2 - len(rest)
-        line = f"{begin}  {shorten(name, max(1, room), glyphs)}{rest}"
+        line = f"{begin}  {shorten(name, max(1, room))}{rest}"
         if room >= min(len(name), _MIN_NAME):
             return line
     return line[:width]
 
 
-def format_growth(growth: Mapping[str, float], glyphs: Glyphs) -> str:
+def format_growth(growth: Mapping[str, float]) -> str:
     """Return the resources that have grown by more than their tolerance, with their rates; exact counters first."""
     grown = {name: rate for name, rate in growth.items() if rate > find_resource(name).tolerance}
     in_order = sorted(grown, key=lambda name: (not find_resource(name).scarce, -grown[name]))
     rates = [f"{name} {format_rate(grown[name], find_resource(name).unit)}" for name in in_order[:_MAX_GROWING]]
     more = [f"{len(in_order) - _MAX_GROWING} more"] if len(in_order) > _MAX_GROWING else []
-    return f" {glyphs.dot} ".join(rates + more)
+    return " · ".join(rates + more)
 
 
-def _format_session(session: SessionProgress, glyphs: Glyphs) -> str:
+def _format_session(session: SessionProgress) -> str:
     parts = [f"{session.done}/{session.tests}"]
     if session.red:
         parts.append(f"{session.red} red")
     if session.seconds_left is not None:
-        parts.append(f"{glyphs.about} {format_duration(session.seconds_left)} left")
+        parts.append(f"≈ {format_duration(session.seconds_left)} left")
     return f"[{', '.join(parts)}]"

@@ -12,7 +12,7 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT, find_resour
 from pytest_leakcheck.model.scaling_points import Figure, Law, Point, Scaled, peaks_of
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.glyphs import Glyphs, with_kind
+from pytest_leakcheck.report.glyphs import LEVELS, with_kind
 
 _MAX_BAR_WIDTH: Final = 24
 # Columns next to a bar for the amounts of the ranks (the processes or threads that run the test together).
@@ -21,7 +21,7 @@ _MAX_RANKS_WIDTH: Final = 24
 _TOO_FEW_SIZES: Final = 3
 
 
-def headline(finding: Finding, glyphs: Glyphs) -> str:
+def headline(finding: Finding) -> str:
     """Return the headline for `finding_text.headline`, not truncated."""
     verdict, scaled = finding.verdict, finding.scaled
     assert scaled is not None
@@ -30,11 +30,11 @@ def headline(finding: Finding, glyphs: Glyphs) -> str:
         return f"{name} {verdict.reason}"
     if verdict.outcome != "ok":
         return f"{name} {verdict.outcome}: {verdict.reason}"
-    sizes = f"{scaled.axis} {scaled.sizes[0]}{glyphs.dots}{scaled.sizes[-1]}"
+    sizes = f"{scaled.axis} {scaled.sizes[0]}…{scaled.sizes[-1]}"
     return f"{name} ok over {sizes} (budget {finding.budgets[verdict.resource]})"
 
 
-def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def rows(finding: Finding) -> Iterator[tuple[str, str]]:
     """Yield (label, text) rows."""
     scaled = finding.scaled
     if scaled is None or not scaled.points:
@@ -44,7 +44,7 @@ def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
         law = verdict.law
         if law is not None and verdict.resource not in shown:
             shown.add(verdict.resource)
-            yield from _chart_rows(scaled, verdict, glyphs)
+            yield from _chart_rows(scaled, verdict)
             if law.order != CONSTANT:
                 yield "law", with_kind(_format_law(law, scaled, verdict.resource), verdict.kind)
         if verdict is not finding.verdict and verdict.reason:
@@ -53,7 +53,7 @@ def rows(finding: Finding, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     yield "measured", _describe_method(scaled, shown)
 
 
-def _chart_rows(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _chart_rows(scaled: Scaled, verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield a row with a bar per size, and the amounts of the ranks or of the child processes."""
     unit = find_resource(verdict.resource).unit
     figure: Figure = "total"
@@ -62,8 +62,8 @@ def _chart_rows(scaled: Scaled, verdict: Verdict, glyphs: Glyphs) -> Iterator[tu
     wide, long = max(map(len, texts)), max(len(str(size)) for size in scaled.sizes)
     label = verdict.resource.removeprefix(GAUGE_PREFIX)
     for point, peak, text in zip(scaled.points, peaks, texts, strict=True):
-        bar = glyphs.levels[-1] * round(_MAX_BAR_WIDTH * peak / max(*peaks, 1))
-        line = f"{point.size:>{long}}  {text:>{wide}}  {bar or glyphs.levels[0]}"
+        bar = LEVELS[-1] * round(_MAX_BAR_WIDTH * peak / max(*peaks, 1))
+        line = f"{point.size:>{long}}  {text:>{wide}}  {bar or LEVELS[0]}"
         kind = "" if verdict.kind == "measured" else f"  {verdict.kind}"
         yield label, line + _format_parts(point, verdict.resource) + kind
         label = ""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.model.culprit import short_id, touches
+from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
 from pytest_leakcheck.model.verdict import WORST_FIRST
 from pytest_leakcheck.report.finding_text import WIDTH, floors_text, green_lines, headline
-from pytest_leakcheck.report.glyphs import Glyphs, shorten
+from pytest_leakcheck.report.glyphs import shorten
 
 # The outcome of a test that passed at first and failed in a later iteration, in the count of tests.
 NOT_REPEATABLE: Final = "do not repeat"
@@ -77,7 +76,7 @@ class Tally:
         return len(self.worst) + len(self.without_finding)
 
 
-def first_line(tally: Tally, seconds: float, glyphs: Glyphs) -> str:
+def first_line(tally: Tally, seconds: float) -> str:
     """Return a line that accounts for all tests: their outcomes, and the time that repeating them took.
 
     `seconds` is how long the session took.
@@ -98,9 +97,7 @@ def first_line(tally: Tally, seconds: float, glyphs: Glyphs) -> str:
     spent = tally.seconds
     # With xdist workers the sum covers all of them and can exceed the wall time.
     cost = f"repeating took {spent:.1f} s{'' if spent <= seconds else ' in all workers'}"
-    return f"{format_count(tally.tests, 'test')}: " + f" {glyphs.dot} ".join(
-        (*parts, *((cost,) if tally.worst else ()))
-    )
+    return f"{format_count(tally.tests, 'test')}: " + " · ".join((*parts, *((cost,) if tally.worst else ())))
 
 
 def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
@@ -120,26 +117,7 @@ def nothing_judged(tally: Tally) -> str:
     return "leakcheck: nothing was judged"
 
 
-def unknown_blame(unknown: Collection[str], findings: Sequence[Finding], settings: Settings) -> str:
-    """Return a line on the packages of ``--leakcheck-blame`` that the tests do not use; empty if there is none.
-
-    No process with a test has imported the `unknown` ones, but a package on the call path of a finding is in use.
-    """
-    frames = [site for finding in findings if finding.culprit is not None for site in finding.culprit.frames]
-    names = [name for name in settings.blame if name in unknown and not touches(frames, (name,))]
-    if not names:
-        return ""
-    flag, source = "--leakcheck-blame=", settings.sources["blame"]
-    given = (
-        f"{flag if settings.from_command_line('blame') else 'leakcheck_blame = '}{','.join(settings.blame)} ({source})"
-    )
-    return (
-        f"leakcheck: {given}: no imported file is in {' or '.join(map(repr, names))}, so no leak there can fail a test. "
-        "Name packages, modules or folders that the tests import"
-    )
-
-
-def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of the section as (color, text); findings with equal fingerprints share a line.
 
     Findings come in order of arrival; green ones may be missing if they are not `wanted`: ``failed`` leaves out green
@@ -158,9 +136,9 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str, glyphs
         times = f" ({len(group)} times)" if len(group) > 1 else ""
         tests = first.test + (f" and {others} more" if others else times)
         label = f"{short_id(fingerprint)}  {'known: ' if first.known else ''}"
-        line = headline(first, glyphs, WIDTH - len(label))
+        line = headline(first, WIDTH - len(label))
         yield first.colour, label + line
-        yield "dim", shorten(f"  {tests}{_format_rates(group)}", WIDTH, glyphs)
+        yield "dim", shorten(f"  {tests}{_format_rates(group)}", WIDTH)
         if first.colour == "yellow" and not first.known:
             # A red finding has a block of its own in the output; a yellow one is explained only here.
             reason = "" if line.endswith(first.verdict.reason) else first.verdict.reason
@@ -169,7 +147,7 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str, glyphs
                 yield from _wrap_dim(f"third-party, {first.third_party}")
     if line := memory_not_judged(tally):
         yield "yellow", line
-    yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted, glyphs)
+    yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted)
     for line in not_read_lines(tally):
         yield from _wrap_dim(line)
 
@@ -194,13 +172,13 @@ def _format_rates(group: Sequence[Finding]) -> str:
     return f" ({rates})" if " to " in rates else ""
 
 
-def _green_lines(green: Sequence[Finding], wanted: str, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+def _green_lines(green: Sequence[Finding], wanted: str) -> Iterator[tuple[str, str]]:
     if wanted == "sensitivity" and (floors := floors_text(green)):
         yield from _wrap_dim(f"sensitivity (each ok test would have caught): {floors}")
     if wanted != "all":
         return
     for finding in green:
-        yield "green", shorten(f"ok  {finding.test}", WIDTH, glyphs)
+        yield "green", shorten(f"ok  {finding.test}", WIDTH)
         for line in green_lines(finding):
             yield from _wrap_dim(line)
 

@@ -7,6 +7,7 @@ from os import get_terminal_size, write
 from typing import Final
 
 from pytest_leakcheck.probes.own_descriptors import OwnFile
+from pytest_leakcheck.report.glyphs import shown_in
 
 _MAX_WIDTH: Final = 80
 # Make sure that there is a line below: move down, which scrolls at the bottom, and up again; the column stays. Save the
@@ -44,7 +45,7 @@ class TransientLine:
     def draw(self, text: str) -> None:
         """Show a text in place of the last one."""
         self._shown = True
-        self._write(_BEGIN + text.encode(self._encoding, errors="replace") + _END)
+        self._write(_BEGIN + shown_in(text, self._encoding).encode(self._encoding) + _END)
 
     def erase(self) -> None:
         """Remove the line; does nothing if none is shown."""

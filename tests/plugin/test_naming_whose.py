@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from projects import Project, line_of
-from variants import variants
 
 FIXTURES = """
     import os
@@ -107,35 +104,3 @@ def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -
     assert blamed.last_line == "2 failed, 1 passed"
     unblamed = project.run("--leakcheck-blame=other,another")
     assert unblamed.last_line == "3 passed"
-    assert "no imported file" not in blamed.text
-
-
-@pytest.mark.parametrize(
-    "options", variants([()], [("-n", "2"), ("--leakcheck-isolate",)]), ids=["here", "in workers", "isolated"]
-)
-def test_a_package_to_blame_that_the_tests_do_not_use_is_said(project: Project, options: tuple[str, ...]) -> None:
-    project.write("inner/lazily.py", PACKAGE)
-    project.write("inner/__init__.py", "")
-    project.write(
-        "test_it.py",
-        """
-        import pytest
-
-        @pytest.mark.fd_budget(0)
-        def test_it():
-            from inner import lazily
-            lazily.opened(__file__)
-        """,
-    )
-    text = project.run("--leakcheck-blame=lazily,decoed", *options).text
-    line = (
-        "leakcheck: --leakcheck-blame=lazily,decoed (command line): no imported file is in 'decoed', so no leak there"
-    )
-    assert line in text
-    assert text.count("no imported file") == 1
-    assert "no imported file" not in project.run("--leakcheck-blame=lazily,inner", *options).text
-    project.write("pytest.ini", "[pytest]\nleakcheck_blame = decoed\n")
-    assert (
-        "leakcheck: leakcheck_blame = decoed (pytest.ini): no imported file is in 'decoed'"
-        in project.run(*options).text
-    )

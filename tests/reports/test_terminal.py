@@ -294,8 +294,8 @@ def test_in_colour_what_matters_stands_out(project: Project, arguments: tuple[st
     red, dim, plain = "\x1b[31m\x1b[1m", "\x1b[2m", "\x1b[0m"
     text = project.run("--color=yes", *arguments).text
     assert f"{red}fd +1.0/iter — test_it.py:5 os.open() (17 iterations){plain}" in text
-    assert f"  {red}leak         +1.0/iter sustained over 17 iterations{plain}" in text
-    assert f"  {dim}held by      {plain}test_it.KEPT" in text
+    assert f"{red}  leak         {plain}{red}+1.0/iter sustained over 17 iterations{plain}" in text
+    assert f"{dim}  held by      {plain}test_it.KEPT" in text
     assert f"{red}   <- grows by 1.0/iter{plain}" in text
     assert "\x1b[31m39d4cd  fd +1.0/iter" in text
     # Without its colours it is the same text.

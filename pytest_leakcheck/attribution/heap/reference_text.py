@@ -96,10 +96,19 @@ def _identify(one: Any) -> tuple[str, str]:
         return f"class {class_name(one)}", class_name(one)
     if kind is FunctionType:
         return f"function {one.__qualname__}", ""
-    attributes, text = instance_dict(one) or {}, ""
     if issubclass(kind, logging.Logger):
-        name = attributes.get("name")
+        name = (instance_dict(one) or {}).get("name")
         return "", f"logging.getLogger({show_key(name)})" if type(name) is str else ""
+    if text := _name_instance(one):
+        return text, text
+    if is_plugin_object(one):
+        return describe(one) + _OF_PLUGIN, f"{module_of_type(kind)}.{type_name(one)}"
+    return "", ""
+
+
+def _name_instance(one: Any) -> str:
+    """Name a thread, a fixture, an ``lru_cache``, a frame or a suspended function; empty for other objects."""
+    kind, attributes, text = type(one), instance_dict(one) or {}, ""
     if issubclass(kind, threading.Thread):
         name = attributes.get("_name")
         text = f"thread {show_key(name)}" if type(name) is str else "thread"
@@ -112,9 +121,7 @@ def _identify(one: Any) -> tuple[str, str]:
         text = f"frame of {one.f_code.co_qualname}()"
     elif code := _read_suspended(one, "code"):
         text = f"suspended {type_name(one)} {code.co_qualname}()"
-    elif is_plugin_object(one):
-        return describe(one) + _OF_PLUGIN, f"{module_of_type(kind)}.{type_name(one)}"
-    return text, text
+    return text
 
 
 def is_plugin_object(one: object) -> bool:

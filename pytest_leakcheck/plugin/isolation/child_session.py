@@ -32,7 +32,7 @@ from pytest_leakcheck.plugin.isolation.messages import (
     Warned,
     to_line,
 )
-from pytest_leakcheck.plugin.stash import ARGUMENTS, ENCODING, PLAN, PROCESS, SIZE
+from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, PROCESS, SIZE
 from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
 from pytest_leakcheck.report.output_file import append
@@ -86,7 +86,6 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         if hasattr(config.option, name):
             setattr(config.option, name, value)
     config.args = [task.file]
-    config.stash[ENCODING] = task.encoding
     config.stash[ARGUMENTS] = task.arguments
     config.stash[PROCESS] = {"isolated": _describe_allocator()}
     if task.worker is not None:

@@ -22,7 +22,6 @@ from pytest_leakcheck.plugin.isolation.messages import Answer, GroupMade, Interi
 from pytest_leakcheck.plugin.progress_line import watch_with_progress
 from pytest_leakcheck.plugin.rerun_command import plain_node_id
 from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
-from pytest_leakcheck.plugin.terminal_encoding import encoding_of
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.plugin.xdist import shared_folder_of
 from pytest_leakcheck.probes.cgroups import MemoryGroup
@@ -103,7 +102,6 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
         file=_relative_path(item.path, config.invocation_params.dir),
         folder=str(folder),
         basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
-        encoding=encoding_of(config),
         color="yes" if _has_colors(config) else "no",
         # The kernel sends the parent-death signal to the child process when the thread that started it ends, even if
         # this process continues. So the signal is requested only if the main thread starts the child process.

@@ -34,7 +34,6 @@ class Task:
     file: str
     folder: str
     basetemp: str | None
-    encoding: str
     color: str
     parent: int
     worker: dict[str, Any] | None

@@ -25,7 +25,7 @@ from pytest_leakcheck.report.finding_text import (
     snapshot_rows,
     verdict_rows,
 )
-from pytest_leakcheck.report.glyphs import UNICODE, with_kind
+from pytest_leakcheck.report.glyphs import with_kind
 from pytest_leakcheck.report.html.finding_charts import TONES, chart_of_verdict
 from pytest_leakcheck.report.html.source_excerpt import ReadSource, no_source, source_reader
 from pytest_leakcheck.report.html.view_model import Card, Chart, Entry, Part, Reference, Row, SourceLine
@@ -66,7 +66,7 @@ def card_of_cause(
     # Equal rates are in the title.
     rates = (cause.rates,) if cause.slowest != cause.fastest and cause.rates else ()
     about = (*card.about[:1], _count_tests(cause), *rates)
-    tests = tuple(Entry(one.test, headline(one, UNICODE, _HEADING_WIDTH), TONES[one.colour]) for one in findings)
+    tests = tuple(Entry(one.test, headline(one, _HEADING_WIDTH), TONES[one.colour]) for one in findings)
     badge = f"known {cause.outcome.replace('_', ' ')}" if cause.known else card.badge
     return replace(card, badge=badge, about=about, tests=tests, anchor=anchor)
 
@@ -75,7 +75,7 @@ def card_of_finding(finding: Finding, rendering: Rendering, charts: tuple[Chart,
     """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
     if not rendering.session.source and finding.culprit is not None:
         finding = replace(finding, culprit=_without_source(finding.culprit))
-    verdict, line = finding.verdict, headline(finding, UNICODE, _HEADING_WIDTH)
+    verdict, line = finding.verdict, headline(finding, _HEADING_WIDTH)
     green = verdict.outcome == "ok"
     return Card(
         title=finding.test.partition("::")[2] or finding.test if green else line,
@@ -136,14 +136,14 @@ def _count_tests(cause: Cause) -> str:
 
 
 def _means(finding: Finding) -> str:
-    text = consequence(finding, finding.verdict, UNICODE)
+    text = consequence(finding, finding.verdict)
     return with_kind(text, finding.verdict.kind) if text else ""
 
 
 def _parts(finding: Finding, rendering: Rendering) -> Iterator[Part]:
     culprit = finding.culprit
     grows = finding.verdict.outcome not in ("ok", *_MISSING_VERDICTS)
-    measured = (*verdict_rows(finding, UNICODE), *collector_rows(finding), *budget_rows(finding))
+    measured = (*verdict_rows(finding), *collector_rows(finding), *budget_rows(finding))
     yield Part("What grows" if grows else "What was measured", _gather(measured))
     if finding.verdict.outcome == "ok":
         return
@@ -151,15 +151,15 @@ def _parts(finding: Finding, rendering: Rendering) -> Iterator[Part]:
     if culprit is not None:
         excerpt = _excerpt(culprit, rendering.read_source)
         # The excerpt contains the line itself.
-        origin = culprit_text.origin_rows(_without_source(culprit) if excerpt else culprit, _TEXT_WIDTH, UNICODE)
+        origin = culprit_text.origin_rows(_without_source(culprit) if excerpt else culprit, _TEXT_WIDTH)
         yield Part("Where it is made", _gather(origin), source=excerpt)
         holder = list(culprit_text.holder_rows(culprit))
     owner = culprit.owner if culprit is not None else None
-    edges = culprit_text.edges(owner, _TEXT_WIDTH, UNICODE) if owner is not None else ()
+    edges = culprit_text.edges(owner, _TEXT_WIDTH) if owner is not None else ()
     path = tuple(Reference(edge.text, edge.note.strip(" <-")) for edge in edges)
     # At a peak, the sizes are those of the run that reached it.
     note = _PATH_NOTE if path and finding.verdict.outcome == "leak" and not finding.verdict.peak else ""
-    yield Part("What holds it", _gather([*holder, *held_rows(finding, UNICODE)]), path=path, note=note)
+    yield Part("What holds it", _gather([*holder, *held_rows(finding)]), path=path, note=note)
     yield Part("What to do", _gather(_next_rows(finding)))
 
 

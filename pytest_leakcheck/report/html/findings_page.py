@@ -13,7 +13,6 @@ from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
 from pytest_leakcheck.report.finding_text import green_lines
-from pytest_leakcheck.report.glyphs import UNICODE
 from pytest_leakcheck.report.html.finding_card import Rendering, card_of_cause
 from pytest_leakcheck.report.html.finding_charts import TONES
 from pytest_leakcheck.report.html.view_model import Card, Cell, Entry, Matrix, MatrixRow, Page, Row, Section, Tone
@@ -137,7 +136,7 @@ def _summary(tally: Tally, session: Session | None) -> Iterator[str]:
     if session is not None and session.headline:
         yield session.headline
     elif tally.worst:
-        yield first_line(tally, tally.seconds, UNICODE)
+        yield first_line(tally, tally.seconds)
     if line := memory_not_judged(tally):
         yield line
     yield from session.notes if session is not None else ()

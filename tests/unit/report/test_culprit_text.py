@@ -11,8 +11,7 @@ import pytest
 
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint
 from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.report.culprit_text import cycle_text, headline, place, rows
-from pytest_leakcheck.report.glyphs import ASCII, UNICODE
+from pytest_leakcheck.report.culprit_text import cycle_text, edges, headline, holder_rows, origin_rows, place
 
 TEST = Site("/project/tests/test_decode.py", 12, "test_decode", "frames()")
 FRAMES = Site("/project/decode/loader.py", 41, "frames", "open()")
@@ -33,12 +32,16 @@ CULPRIT = Culprit(
     Where((TEST, FRAMES, OPEN), FRAMES, "call"),
     owner=OWNER,
     source="container = av.open(path)",
-    hint="close() it",
 )
 
 
-def text(culprit: Culprit, width: int = 65) -> str:
-    return "\n".join(f"{label:<9}{line}" for label, line in rows(culprit, width, UNICODE))
+def rows(culprit: Culprit, width: int = 65) -> list[tuple[str, str]]:
+    path = edges(culprit.owner, width) if culprit.owner is not None else ()
+    return [*origin_rows(culprit, width), *holder_rows(culprit), *(("", edge.text + edge.note) for edge in path)]
+
+
+def text(culprit: Culprit) -> str:
+    return "\n".join(f"{label:<9}{line}" for label, line in rows(culprit))
 
 
 def test_the_rows_name_where_it_is_made_and_who_holds_it() -> None:
@@ -53,8 +56,7 @@ held by  loader._loader.cache
          module loader
          └ _loader → Loader
            └ .cache → dict of 20   <- grows by 1.0/iter
-             └ ['clip.mp4'] → av.container.InputContainer
-hint     close() it"""
+             └ ['clip.mp4'] → av.container.InputContainer"""
     )
     assert headline(CULPRIT) == ("loader.py:41", "open()")
 
@@ -66,12 +68,6 @@ def test_a_package_is_named_with_its_file() -> None:
 
 def test_without_a_line_the_owner_is_named() -> None:
     assert headline(replace(CULPRIT, where=None)) == ("held by loader._loader.cache", "")
-
-
-def test_in_ascii_the_same_rows_have_other_signs() -> None:
-    shown = list(rows(CULPRIT, 65, ASCII))
-    assert "` .cache > dict of 20   <- grows by 1.0/iter" in shown[7][1]
-    assert all(line.isascii() for _label, line in shown)
 
 
 def test_what_is_not_resolved_says_why() -> None:
@@ -95,8 +91,8 @@ def test_the_line_that_keeps_it_and_the_cycle_have_rows_of_their_own() -> None:
 kept     decode/loader.py:44 in frames()
 cycle    released only by the garbage collector: InputContainer ↔ VideoStream"""
     )
-    assert cycle_text(Culprit("fd", cycle=("A",)), UNICODE) == "A refers to itself"
-    assert cycle_text(Culprit("fd", cycle=("A", "B", "C")), UNICODE) == "A → B → C → A"
+    assert cycle_text(Culprit("fd", cycle=("A",))) == "A refers to itself"
+    assert cycle_text(Culprit("fd", cycle=("A", "B", "C"))) == "A → B → C → A"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +134,7 @@ largest  decode/loader.py:41 in frames()
 
 def test_a_long_path_loses_its_middle_and_a_long_line_its_middle() -> None:
     path = tuple(Step(f"Node{n}", f".next{n}") for n in range(30))
-    shown = list(rows(Culprit("object", owner=Owner("case.HEAD", "module case", path, "Node30", 0.0)), 40, UNICODE))
+    shown = rows(Culprit("object", owner=Owner("case.HEAD", "module case", path, "Node30", 0.0)), 40)
     assert len(shown) == 11
     assert "22 more references" in shown[6][1]
     assert max(len(line) for _label, line in shown) <= 40

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +14,11 @@ from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
-from pytest_leakcheck.model.culprit import Culprit, Held, Site, Where
+from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Collector, Recording, Series
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.finding_text import block, floor_text, headline
-from pytest_leakcheck.report.glyphs import ASCII, UNICODE, Glyphs
+from pytest_leakcheck.report.finding_text import block, floor_text, headline, styled_lines
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 AUTO = ("leak", "over_budget", "unclosed")
@@ -177,31 +176,40 @@ fd ok (59 iterations)
 ]
 
 
-def in_ascii(text: str) -> str:
-    """The same columns in the other signs."""
-    return text.translate(str.maketrans("".join(astuple(UNICODE)), "".join(astuple(ASCII))))
-
-
 @pytest.mark.parametrize(("one", "text"), GOLDEN, ids=[one.verdict.outcome for one, _ in GOLDEN])
 def test_the_whole_block(one: Finding, text: str) -> None:
     command = f'pytest --leakcheck "{one.test}"'
-    assert block(one, UNICODE, command=command) == text.strip("\n")
-    assert block(one, ASCII, command=command) == in_ascii(text.strip("\n"))
-    assert block(one, ASCII, command=command).isascii()
-    assert block(one, UNICODE) == text.strip("\n").rpartition("\n")[0]
+    assert block(one, command=command) == text.strip("\n")
+    assert block(one) == text.strip("\n").rpartition("\n")[0]
 
 
 @pytest.mark.parametrize("one", ALL, ids=[one.verdict.outcome for one in ALL])
-@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
-def test_lines_are_no_wider_than_a_terminal(one: Finding, glyphs: Glyphs) -> None:
+def test_lines_are_no_wider_than_a_terminal(one: Finding) -> None:
     command = f'pytest --leakcheck --leakcheck-isolate --leakcheck-max-time=120 "{one.test}"'
-    first, empty, *lines, following = block(one, glyphs, command=command).splitlines()
-    assert first == headline(one, glyphs)
+    first, empty, *lines, following = block(one, command=command).splitlines()
+    assert first == headline(one)
     assert len(first) <= 80
     assert empty == ""
     assert all(0 < len(line) <= 80 and line == line.rstrip() for line in lines)
     # The command is there to be copied, and is whole whatever its width.
     assert following == f"  next         {command}"
+
+
+def test_what_matters_has_a_style() -> None:
+    site = Site("/project/src/loader.py", 41, "load", "open()")
+    owner = Owner("loader.KEPT", "module loader", (Step("module loader", "KEPT", suspect=True),), "20 × int", 1.0)
+    culprit = Culprit("fd", Where((site,), site, "call"), owner=owner, source="KEPT.append(open(path))")
+    one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),))
+    parts = [part for line in styled_lines(replace(one, culprit=culprit), command="pytest x") for part in line]
+    styles = {text.strip(): style for text, style in parts}
+    assert [text.strip() for text, style in parts if style == "verdict"] == [
+        "fd +1.0/iter — loader.py:41 open() (17 iterations)",
+        "leak",
+        "+1.0/iter sustained over 17 iterations",
+        "<- grows by 1.0/iter",
+    ]
+    assert (styles["KEPT.append(open(path))"], styles["pytest x"]) == ("source", "command")
+    assert (styles["held by"], styles["loader.KEPT"], styles["└ KEPT → int"]) == ("label", "plain", "plain")
 
 
 WORDS = st.text("ab_/ .", min_size=1, max_size=120)
@@ -218,17 +226,16 @@ HELD = st.builds(Held, WORDS.map("/{}".format) | WORDS.map("Thread-N ({})".forma
 def test_nothing_that_is_held_makes_a_line_wider(held: list[Held], first: int, slope: int, resource: str) -> None:
     series = Series(resource, tuple(first + slope * i for i in range(18)))
     one = finding("test_wide", (series,), (Budget(resource, 0, reason="said at length " * 9),), {resource: tuple(held)})
-    for glyphs in (UNICODE, ASCII):
-        first_line, *lines, _next = block(one, glyphs).splitlines()
-        assert len(first_line) <= 80
-        assert max(map(len, lines)) <= 80
+    first_line, *lines, _next = block(one).splitlines()
+    assert len(first_line) <= 80
+    assert max(map(len, lines)) <= 80
 
 
 def test_many_kinds_are_counted_after_the_ninth() -> None:
     kinds = tuple(Held(f"/data/{i:02}.mp4", 1) for i in range(12))
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
-    lines = block(one, ASCII).splitlines()
-    assert "               1 x /data/08.mp4" in lines
+    lines = block(one).splitlines()
+    assert "               1 × /data/08.mp4" in lines
     assert "               and 3 more kinds" in lines
     assert not any("09.mp4" in line for line in lines)
 
@@ -252,7 +259,7 @@ def test_the_floor_in_words(verdict: Verdict, text: str) -> None:
 def test_a_long_number_of_names_leaves_the_first_and_the_count() -> None:
     kinds = (Held("/data/" + "a" * 90 + ".mp4", 17), Held("socket", 1), Held("pipe", 1))
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
-    line = headline(one, UNICODE)
+    line = headline(one)
     assert line.startswith("fd +1.0/iter — 17 × aaa")
     assert line.endswith("a… + 2 more")
     assert len(line) == 80
@@ -270,4 +277,4 @@ def test_a_long_number_of_names_leaves_the_first_and_the_count() -> None:
 def test_the_first_line_gives_up_words_before_it_gives_up_the_place(width: int, line: str) -> None:
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 3),))
     site = Site("/project/src/loader.py", 41, "load", "av.container.open()")
-    assert headline(replace(one, culprit=Culprit("fd", Where((site,), site, "call"))), UNICODE, width) == line
+    assert headline(replace(one, culprit=Culprit("fd", Where((site,), site, "call"))), width) == line

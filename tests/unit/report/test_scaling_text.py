@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import astuple
 
 import pytest
 
@@ -20,7 +19,6 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.scaling_points import EXACT, Engine, Point, Scaled
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, headline
-from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 from pytest_leakcheck.report.json_file import document
 from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
 
@@ -86,7 +84,7 @@ def expect(text: str) -> str:
 
 def test_a_law_that_is_exceeded() -> None:
     found = finding(GROWING, {"rss": "O(1)"}, [CULPRIT], "a pod has 2 GiB")
-    assert block(found, UNICODE) == expect(
+    assert block(found) == expect(
         """
         rss O(n): +1.0 MiB per shard, O(1) allowed
 
@@ -117,19 +115,10 @@ def test_a_law_that_is_exceeded() -> None:
     )
 
 
-def test_it_holds_in_ascii_and_in_80_columns() -> None:
-    found = finding(GROWING, {"rss": "O(1)"}, [CULPRIT], "a pod has 2 GiB")
-    text = block(found, ASCII)
-    assert text.isascii()
-    assert all(len(line) <= 80 for line in text.splitlines())
-    signs = dict(zip("".join(astuple(UNICODE)), "".join(astuple(ASCII)), strict=True))
-    assert text == "".join(signs.get(sign, sign) for sign in block(found, UNICODE))
-
-
 def test_a_world_shows_what_each_rank_had() -> None:
     world = scaled("world_size", (1, 2, 4), {"rss": [65 * MIB] * 3, "gauge:in_flight": [64, 64, 64]}, "gloo")
     found = finding(world, {"gauge:in_flight": "<= max(64, world_size)", "rss": "<= 1 GiB"})
-    assert block(found, UNICODE) == expect(
+    assert block(found) == expect(
         """
         in_flight at world_size 2: 128, at most 64 allowed (max(64, world_size))
 
@@ -153,14 +142,14 @@ def test_a_world_shows_what_each_rank_had() -> None:
 
 def test_children_are_told_apart() -> None:
     found = finding(scaled("n", (1, 2, 4), {"rss": [MIB, MIB, MIB]}, children=50 * MIB), {"rss": "<= 40 MiB"})
-    assert "4  51.0 MiB  ████████████████████████  50.0 MiB of it in children" in block(found, UNICODE)
+    assert "4  51.0 MiB  ████████████████████████  50.0 MiB of it in children" in block(found)
 
 
 def test_fixed_it_says_what_would_have_shown() -> None:
     found = finding(STILL, {"rss": "O(1)"})
     assert (found.colour, found.verdict.outcome) == ("green", "ok")
-    assert headline(found, UNICODE) == "rss ok over shards 8…256 (budget O(1))"
-    assert list(summary_lines([found], Tally([found]), "sensitivity", UNICODE)) == [
+    assert headline(found) == "rss ok over shards 8…256 (budget O(1))"
+    assert list(summary_lines([found], Tally([found]), "sensitivity")) == [
         ("dim", "  sensitivity (each ok test would have caught): rss 1.0 KiB/shard")
     ]
 

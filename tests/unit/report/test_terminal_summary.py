@@ -11,7 +11,6 @@ from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.glyphs import ASCII, UNICODE
 from pytest_leakcheck.report.terminal_summary import Tally, first_line, nothing_judged, summary_lines
 
 
@@ -39,13 +38,12 @@ WEAKER = finding("test_weaker", Verdict("fd", "ok", iterations=13, floor=0.5), V
 
 
 def shown(*findings: Finding, wanted: str = "failed") -> list[tuple[str, str]]:
-    return list(summary_lines(findings, Tally(findings), wanted, UNICODE))
+    return list(summary_lines(findings, Tally(findings), wanted))
 
 
 def test_the_first_line_counts_verdicts_and_says_what_it_cost() -> None:
     findings = Tally([leak(), WAITING, CLEAN, WEAKER])
-    assert first_line(findings, 12.5, UNICODE) == "4 tests: 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
-    assert first_line(findings, 12.5, ASCII) == "4 tests: 2 ok | 1 leak | 1 inconclusive | repeating took 5.0 s"
+    assert first_line(findings, 12.5) == "4 tests: 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
 
 
 def test_the_first_line_accounts_for_each_test_once() -> None:
@@ -57,12 +55,12 @@ def test_the_first_line_accounts_for_each_test_once() -> None:
     for name, reason in (("test_skips", ""), ("test_fails", ""), ("test_plain", "without a mark")):
         for _phase in range(3):
             tally.add_run(name, reason)
-    assert first_line(tally, 12.5, UNICODE) == (
+    assert first_line(tally, 12.5) == (
         "7 tests: 1 ok · 2 leak · 1 does not repeat · 3 not judged (2 fail or skip by themselves, 1 without a mark) · "
         "repeating took 5.0 s"
     )
     same = Tally([leak(), replace(leak(), recording=replace(leak().recording, test="t"))])
-    assert first_line(same, 9, UNICODE).startswith("1 test: 1 leak · ")
+    assert first_line(same, 9).startswith("1 test: 1 leak · ")
 
 
 def test_nothing_judged_has_a_line_of_its_own() -> None:

@@ -19,7 +19,7 @@ def test_it_is_drawn_and_erased_once() -> None:
     line.erase()
     os.close(here)
     with os.fdopen(there, "rb") as written:
-        assert written.read() == b"\x1bD\x1b[A\x1b7\x1b[?7l\r\n\x1b[2Khalf ?\x1b[?7h\x1b8\x1b[J"
+        assert written.read() == b"\x1bD\x1b[A\x1b7\x1b[?7l\r\n\x1b[2Khalf \\xbd\x1b[?7h\x1b8\x1b[J"
 
 
 def test_a_descriptor_that_the_program_has_taken_is_left_alone(tmp_path: Path) -> None:
