@@ -16,7 +16,6 @@ from pytest_leakcheck.report.html.view_model import (
     Chart,
     Curve,
     Entry,
-    Mark,
     Matrix,
     MatrixRow,
     Page,
@@ -51,9 +50,7 @@ def full_page() -> Page:
     level = tuple((float(x), 32.0) for x in range(18))
     memory = tuple((float(x), 5e8 + 1.2e7 * x) for x in range(200))
     leaky = Curve("leaky", rising, "bad", ((8.0, 104.0), (17.0, 185.0)))
-    shared = Chart(
-        f"fd: {NASTY}", "count", NASTY, (leaky, Curve(NASTY, level, "good")), NASTY, 256, (Mark(12.0, NASTY),)
-    )
+    shared = Chart(f"fd: {NASTY}", "count", NASTY, (leaky, Curve(NASTY, level, "good")), NASTY)
     own = Chart("heap: bytes in use", "bytes", "second", (Curve("", memory, "unsure"),), "It grows.")
     part = Part(
         NASTY,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, Literal
+from typing import Final
 
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
@@ -14,34 +14,27 @@ from pytest_leakcheck.report.finding_text import floor_text, per
 from pytest_leakcheck.report.html.view_model import XY, Chart, Curve, Tone
 
 TONES: Final[Mapping[Colour | None, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
-BY_COLLECTOR: Final = ", released by the garbage collector only"
 
 
-def chart_of_verdict(finding: Finding, verdict: Verdict) -> Chart | None:
-    """Return the chart of one verdict; None if `curve_of` finds too few readings."""
-    resource = find_resource(verdict.resource)
-    released = is_of_collector(verdict)
-    title = f"{verdict.resource}: {resource.plural}{BY_COLLECTOR if released else ''}"
-    curve = curve_of(finding, verdict, "", released=released)
+def chart_of_verdict(
+    finding: Finding, verdict: Verdict, title: str = "", name: str = "", beside: Iterable[Curve | None] = ()
+) -> Chart | None:
+    """Return the chart of one verdict; None if `curve_of` finds too few readings.
+
+    Without a `title`, the resource is described. `name` distinguishes the curve from those `beside` it.
+    """
+    resource, released = find_resource(verdict.resource), verdict.outcome == "unclosed"
+    curve = curve_of(finding, verdict, name, released=released)
     if curve is None:
         return None
-    limit, line = limit_of(finding, verdict), verdict_line(finding, verdict)
-    return Chart(title, resource.unit, axis_of(finding), (curve,), line, limit)
-
-
-def axis_of(finding: Finding) -> Literal["size", "iteration"]:
-    """Return what the curves of a test run over."""
-    return "size" if finding.scaled is not None else "iteration"
-
-
-def limit_of(finding: Finding, verdict: Verdict) -> int | None:
-    """Return the value of the resource at which the process fails; None if the chart shows no such limit.
-
-    It bounds what is retained, so charts of peaks over an axis, and of what the garbage collector released, have none.
-    """
-    if finding.scaled is not None or is_of_collector(verdict):
-        return None
-    return finding.recording.limits.get(verdict.resource)
+    suffix = ", released by the garbage collector only" if released else ""
+    return Chart(
+        f"{verdict.resource}: {title or resource.plural}{suffix}",
+        resource.unit,
+        "size" if finding.scaled is not None else "iteration",
+        (curve, *filter(None, beside)),
+        _verdict_line(finding, verdict),
+    )
 
 
 def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:
@@ -64,12 +57,7 @@ def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = 
     return Curve(name, points, tone, _fitted_line(points, verdict))
 
 
-def is_of_collector(verdict: Verdict) -> bool:
-    """Return whether a verdict is about what the garbage collector released, not about what is retained."""
-    return verdict.outcome == "unclosed"
-
-
-def verdict_line(finding: Finding, verdict: Verdict) -> str:
+def _verdict_line(finding: Finding, verdict: Verdict) -> str:
     """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
     unit = find_resource(verdict.resource).unit
     line = f"{verdict.resource} {verdict.outcome.replace('_', ' ')}"

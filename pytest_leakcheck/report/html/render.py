@@ -13,7 +13,8 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pytest_leakcheck.report.html.charts import HEIGHT, WIDTH, fit, lay_out
+from pytest_leakcheck.report.glyphs import printable, truncate
+from pytest_leakcheck.report.html.charts import HEIGHT, MAX_LETTERS, WIDTH, lay_out
 from pytest_leakcheck.report.html.view_model import Chart, Page
 
 # Height of the title above a chart, in units of the view box.
@@ -63,7 +64,7 @@ def _hash(text: str) -> str:
 
 def render_svg(charts: Sequence[Chart]) -> str:
     """Render charts and their titles, one chart below the other, as the text of one standalone SVG file."""
-    pictures = [(fit(chart.title, WIDTH - 16), lay_out(chart)) for chart in charts]
+    pictures = [(truncate(printable(chart.title), MAX_LETTERS), lay_out(chart)) for chart in charts]
     height = len(charts) * (HEIGHT + _TITLE_HEIGHT)
     return _render("charts.svg.jinja", pictures=pictures, width=WIDTH, height=height, title_height=_TITLE_HEIGHT)
 

@@ -14,7 +14,7 @@ XY: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One series of a chart; the `name` at its end may be empty if the chart has no other curve.
+    """One series of a chart; the `name` may be empty if the chart has no other curve.
 
     The points are in ascending order of x, in the units of the chart. `line` has both ends of the fitted line.
     """
@@ -23,14 +23,6 @@ class Curve:
     points: tuple[XY, ...]
     tone: Tone = "plain"
     line: tuple[XY, XY] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A point of interest: a numbered vertical line at `x`, explained below the picture."""
-
-    x: float
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +35,6 @@ class Chart:
         axis: What x counts, such as ``iteration`` or ``second``.
         curves: At least one, each with at least one point.
         words: The message of the chart in a sentence, for screen readers and as the caption.
-        limit: The value at which the process fails, in the unit of y; drawn only if a curve comes near it.
-        marks: In the order of x.
     """
 
     title: str
@@ -52,8 +42,6 @@ class Chart:
     axis: str
     curves: tuple[Curve, ...]
     words: str = ""
-    limit: float | None = None
-    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
