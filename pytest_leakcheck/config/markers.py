@@ -188,13 +188,12 @@ def suggest(name: str, known: Sequence[str]) -> str:
     """Return what to write instead of an unknown mark; empty if it is not similar to a known mark of the plugin."""
     from difflib import get_close_matches
 
-    if not name.endswith(_BUDGET_SUFFIX):
-        near = get_close_matches(name, known, 1, _MIN_SIMILARITY)
-        return f"Did you mean {near[0]!r}?" if near else ""
-    # Only the names of the resources are compared: with the suffix, every budget would be similar.
-    resources = [one.removesuffix(_BUDGET_SUFFIX) for one in known if one.endswith(_BUDGET_SUFFIX)]
-    near = get_close_matches(name.removesuffix(_BUDGET_SUFFIX), resources, 1, _MIN_SIMILARITY)
-    return f"Did you mean '{near[0]}_budget'?" if near else f"Valid are {'_budget, '.join(resources)}_budget."
+    # Of a budget, only the resource is compared: with the suffix, every budget would be similar.
+    marks = {one: one for one in known} | {one.removesuffix(_BUDGET_SUFFIX): one for one in known}
+    if near := get_close_matches(name.removesuffix(_BUDGET_SUFFIX), marks, 1, _MIN_SIMILARITY):
+        return f"Did you mean {marks[near[0]]!r}?"
+    valid = ", ".join(one for one in known if one.endswith(_BUDGET_SUFFIX))
+    return f"Valid are {valid}." if name.endswith(_BUDGET_SUFFIX) else ""
 
 
 def spelled(mark: Mark) -> str:

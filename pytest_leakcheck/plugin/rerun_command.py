@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -12,12 +11,11 @@ import pytest
 
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, SETTINGS
+from pytest_leakcheck.report.glyphs import in_quotes
 
 # If the search for the cause ran out of time, the command allows this multiple of the time.
 _MORE_TIME: Final = 4
 _PYARGS: Final = "--pyargs"
-# Characters that a shell replaces or ends the text at, also between double quotes.
-_SPECIAL_CHARACTERS: Final = frozenset('"$`\\!')
 
 
 def rerun_command(finding: Finding, item: pytest.Item) -> str:
@@ -32,10 +30,9 @@ def rerun_command(finding: Finding, item: pytest.Item) -> str:
         return ""
     if "isolated" in finding.recording.environment:
         options = ("--leakcheck-isolate", *options)
-    quoted = shlex.quote(target) if _SPECIAL_CHARACTERS.intersection(target) else f'"{target}"'
     # Without its scope, a test without a mark would not be judged.
     command = "pytest --leakcheck-scope=all" if item.config.stash[SETTINGS].scope == "all" else "pytest --leakcheck"
-    return " ".join((command, *more, *options, quoted))
+    return " ".join((command, *more, *options, in_quotes(target)))
 
 
 def plain_node_id(item: pytest.Item) -> str:

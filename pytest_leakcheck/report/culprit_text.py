@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +11,13 @@ from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.report.glyphs import shorten, truncate
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, TestPhase, Where
+    from pytest_leakcheck.model.culprit import Culprit, Site, Step, TestPhase, Where
 
 _PHASE_NAMES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "during the test", "teardown": "tear-down"}
 # A `Step.via` with one of these prefixes refers to an entry of a container, not to an attribute or a variable.
 _ENTRY_PREFIXES: Final = ("[", "key ", "element", "cache")
+# Precedes the note on a reference.
+ARROW: Final = "   <- "
 # A text of a row that begins with this is a line of source.
 SOURCE_INDENT: Final = "  "
 # A reference path with more steps than this is shown without its middle.
@@ -132,34 +133,27 @@ def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[tup
         yield "", f"in {_PHASE_NAMES[where.phase]}, not in the test function itself"
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A line of a reference path; `note` marks the reference to the growing container."""
+def references(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the path from the root of the owner to the retained object; nothing if it is unknown.
 
-    text: str
-    note: str = ""
-
-
-def edges(owner: Owner, width: int) -> Iterator[Edge]:
-    """Yield the reference path from the root of an owner to the retained object; empty if it is unknown."""
+    The second text is a note on the reference to the growing container; there is room for it and for `ARROW`.
+    """
+    owner = culprit.owner
+    if owner is None or not owner.steps:
+        return
     # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the rest is shown.
-    _count, times, kind = owner.holds.partition(" \N{MULTIPLICATION SIGN} ")
+    _count, times, kind = owner.holds.partition(" × ")
     targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
-    steps = list(zip(owner.steps, targets, strict=False))
-    if steps:
-        yield Edge(shorten(owner.root, width))
-    grows = f"   <- grows by {owner.gained:.1f}/iter" if owner.gained else "   <- keeps it"
-    marks = [grows if _is_marked(owner.steps, at) else "" for at in range(len(steps))]
-    cut = len(steps) > _MAX_STEPS
-    half = _MAX_STEPS // 2
-    shown = [*range(half), *range(len(steps) - half, len(steps))] if cut else range(len(steps))
+    yield shorten(owner.root, width), ""
+    grows = f"grows by {owner.gained:.1f}/iter" if owner.gained else "keeps it"
+    count, half = len(owner.steps), _MAX_STEPS // 2
+    shown = [*range(half), *range(count - half, count)] if count > _MAX_STEPS else range(count)
     for depth, at in enumerate(shown):
-        if cut and depth == half:
-            yield Edge(f"{'  ' * depth}… {len(steps) - _MAX_STEPS} more references")
-        step, target = steps[at]
-        line = f"{'  ' * depth}└ {step.via} → "
-        room = width - len(line) - len(marks[at])
-        yield Edge(shorten(line + truncate(target, room), width - len(marks[at])), marks[at])
+        if at > depth == half:
+            yield f"{'  ' * depth}… {count - _MAX_STEPS} more references", ""
+        note = grows if _is_marked(owner.steps, at) else ""
+        line, room = f"{'  ' * depth}└ {owner.steps[at].via} → ", width - (len(ARROW + note) if note else 0)
+        yield shorten(line + truncate(targets[at], room - len(line)), room), note
 
 
 def _is_marked(steps: Sequence[Step], at: int) -> bool:

@@ -111,11 +111,9 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
     yield from _wrap_rows([*others, *held_rows(finding)])
     if finding.culprit is not None:
         yield from _culprit_lines(finding.culprit)
-    yield from _wrap_rows(collector_rows(finding))
-    means = consequence(finding, finding.verdict)
-    if means:
-        yield from _wrap("means", with_kind(means, finding.verdict.kind))
-    yield from _wrap_rows([*budget_rows(finding), *advice_rows(finding), *snapshot_rows(finding)])
+    if means := consequence(finding):
+        yield from _wrap("means", means)
+    yield from _wrap_rows([*setting_rows(finding), *advice_rows(finding)])
     yield from _wrap("finding", finding.fingerprint)
     # The command is never cut or wrapped, so that users can copy it.
     if command:
@@ -129,8 +127,8 @@ def _culprit_lines(culprit: Culprit) -> Iterator[Line]:
     for label, text in culprit_text.origin_rows(culprit, _TEXT_WIDTH):
         yield from _wrap(label, text, "source" if text.startswith(culprit_text.SOURCE_INDENT) else "plain")
     yield from _wrap_rows(culprit_text.holder_rows(culprit))
-    for edge in culprit_text.edges(culprit.owner, _TEXT_WIDTH) if culprit.owner is not None else ():
-        yield _line((_indent("") + edge.text, "plain"), (edge.note, "verdict"))
+    for text, note in culprit_text.references(culprit, _TEXT_WIDTH):
+        yield _line((_indent("") + text, "plain"), (note and culprit_text.ARROW + note, "verdict"))
     if culprit.hint:
         yield from _wrap("hint", culprit.hint)
 
@@ -179,34 +177,26 @@ def verdict_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     yield from _phase_rows(finding)
 
 
-def collector_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield a (label, text) row if the garbage collector was off."""
+def setting_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) rows if the garbage collector was off, and if a reason for the budget was given."""
     if finding.recording.collector == "off":
         yield "collector", "disabled by the program: cyclic garbage counts as retained"
-
-
-def budget_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield a (label, text) row if a reason for the budget was given."""
     resource = finding.verdict.resource
     if finding.reasons.get(resource):
         yield "budget", f"{finding.budgets[resource]}: {finding.reasons[resource]}"
 
 
-def snapshot_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield a (label, text) row with the file of torch's memory snapshot, and what is wrong with it."""
+def advice_rows(finding: Finding) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) rows with what to do about the finding, and the file of torch's memory snapshot."""
+    if finding.verdict.advice:
+        yield "advice", finding.verdict.advice
+    if finding.third_party:
+        yield "third party", finding.third_party
     if finding.snapshot:
         yield "snapshot", f"{finding.snapshot}: open it at pytorch.org/memory_viz"
     if finding.snapshot_error:
         what = "it lacks the history of allocations" if finding.snapshot else "not written"
         yield "snapshot" if not finding.snapshot else "", f"{what}: {finding.snapshot_error}"
-
-
-def advice_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) rows with what to do about the finding."""
-    if finding.verdict.advice:
-        yield "advice", finding.verdict.advice
-    if finding.third_party:
-        yield "third party", finding.third_party
 
 
 def _format_series(finding: Finding, verdict: Verdict) -> str:
@@ -325,8 +315,9 @@ def _shorten_path(what: str, width: int) -> str:
     return shorten(what, width)
 
 
-def consequence(finding: Finding, verdict: Verdict) -> str:
+def consequence(finding: Finding) -> str:
     """State after how many iterations the process reaches its limit; empty if no limit applies or it is far away."""
+    verdict = finding.verdict
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
@@ -342,4 +333,4 @@ def consequence(finding: Finding, verdict: Verdict) -> str:
         return ""
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
     when = f"this process reaches its limit of {shown}{resource.limit} after ≈ {at:,.0f} iterations"
-    return f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when
+    return with_kind(f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when, verdict.kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -45,6 +46,12 @@ def shorten(text: str, width: int) -> str:
 def truncate(text: str, width: int) -> str:
     """Shorten a text to `width` with dots at its end."""
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def in_quotes(word: str) -> str:
+    """Quote a word of a shell command."""
+    # Between double quotes, a shell replaces these characters or ends the text at them.
+    return shlex.quote(word) if {*'"$`\\!'}.intersection(word) else f'"{word}"'
 
 
 def printable(text: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
+import linecache
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import PurePath
+from dataclasses import replace
+from pathlib import Path, PurePath
 from typing import Final
 
 from pytest_leakcheck.model.cause import Cause
@@ -17,52 +17,35 @@ from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.report import culprit_text
 from pytest_leakcheck.report.finding_text import (
     advice_rows,
-    budget_rows,
-    collector_rows,
     consequence,
     headline,
     held_rows,
-    snapshot_rows,
+    setting_rows,
     verdict_rows,
 )
-from pytest_leakcheck.report.glyphs import with_kind
+from pytest_leakcheck.report.glyphs import in_quotes
 from pytest_leakcheck.report.html.finding_charts import TONES, chart_of_verdict
-from pytest_leakcheck.report.html.source_excerpt import ReadSource, no_source, source_reader
 from pytest_leakcheck.report.html.view_model import Card, Chart, Entry, Part, Reference, Row, SourceLine
 
 # Columns of the heading, and of a line of a report, which a narrow page wraps.
 _HEADING_WIDTH: Final = 120
 _TEXT_WIDTH: Final = 160
+# Lines of source before and after the marked one, and their width.
+_AROUND: Final = 3
+_MAX_CHARACTERS: Final = 160
 # Charts of one card: of the verdicts that are not green, the worst first.
 _MAX_CHARTS: Final = 3
 _MISSING_VERDICTS: Final = ("inconclusive", "unavailable")
 _PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched for the cause."
-# Characters that a shell replaces or ends the text at, also between double quotes.
-_SPECIAL_CHARACTERS: Final = frozenset('"$`\\!')
 
 
-@dataclass(frozen=True, slots=True)
-class Rendering:
-    """What is the same for all cards of a page."""
-
-    session: Session
-    read_source: ReadSource
-
-    @classmethod
-    def of(cls, session: Session | None) -> Rendering:
-        session = session or Session()
-        return cls(session, source_reader() if session.source else no_source)
-
-
-def card_of_cause(
-    cause: Cause, findings: Sequence[Finding], rendering: Rendering, anchor: str, *, charts: bool
-) -> Card:
+def card_of_cause(cause: Cause, findings: Sequence[Finding], session: Session, anchor: str, *, charts: bool) -> Card:
     """Build the card of a cause, which describes the first of its findings, as in the terminal.
 
     Without `charts`, the readings are still in its text. `anchor` is the id of the card.
     """
     first = findings[0]
-    card = card_of_finding(first, rendering, charts=charts_of(first) if charts else ())
+    card = card_of_finding(first, session, charts=charts_of(first) if charts else ())
     # Equal rates are in the title.
     rates = (cause.rates,) if cause.slowest != cause.fastest and cause.rates else ()
     about = (*card.about[:1], _count_tests(cause), *rates)
@@ -71,9 +54,9 @@ def card_of_cause(
     return replace(card, badge=badge, about=about, tests=tests, anchor=anchor)
 
 
-def card_of_finding(finding: Finding, rendering: Rendering, charts: tuple[Chart, ...] = (), command: str = "") -> Card:
+def card_of_finding(finding: Finding, session: Session, charts: tuple[Chart, ...] = (), command: str = "") -> Card:
     """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
-    if not rendering.session.source and finding.culprit is not None:
+    if not session.source and finding.culprit is not None:
         finding = replace(finding, culprit=_without_source(finding.culprit))
     verdict, line = finding.verdict, headline(finding, _HEADING_WIDTH)
     green = verdict.outcome == "ok"
@@ -82,10 +65,10 @@ def card_of_finding(finding: Finding, rendering: Rendering, charts: tuple[Chart,
         tone=TONES[finding.colour],
         badge=verdict.outcome.replace("_", " "),
         about=(line,) if green else (f"finding {finding.fingerprint}", finding.test),
-        lead="; ".join(filter(None, (since(finding), _means(finding)))),
-        parts=tuple(part for part in _parts(finding, rendering) if part.rows or part.source or part.path),
+        lead="; ".join(filter(None, (since(finding), consequence(finding)))),
+        parts=tuple(part for part in _parts(finding, session) if part.rows or part.source or part.path),
         charts=charts,
-        command=command or rerun_command(finding, rendering.session),
+        command=command or rerun_command(finding, session),
         resource=verdict.resource,
         attached=PurePath(finding.snapshot).name,
     )
@@ -127,36 +110,29 @@ def rerun_command(finding: Finding, session: Session) -> str:
     words = [session.rerun]
     words += [session.more_time] if culprit is not None and culprit.ran_out_of_time and session.more_time else []
     words += ["--leakcheck-isolate"] if "isolated" in finding.recording.environment else []
-    special = _SPECIAL_CHARACTERS.intersection(finding.test)
-    return " ".join((*words, shlex.quote(finding.test) if special else f'"{finding.test}"'))
+    return " ".join((*words, in_quotes(finding.test)))
 
 
 def _count_tests(cause: Cause) -> str:
     return cause.tests[0] if len(cause.tests) == 1 else f"{len(cause.tests):,} tests"
 
 
-def _means(finding: Finding) -> str:
-    text = consequence(finding, finding.verdict)
-    return with_kind(text, finding.verdict.kind) if text else ""
-
-
-def _parts(finding: Finding, rendering: Rendering) -> Iterator[Part]:
+def _parts(finding: Finding, session: Session) -> Iterator[Part]:
     culprit = finding.culprit
     grows = finding.verdict.outcome not in ("ok", *_MISSING_VERDICTS)
-    measured = (*verdict_rows(finding), *collector_rows(finding), *budget_rows(finding))
+    measured = (*verdict_rows(finding), *setting_rows(finding))
     yield Part("What grows" if grows else "What was measured", _gather(measured))
     if finding.verdict.outcome == "ok":
         return
     holder: list[tuple[str, str]] = []
     if culprit is not None:
-        excerpt = _excerpt(culprit, rendering.read_source)
+        excerpt = _excerpt(culprit) if session.source else ()
         # The excerpt contains the line itself.
         origin = culprit_text.origin_rows(_without_source(culprit) if excerpt else culprit, _TEXT_WIDTH)
         yield Part("Where it is made", _gather(origin), source=excerpt)
         holder = list(culprit_text.holder_rows(culprit))
-    owner = culprit.owner if culprit is not None else None
-    edges = culprit_text.edges(owner, _TEXT_WIDTH) if owner is not None else ()
-    path = tuple(Reference(edge.text, edge.note.strip(" <-")) for edge in edges)
+    references = culprit_text.references(culprit, _TEXT_WIDTH) if culprit is not None else ()
+    path = tuple(Reference(text, note) for text, note in references)
     # At a peak, the sizes are those of the run that reached it.
     note = _PATH_NOTE if path and finding.verdict.outcome == "leak" and not finding.verdict.peak else ""
     yield Part("What holds it", _gather([*holder, *held_rows(finding)]), path=path, note=note)
@@ -167,15 +143,22 @@ def _next_rows(finding: Finding) -> Iterator[tuple[str, str]]:
     if finding.culprit is not None and finding.culprit.hint:
         yield "hint", finding.culprit.hint
     yield from advice_rows(finding)
-    yield from snapshot_rows(finding)
 
 
-def _excerpt(culprit: Culprit, read: ReadSource) -> tuple[SourceLine, ...]:
+def _excerpt(culprit: Culprit) -> tuple[SourceLine, ...]:
+    """Return the lines around the one to change; nothing if they cannot be read, or if it is another line by now."""
     site: Site | None = culprit.site
     text = culprit.source
     if culprit.where is None and culprit.share is not None:
         site, text = culprit.share.where.site, culprit.share.source
-    return read(site, text) if site is not None else ()
+    # The name comes from a report, which may come from anywhere: it must not show other files of this machine.
+    if site is None or not site.file.endswith(".py") or not Path(site.file).is_file():
+        return ()
+    lines = linecache.getlines(site.file)
+    if not 1 <= site.line <= len(lines) or (text and lines[site.line - 1].strip() != text):
+        return ()
+    shown = range(max(1, site.line - _AROUND), min(len(lines), site.line + _AROUND) + 1)
+    return tuple(SourceLine(at, lines[at - 1][:_MAX_CHARACTERS].rstrip(), at == site.line) for at in shown)
 
 
 def _without_source(culprit: Culprit) -> Culprit:

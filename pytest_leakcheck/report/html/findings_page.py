@@ -13,7 +13,7 @@ from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
 from pytest_leakcheck.report.finding_text import green_lines
-from pytest_leakcheck.report.html.finding_card import Rendering, card_of_cause
+from pytest_leakcheck.report.html.finding_card import card_of_cause
 from pytest_leakcheck.report.html.finding_charts import TONES
 from pytest_leakcheck.report.html.view_model import Card, Cell, Entry, Matrix, MatrixRow, Page, Row, Section, Tone
 from pytest_leakcheck.report.json_file import Document, read
@@ -45,7 +45,7 @@ def page_of_document(document: Document, title: str) -> Page:
     """Build the page of a whole report that has been parsed."""
     with known(document.resources):
         findings, session = document.findings, document.session
-        cards = cards_of(findings, Rendering.of(session))
+        cards = cards_of(findings, session or Session())
         tally = Tally(findings)
         anchors = {line.name: card.anchor for card in reversed(cards) for line in card.tests}
         matrix = matrix_of([one for one in findings if one.colour != "green"], anchors)
@@ -64,7 +64,7 @@ def page_of_document(document: Document, title: str) -> Page:
         )
 
 
-def cards_of(findings: Sequence[Finding], rendering: Rendering) -> tuple[Card, ...]:
+def cards_of(findings: Sequence[Finding], session: Session) -> tuple[Card, ...]:
     """Return a card for each cause: red ones first, then by outcome and by the number of tests."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in (one for one in findings if one.colour != "green"):
@@ -77,7 +77,7 @@ def cards_of(findings: Sequence[Finding], rendering: Rendering) -> tuple[Card, .
         card_of_cause(
             cause,
             groups[cause.finding, cause.outcome],
-            rendering,
+            session,
             f"cause-{number}",
             charts=number <= _MAX_CARDS_WITH_CHARTS,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -21,14 +20,6 @@ from pytest_leakcheck.report.html.view_model import Chart, Page
 _TITLE_HEIGHT: Final = 16
 # Cards of a section that are open at first; the others show their headings.
 _MAX_OPENED: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class _DiffLine:
-    """A line of a diff and its CSS class: ``added``, ``taken`` (removed), ``place`` (a header) or empty."""
-
-    text: str
-    kind: str
 
 
 def render(page: Page) -> str:
@@ -50,7 +41,7 @@ def render(page: Page) -> str:
         style=Markup(style),  # noqa: S704 - files of this package
         script=Markup(script),  # noqa: S704
         opened=_MAX_OPENED,
-        diff_lines=_diff_lines,
+        kind_of_line=_kind_of_line,
         lay_out=lay_out,
         width=WIDTH,
         height=HEIGHT,
@@ -86,11 +77,8 @@ def _render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(values)
 
 
-def _diff_lines(text: str) -> list[_DiffLine]:
-    return [_DiffLine(line, _kind_of_line(line)) for line in text.splitlines()]
-
-
 def _kind_of_line(line: str) -> str:
+    """Return the CSS class of a line of a diff: ``added``, ``taken`` (removed), ``place`` (a header) or empty."""
     if line.startswith(("+++", "---", "@@")):
         return "place"
     return {"+": "added", "-": "taken"}.get(line[:1], "")

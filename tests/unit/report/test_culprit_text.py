@@ -11,7 +11,15 @@ import pytest
 
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint
 from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.report.culprit_text import cycle_text, edges, headline, holder_rows, origin_rows, place
+from pytest_leakcheck.report.culprit_text import (
+    ARROW,
+    cycle_text,
+    headline,
+    holder_rows,
+    origin_rows,
+    place,
+    references,
+)
 
 TEST = Site("/project/tests/test_decode.py", 12, "test_decode", "frames()")
 FRAMES = Site("/project/decode/loader.py", 41, "frames", "open()")
@@ -36,8 +44,8 @@ CULPRIT = Culprit(
 
 
 def rows(culprit: Culprit, width: int = 65) -> list[tuple[str, str]]:
-    path = edges(culprit.owner, width) if culprit.owner is not None else ()
-    return [*origin_rows(culprit, width), *holder_rows(culprit), *(("", edge.text + edge.note) for edge in path)]
+    path = [("", text + (ARROW + note if note else "")) for text, note in references(culprit, width)]
+    return [*origin_rows(culprit, width), *holder_rows(culprit), *path]
 
 
 def text(culprit: Culprit) -> str:

@@ -12,9 +12,8 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.verdict import Colour, Outcome, Verdict
-from pytest_leakcheck.report.html.finding_card import Rendering, card_of_finding, rerun_command, since
+from pytest_leakcheck.report.html.finding_card import card_of_finding, rerun_command, since
 from pytest_leakcheck.report.html.findings_page import page_of_document
-from pytest_leakcheck.report.html.source_excerpt import source_reader
 from pytest_leakcheck.report.html.view_model import Cell, Reference, Row
 from pytest_leakcheck.report.json_file import document
 
@@ -77,7 +76,7 @@ def test_the_command_that_measures_it_again() -> None:
 def test_a_card_tells_what_grows_where_and_what_holds_it(tmp_path: Path) -> None:
     shop = tmp_path / "shop.py"
     shop.write_text(SHOP, encoding="utf-8")
-    card = card_of_finding(finding(culprit=culprit_in(shop)), Rendering.of(None))
+    card = card_of_finding(finding(culprit=culprit_in(shop)), Session())
     assert card.title == "fd +1.0/iter — shop.py:5 os.open() (17 iterations)"
     assert card.lead.endswith(
         "; this process reaches its limit of 1,024 descriptors (ulimit -n) after ≈ 1,027 iterations"
@@ -88,7 +87,13 @@ def test_a_card_tells_what_grows_where_and_what_holds_it(tmp_path: Path) -> None
     # The line is in the excerpt, and so not in the row as well.
     assert [row.label for row in made.rows] == ["opened"]
     assert "os.open('.'" not in made.rows[0].text
-    assert [(line.number, line.marked) for line in made.source] == [(4, False), (5, True), (6, False)]
+    assert [(line.number, line.marked) for line in made.source] == [
+        (2, False),
+        (3, False),
+        (4, False),
+        (5, True),
+        (6, False),
+    ]
     assert holds.rows == (Row("held by", "shop.KEPT"),)
     assert holds.path == (Reference("module shop"), Reference("└ KEPT → int", "grows by 1.0/iter"))
 
@@ -96,34 +101,30 @@ def test_a_card_tells_what_grows_where_and_what_holds_it(tmp_path: Path) -> None
 def test_source_is_left_out_where_it_is_not_wanted_or_not_there(tmp_path: Path) -> None:
     shop = tmp_path / "shop.py"
     shop.write_text(SHOP, encoding="utf-8")
-    hidden = card_of_finding(finding(culprit=culprit_in(shop)), Rendering.of(Session(source=False)))
+    hidden = card_of_finding(finding(culprit=culprit_in(shop)), Session(source=False))
     assert "kept.append" not in str(hidden)
     assert "shop.py:5 in leak()" in hidden.parts[1].rows[0].text
     shop.unlink()
-    gone = card_of_finding(finding(culprit=culprit_in(shop)), Rendering.of(None))
+    gone = card_of_finding(finding(culprit=culprit_in(shop)), Session())
     assert gone.parts[1].source == ()
     # The report itself has the line.
     assert "kept.append(os.open('.', 0))" in gone.parts[1].rows[0].text
 
 
 def test_an_excerpt_shows_python_that_has_not_changed(tmp_path: Path) -> None:
-    read = source_reader()
-    other, shop = tmp_path / "secret.txt", tmp_path / "shop.py"
-    for path in (other, shop):
-        path.write_text(SHOP, encoding="utf-8")
-    assert [line.text for line in read(Site(str(shop), 1, "leak"), "import os")] == [
-        "import os",
-        "",
-        "",
-        "def leak(kept):",
-    ]
-    assert read(Site(str(shop), 2, "leak"), "import os") == ()
-    assert read(Site(str(shop), 99, "leak"), "") == ()
-    assert read(Site(str(other), 1, "leak"), "") == ()
-    assert read(Site("<string>", 1, "leak"), "") == ()
-    broken = tmp_path / "broken.py"
-    broken.write_bytes(b"# coding: nope\n\xff\xff\n")
-    assert read(Site(str(broken), 1, "leak"), "") == ()
+    def excerpt(name: str, line: int = 5, text: bytes = SHOP.encode()) -> int:
+        path = tmp_path / name
+        path.write_bytes(text)
+        culprit = culprit_in(path)
+        assert culprit.where is not None
+        site = replace(culprit.where.site, line=line)
+        card = card_of_finding(finding(culprit=replace(culprit, where=Where((site,), site))), Session())
+        return len(card.parts[1].source)
+
+    assert excerpt("shop.py") == 5
+    # Another line, one that is no longer there, another kind of file, and one that cannot be read.
+    assert excerpt("shop.py", 4) == excerpt("shop.py", 99) == excerpt("secret.txt") == 0
+    assert excerpt("broken.py", text=b"# coding: nope\n\xff\xff\n") == 0
 
 
 def test_causes_stand_red_first_with_all_their_tests() -> None:
