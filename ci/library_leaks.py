@@ -138,7 +138,7 @@ def run(python: Path, path: Path, *arguments: str) -> dict[str, Finding]:
             timeout=_LIMIT,
         )
         try:
-            findings = read(report.read_text(encoding="utf-8")).findings
+            findings = read(report).findings
         except (OSError, ValueError):
             raise SetUpError(done.stdout[-2000:] + done.stderr[-2000:]) from None
     return {finding.test.rpartition("::test_")[2]: finding for finding in findings}

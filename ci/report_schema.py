@@ -1,7 +1,6 @@
-"""Make the JSON schema of the report (``--leakcheck-json``) from the classes that are written to it.
+"""Make the JSON schema of a line of the report (``--leakcheck-json``) from the classes that are written to it.
 
 The schema is ``pytest_leakcheck/report/report.schema.json``, in draft 2020-12. Its descriptions are those of the classes.
-A line of a journal (``FILE.partial``) is a finding: ``#/$defs/Finding``.
 
 Usage: python ci/report_schema.py            (exits with 1 if the file differs)
        python ci/report_schema.py --write
@@ -20,7 +19,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from pytest_leakcheck.report.json_file import Document
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.report.json_file import FirstLine, LastLine
 
 PATH: Final = Path(__file__).parents[1] / "pytest_leakcheck" / "report" / "report.schema.json"
 _SCALARS: Final[Mapping[Any, str]] = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -29,12 +29,12 @@ _SCALARS: Final[Mapping[Any, str]] = {str: "string", int: "integer", float: "num
 def make_schema() -> str:
     """Return the text of the schema."""
     definitions: dict[str, Any] = {}
-    document = _describe_class(Document, definitions)
+    lines = [_describe(kind, definitions) for kind in (FirstLine, Finding, LastLine)]
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": f"urn:pytest-leakcheck:report:{Document.SCHEMA}",
-        "title": "The JSON report of pytest-leakcheck",
-        **document,
+        "$id": f"urn:pytest-leakcheck:report:{FirstLine.SCHEMA}",
+        "title": "A line of the JSON report of pytest-leakcheck",
+        "oneOf": lines,
         "$defs": {name: definitions[name] for name in sorted(definitions)},
     }
     return json.dumps(schema, indent=2) + "\n"

@@ -134,7 +134,8 @@ def _judge(suite: Suite, options: argparse.Namespace) -> Figures:
         _run(installed, name, arguments)
         for name, arguments in (("plain", _PLAIN), ("judged", _JUDGE), ("none", _JUDGE_WITHOUT_FAILING))
     ]
-    findings = json.loads((installed.folder / "findings.json").read_text(encoding="utf-8"))["findings"]
+    with (installed.folder / "findings.json").open(encoding="utf-8") as report:
+        _first, *findings, _last = map(json.loads, report)
     return compute(suite.name, suite.release, len(collected), runs, findings)
 
 

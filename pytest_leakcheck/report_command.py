@@ -13,8 +13,7 @@ from pytest_leakcheck.model.exit_codes import WRONG_USE
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.view_model import Page
 
-# The first line of a ledger contains this key. The first line of a JSON report is only a brace, because the report is
-# indented.
+# The first line of a ledger contains this key, that of a report does not.
 _LEDGER_KEY: Final = '"watch":'
 
 
@@ -25,9 +24,7 @@ def add_parser(commands: Any) -> None:
         help="write an HTML page from a watch ledger or a --leakcheck-json report",
         description="Writes FILE.html, which loads nothing from the network.",
     )
-    parser.add_argument(
-        "file", type=Path, metavar="FILE", help="watch-PID.jsonl, or a file written by --leakcheck-json"
-    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="watch-PID.jsonl, or a file of --leakcheck-json")
     parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: the folder of FILE)")
     parser.add_argument("--no-open", action="store_true", help="do not open it in a browser")
     parser.add_argument("--no-source", action="store_true", help="leave lines of source out of the page")
@@ -59,11 +56,15 @@ def _explain(error: Exception) -> str:
 
 
 def _read_page(path: Path, *, source: bool) -> Page:
-    from pytest_leakcheck.report.html.findings_page import page_of_findings
+    from pytest_leakcheck.report.html.findings_page import page_of_report
+    from pytest_leakcheck.report.json_file import read
     from pytest_leakcheck.watch.ledger_page import page_of_ledger
 
     with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline()
     if _LEDGER_KEY in first:
         return page_of_ledger(path)
-    return page_of_findings(path.read_text(encoding="utf-8"), path.name, source=source)
+    report = read(path)
+    if report.notice:
+        print(f"pytest-leakcheck report: {path}: {report.notice}", file=sys.stderr)
+    return page_of_report(report, path.name, source=source)

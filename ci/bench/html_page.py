@@ -27,7 +27,7 @@ from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Whe
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.model.session import Session
-from pytest_leakcheck.report.json_file import document
+from pytest_leakcheck.report.json_file import Report
 
 _RED: Final = ("leak", "over_budget", "unclosed")
 _OK: Final = ("process", "thread", "shm", "disk")
@@ -50,13 +50,13 @@ def main() -> None:
         512.0,
         {"pytest": "9.0.1"},
     )
-    whole = replace(document(findings), session=session)
+    report = Report(tuple(findings), {}, session)
     began = time.perf_counter()
-    from pytest_leakcheck.report.html.findings_page import page_of_document
+    from pytest_leakcheck.report.html.findings_page import page_of_report
     from pytest_leakcheck.report.html.render import render
 
     imported = time.perf_counter()
-    text = render(page_of_document(whole, "Leaks in shop"))
+    text = render(page_of_report(report, "Leaks in shop"))
     ended = time.perf_counter()
     cards = text.count('id="cause-')
     print(f"python {sys.version.split()[0]}; {len(findings)} tests, {cards} causes")

@@ -137,9 +137,9 @@ def cases(file: Path) -> int:
         if not report.exists():
             print(ran.stdout, ran.stderr)
             return 1
-        document = json_file.read(report.read_text())
+        findings = json_file.read(report).findings
     worst: dict[str, tuple[Finding, Verdict]] = {}
-    for finding in document.findings:
+    for finding in findings:
         for verdict in finding.verdicts:
             if verdict.resource == "vram" and (finding.test not in worst or verdict.outcome != "ok"):
                 worst[finding.test] = finding, verdict

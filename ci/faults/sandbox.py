@@ -132,8 +132,7 @@ class Sandbox:
         """
         if fresh:
             (self.project / "outcomes").unlink(missing_ok=True)
-            for path in (self.report, Path(f"{self.report}.partial"), Path(f"{self.report}.old")):
-                path.unlink(missing_ok=True)
+            self.report.unlink(missing_ok=True)
         self.tmp.mkdir(exist_ok=True)
         blocked = " ".join(f"-p no:{name}" for name in _THIRD_PARTY if name not in plugins)
         self.write("pytest.ini", f"[pytest]\naddopts = -p no:cacheprovider {blocked}\n")
@@ -201,13 +200,19 @@ class Sandbox:
         return found
 
     def read_verdicts(self) -> tuple[dict[str, dict[str, str]], bool]:
-        """Return the verdicts of the JSON report, or of its journal, and whether it is the report."""
-        for path, whole in ((self.report, True), (Path(f"{self.report}.partial"), False)):
-            if not path.is_file():
-                continue
-            with suppress(ValueError, OSError):
-                return _verdicts(path.read_text(encoding="utf-8", errors="replace"), whole=whole), whole
-        return {}, False
+        """Return the verdicts of the JSON report, and whether its last line is there."""
+        found: dict[str, dict[str, str]] = {}
+        whole = False
+        text = self.report.read_text(encoding="utf-8", errors="replace") if self.report.is_file() else ""
+        for line in text.split("\n"):
+            # The last line of a killed session may be incomplete.
+            with suppress(ValueError):
+                content = json.loads(line)
+                whole = "session" in content
+                if "test" in content:
+                    of_test = found.setdefault(short_name(content["test"]), {})
+                    of_test.update({one["resource"]: one["verdict"] for one in content["verdicts"]})
+        return found, whole
 
     def processes(self, leader: int) -> list[int]:
         """Return the processes of the run that still exist, without zombies."""
@@ -271,19 +276,3 @@ def _command(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
     return "ended"
-
-
-def _verdicts(text: str, *, whole: bool) -> dict[str, dict[str, str]]:
-    if whole:
-        findings = json.loads(text)["findings"]
-    else:
-        findings = []
-        # The last line of the journal of a killed session may be incomplete.
-        for line in text.splitlines()[1:]:
-            with suppress(ValueError):
-                findings.append(json.loads(line))
-    found: dict[str, dict[str, str]] = {}
-    for finding in findings:
-        of_test = found.setdefault(short_name(finding["test"]), {})
-        of_test.update({one["resource"]: one["verdict"] for one in finding["verdicts"]})
-    return found

@@ -357,8 +357,8 @@ OPTIONS: Final = (
         "string",
         "",
         "PATH",
-        "Write findings and recordings to this file. A regular file is replaced in one step and keeps its mode, also "
-        "through a symbolic link; a pipe or a device is written to directly.",
+        "Write each finding with its recording to this file as it is made, one JSON object per line. An earlier file "
+        "is overwritten when the session starts.",
         ini=False,
     ),
     Option(
@@ -374,7 +374,7 @@ OPTIONS: Final = (
         "string",
         "",
         "PATH",
-        "Write an HTML page of all findings to this file, in the same way. It loads nothing from the network.",
+        "Write an HTML page of all findings to this file at the end of the session. It loads nothing from the network.",
         ini=False,
     ),
     Option(

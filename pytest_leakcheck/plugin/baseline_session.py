@@ -21,11 +21,7 @@ from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.chosen_tests import selected_by
 from pytest_leakcheck.plugin.stash import KNOWN, PROCESS
 from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.output_file import check_writable, write_whole
 
-# A JSON report begins with its schema and this key.
-_REPORT_KEY: Final = '"findings"'
-_HEAD_CHARACTERS: Final = 200
 _NAME: Final = "leakcheck-baseline.json"
 
 
@@ -40,7 +36,7 @@ class BaselineSession:
         self._observed = Observed()
         self._existing: set[str] = set()
         self._lines: list[tuple[str, str]] = []
-        self._is_report = False
+        self._is_report, self._notice = False, ""
         self._is_controller = not xdist.is_worker(config) and PROCESS not in config.stash
         self._known = None if settings.no_baseline else self._read()
         config.stash[KNOWN] = self._known
@@ -63,14 +59,15 @@ class BaselineSession:
     def _read_file(self) -> known_leaks.Baseline:
         """Read a file of known leaks, or the JSON report of an earlier session, whose leaks are known then."""
         try:
-            text = self._path.read_text(encoding="utf-8", errors="replace")
-            if _REPORT_KEY not in text[:_HEAD_CHARACTERS]:
+            self._is_report = json_file.is_report(self._path)
+            if not self._is_report:
                 return known_leaks.read(self._path)
-            self._is_report = True
-            return baseline_of(json_file.read(text).findings)
-        except (OSError, known_leaks.BaselineError, json_file.ReportError, ValueError) as error:
+            report = json_file.read(self._path)
+        except (OSError, known_leaks.BaselineError, json_file.ReportError) as error:
             where = "" if isinstance(error, known_leaks.BaselineError) else f"{self._path}: "
             raise pytest.UsageError(f"{where}{error}") from None
+        self._notice = report.notice
+        return baseline_of(report.findings)
 
     @property
     def _source(self) -> str:
@@ -89,8 +86,8 @@ class BaselineSession:
             raise pytest.UsageError(f"{flag}: {self._path} is a JSON report: name a file of known leaks, or none")
         if self._settings.prune_baseline and (why := selected_by(self._config)):
             raise pytest.UsageError(f"{flag} needs the whole suite, but {why} selects a part of it: leave it out")
-        if wrong := check_writable(self._path):
-            raise pytest.UsageError(f"{flag}: {self._path}: {wrong}; name a file in a writable folder")
+        if not os.access(self._path if self._path.exists() else self._path.parent, os.W_OK):
+            raise pytest.UsageError(f"{flag}: {self._path} cannot be written; name a file in a writable folder")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -109,7 +106,7 @@ class BaselineSession:
             self._observed.add_floors(finding)
 
     def finish(self, session: pytest.Session) -> None:
-        """Compare the file with the findings, and write it if wanted; an `OSError` leaves the earlier file there."""
+        """Compare the file with the findings, and write it if wanted; raise `OSError` if that is impossible."""
         if self._known is None or not self._is_controller:
             return
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -124,7 +121,7 @@ class BaselineSession:
             written = change.baseline
             if self._settings.prune_baseline and self._observed.whole:
                 written = prune(written, self._existing)
-            write_whole(self._path, known_leaks.to_text(written))
+            self._path.write_text(known_leaks.to_text(written), encoding="utf-8", errors="backslashreplace")
             pruned = len(change.baseline.known) - len(written.known)
             self._lines.append(("green", f"leakcheck: wrote {self._path}: {_count(change, pruned)}"))
             return
@@ -137,6 +134,8 @@ class BaselineSession:
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of the summary as (color, text)."""
+        if self._notice:
+            yield "yellow", f"leakcheck: {self._path}: {self._notice}"
         yield from self._lines
 
 

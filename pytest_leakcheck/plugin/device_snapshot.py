@@ -21,7 +21,6 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import DEVICE_MEMORY
 from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.plugin.stash import PROCESS
-from pytest_leakcheck.report.output_file import write_whole
 from pytest_leakcheck.runner.repetition import Repetition
 
 # Allocations and releases that torch records at most; each takes a few KiB of the host's memory.
@@ -70,7 +69,7 @@ class DeviceSnapshot:
                 return finding
             name = re.sub(r"[^\w.-]", "_", finding.fingerprint, flags=re.ASCII)
             path = Path(self._folder, f"{name}.snapshot.pickle")
-            write_whole(path, pickle.dumps(memory._snapshot()))
+            path.write_bytes(pickle.dumps(memory._snapshot()))
         except Exception as error:  # noqa: BLE001 - as above
             return replace(finding, snapshot_error=describe_error(error))
         return replace(finding, snapshot=str(path), snapshot_error=self._failed)

@@ -44,6 +44,9 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
         found = findings_of(data.pop("leakcheck", ""))
         own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
         data["leakcheck"] = "".join(map(to_text, own))
+        # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
+        data |= {name: tuple(data[name]) for name in ("location", "longrepr") if isinstance(data[name], list)}
+        data |= {name: [tuple(pair) for pair in data[name]] for name in ("sections", "user_properties")}
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     assert isinstance(report, pytest.TestReport)
     if isinstance(report, pytest.SubtestReport):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shlex
 from collections.abc import Callable, Iterator
@@ -14,15 +15,16 @@ from typing import Final
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.model.cause import Causes
 from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.resources import RESOURCES, added_rows
 from pytest_leakcheck.model.session import Session
+from pytest_leakcheck.plugin.appended_file import AppendedFile
 from pytest_leakcheck.plugin.item_reports import findings_of, to_text
 from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
 from pytest_leakcheck.probes.command_lines import mask_secrets
 from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.journal import Journal
-from pytest_leakcheck.report.output_file import check_writable, write_whole
 from pytest_leakcheck.runner.environment import describe_environment, find_commit
 
 # The command for a test whose cause was not found in time allows this multiple of the time.
@@ -33,68 +35,75 @@ class ReportFiles:
     """The files of a session; only the process that prints has them. Use it once: `begin`, `add` ..., `finish`."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Check the paths, and raise `pytest.UsageError` if a file cannot be written there; nothing is written yet."""
+        """Nothing is written before `begin`."""
         self._settings = settings
         self._title = f"Leaks in {config.rootpath.name}"
-        json = _check_path(config, "--leakcheck-json", settings.json)
-        self._html = _check_path(config, "--leakcheck-html", settings.html)
-        self._journal = Journal(json) if json is not None else None
+        folder = config.invocation_params.dir
+        self._json = AppendedFile(folder / settings.json) if settings.json else None
+        self._html = AppendedFile(folder / settings.html) if settings.html else None
+        self._causes = Causes()
         # As text: objects would make each later collection of garbage slower.
         self._lines: list[str] = []
-        self._files: dict[Path, Callable[[Session], None]] = {}
-        if json is not None:
-            self._files[json] = self._write_json
-        if self._html is not None:
-            self._files[self._html] = self._write_html
         self.written: list[Path] = []
 
     def begin(self) -> None:
-        """Begin the files that are written while the session runs."""
-        if self._journal is not None:
-            self._journal.begin()
+        """Create the files or empty them, or raise `pytest.UsageError`."""
+        _begin(self._html, f"--leakcheck-html={self._settings.html}")
+        _begin(self._json, f"--leakcheck-json={self._settings.json}")
+        self._try_to_write(json_file.FirstLine(added_rows(RESOURCES)))
 
     def add(self, finding: Finding) -> None:
         if finding.colour == "green" and self._settings.json_readings != "all":
             finding = replace(finding, recording=replace(finding.recording, series=()))
-        if self._journal is not None:
-            with undisturbed_writing():
-                self._journal.add(finding)
+        self._causes.add(finding)
+        self._try_to_write(finding)
         if self._html is not None:
             self._lines.append(to_text(finding))
 
     def finish(self, describe: Callable[[], Session]) -> Iterator[str]:
-        """Write the files, and yield what went wrong. `describe` is called once, and only if there are files."""
+        """Write what is left, and yield what went wrong. `describe` is called once, and only if there are files."""
         describe = cache(describe)
-        yield from filter(None, (self._try_to_write(path, write, describe) for path, write in self._files.items()))
+        for file, make in ((self._json, self._last_line), (self._html, self._page)):
+            if file is None:
+                continue
+            try:
+                with undisturbed_writing():
+                    file.write(make(describe()))
+                    file.close()
+            except Exception as error:  # noqa: BLE001 - a test may have replaced anything
+                reason = error.strerror if isinstance(error, OSError) else ""
+                yield f"could not write {file.path}: {reason or describe_error(error)}"
+            else:
+                self.written.append(file.path)
 
-    @property
-    def wanted(self) -> bool:
-        """Whether the session has any file."""
-        return bool(self._files)
-
-    def _try_to_write(self, path: Path, write: Callable[[Session], None], describe: Callable[[], Session]) -> str:
-        """Write one file; return what went wrong."""
-        try:
+    def _try_to_write(self, content: json_file.FirstLine | Finding) -> None:
+        """Write a line of the JSON report; what cannot be written yet is written with the next one."""
+        if self._json is not None:
             with undisturbed_writing():
-                write(describe())
-        except Exception as error:  # noqa: BLE001 - a test may have replaced anything; a journal has all findings
-            reason = error.strerror if isinstance(error, OSError) else ""
-            return f"could not write {path}: {reason or describe_error(error)}"
-        self.written.append(path)
-        return ""
+                line = json_file.to_line(content)
+                with contextlib.suppress(Exception):
+                    self._json.write(line)
 
-    def _write_json(self, session: Session) -> None:
-        assert self._journal is not None
-        self._journal.finish(session)
+    def _last_line(self, session: Session) -> str:
+        return json_file.to_line(json_file.LastLine(session, self._causes.list()))
 
-    def _write_html(self, session: Session) -> None:
+    def _page(self, session: Session) -> str:
         # Imported only here: what renders the page is not loaded while tests are measured.
-        from pytest_leakcheck.report.html.findings_page import page_of_document
+        from pytest_leakcheck.report.html.findings_page import page_of_report
         from pytest_leakcheck.report.html.render import render
 
-        assert self._html is not None
-        document = replace(json_file.document(findings_of("".join(self._lines))), session=session)
-        write_whole(self._html, render(page_of_document(document, self._title)))
+        findings = tuple(findings_of("".join(self._lines)))
+        return render(page_of_report(json_file.Report(findings, added_rows(RESOURCES), session), self._title))
+
+
+def _begin(file: AppendedFile | None, given: str) -> None:
+    if file is not None:
+        try:
+            file.begin()
+        except OSError as error:
+            raise pytest.UsageError(
+                f"{given} (command line): {error.strerror}; name a file in a writable folder"
+            ) from None
 
 
 def describe_session(
@@ -123,13 +132,3 @@ def _own_version() -> str:
         return version("pytest-leakcheck")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _check_path(config: pytest.Config, flag: str, given: str) -> Path | None:
-    """Return the path of a file; None if none is wanted. Raise `pytest.UsageError` if it cannot be written."""
-    if not given:
-        return None
-    path = Path(config.invocation_params.dir, given)
-    if wrong := check_writable(path):
-        raise pytest.UsageError(f"{flag}={given} (command line): {wrong}; name a file in a writable folder")
-    return path

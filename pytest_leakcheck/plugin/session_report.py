@@ -54,7 +54,7 @@ class SessionReport:
     def __init__(
         self, config: pytest.Config, settings: Settings, baseline: BaselineSession, sampling: Sampling | None
     ) -> None:
-        """Register the hooks of an xdist controller; raise `pytest.UsageError` if a file cannot be written."""
+        """Register the hooks of an xdist controller."""
         self._config, self._settings, self._baseline, self._sampling = config, settings, baseline, sampling
         # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
         self._shown: list[str] = []
@@ -69,7 +69,8 @@ class SessionReport:
         self._began = clock.monotonic()
         # Errors of this class, which the summary states.
         self._lost: list[str] = []
-        self._files = None if xdist.is_worker(config) else ReportFiles(config, settings)
+        wanted = (settings.json or settings.html) and not xdist.is_worker(config)
+        self._files = ReportFiles(config, settings) if wanted else None
         if xdist.is_loaded(config) and not xdist.is_worker(config):
             config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")
 
@@ -221,7 +222,7 @@ class SessionReport:
         except OSError as error:
             self._lost.append(f"could not write the file of known leaks: {error.strerror or error}")
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
-        if self._files is None or not self._files.wanted:
+        if self._files is None:
             return
         self._lost += self._files.finish(self._describe)
         if self._lost:

@@ -15,7 +15,7 @@ from pytest_leakcheck.model.exit_codes import WRONG_USE
 from pytest_leakcheck.model.resources import find_resource, known
 from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.report.glyphs import printable
-from pytest_leakcheck.report.json_file import Document, read
+from pytest_leakcheck.report.json_file import Report, ReportError, read
 
 # The exit status if a leak is new or has grown.
 _WORSE: Final = 1
@@ -41,8 +41,8 @@ def run(given: argparse.Namespace) -> int:
     if differs := why_not_comparable(old.findings, new.findings):
         print(f"not the same conditions: {differs}")
     with ExitStack() as stack:
-        for document in (old, new):
-            stack.enter_context(known(document.resources))
+        for report in (old, new):
+            stack.enter_context(known(report.resources))
         differences = compare(old.findings, new.findings)
         for one in differences:
             print(printable(_line(one)))
@@ -51,14 +51,17 @@ def run(given: argparse.Namespace) -> int:
     return _WORSE if any(one.change in ("new", "grown") for one in differences) else 0
 
 
-def _read(path: Path) -> Document | None:
+def _read(path: Path) -> Report | None:
     """Read a report; without one, say so and return None."""
+    report: Report | None = None
     try:
-        return read(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        report = read(path)
+        what: object = report.notice
+    except (OSError, ReportError) as error:
         what = (isinstance(error, OSError) and error.strerror) or error
+    if what:
         print(f"pytest-leakcheck compare: {path}: {what}", file=sys.stderr)
-        return None
+    return report
 
 
 def _line(one: Difference) -> str:

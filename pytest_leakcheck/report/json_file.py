@@ -1,115 +1,134 @@
-"""Write all findings of a session to one JSON file, one per line, and read it back."""
+"""The lines of a JSON report (``--leakcheck-json``): what the first and the last contain, and how to read the file.
+
+Each finding is a line between these two. The schema of a line is ``report.schema.json``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 # The functions themselves: a test may replace those of the module.
 from json import dumps, loads
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
 from pytest_leakcheck.model import LeakcheckError
-from pytest_leakcheck.model.cause import Cause, Causes
+from pytest_leakcheck.model.cause import Cause
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, Resource, added_rows
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, Resource
 from pytest_leakcheck.model.session import Session
-from pytest_leakcheck.report.output_file import write_whole
+from pytest_leakcheck.model.units import format_count
 
-_REWRITE_ADVICE: Final = "Write a new one: pytest --leakcheck --leakcheck-json=FILE"
+T = TypeVar("T")
+# The start of a report of any version: older ones have the findings in the same object.
+_START: Final = re.compile(r'\s*\{\s*"schema"\s*:\s*(\d+)\s*,\s*"(?:resources|findings)"')
+_LAST: Final = '{"session"'
+_ADVICE: Final = "write a new report: pytest --leakcheck --leakcheck-json=FILE"
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """The file's content.
+class FirstLine:
+    """The first line of a report, written before the first test.
 
-    It ends with the causes of the findings, so that a reader need not group them.
+    Attributes:
+        resources: The traits of the counters that the project has added, by name.
+    """
+
+    SCHEMA: ClassVar[int] = 4
+
+    resources: Mapping[str, Resource]
+
+
+@dataclass(frozen=True, slots=True)
+class LastLine:
+    """The last line of a report, written at the end of the session.
+
+    Attributes:
+        session: The session as a whole.
+        causes: The causes of what is not green, red ones first, so that a reader need not group the findings.
+    """
+
+    session: Session
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a file contains, or what a page shows.
 
     Attributes:
         findings: One per measured test; several for a test that judges several loops or blocks.
-        resources: The traits of the counters that the project has added, by name.
-        partial: The session was killed before its end.
-        session: The session as a whole; None in a journal.
+        session: The session as a whole; None if it was killed before its end.
     """
-
-    SCHEMA: ClassVar[int] = 3
-    SPARSE: ClassVar = True
-    DERIVED: ClassVar = ("causes",)
 
     findings: tuple[Finding, ...]
     resources: Mapping[str, Resource]
-    partial: bool = False
     session: Session | None = None
 
     @property
-    def causes(self) -> tuple[Cause, ...] | None:
-        """The causes of what is not green, red ones first; None in a journal, whose findings follow."""
-        return None if self.partial else Causes(self.findings).list()
+    def notice(self) -> str:
+        """What to tell a reader if the session did not end; empty if it did."""
+        if self.session is not None:
+            return ""
+        return f"the run did not end (no line of the session): it has {format_count(len(self.findings), 'finding')}"
 
 
 class ReportError(LeakcheckError, ValueError):
-    """The file is not a report of findings; the message states what is wrong with it."""
+    """The file is not a report of this version, or is damaged; the message says what was found and what to do."""
 
 
-def _parse(data: object) -> Document:
-    """Convert the decoded JSON of a file to the document, or raise `ReportError`."""
-    if not isinstance(data, dict) or not isinstance(data.get("findings"), list):
-        raise ReportError("not a report of findings: write one with pytest --leakcheck --leakcheck-json=FILE")
+def to_line(content: FirstLine | Finding | LastLine) -> str:
+    """Return the JSON of a line, with its end."""
+    return dumps(encode(content), ensure_ascii=False) + "\n"
+
+
+def is_report(path: Path) -> bool:
+    """Return whether a file begins as a report of some version does; raise `OSError` if it cannot be read."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return _START.match(file.readline()) is not None
+
+
+def read(path: Path) -> Report:
+    """Read a report; of a session that was killed, read the findings that it had written.
+
+    Raises:
+        OSError: The file cannot be read.
+        ReportError: It is not a report, was written by another version, or is damaged.
+    """
+    # A killed session may have written a part of a character.
+    first, *lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    start = _START.match(first)
+    if start is None:
+        raise ReportError(f"not a report: its first line has no schema; {_ADVICE}")
+    if int(start[1]) != FirstLine.SCHEMA:
+        raise ReportError(f"a report of schema {start[1]}, and this version reads schema {FirstLine.SCHEMA}; {_ADVICE}")
+    resources = _decode(FirstLine, first, 1).resources
+    findings: list[Finding] = []
+    # What follows the last line break is empty, or a line that a killed session was writing.
+    for number, line in enumerate(lines[:-1], start=2):
+        if line.startswith(_LAST):
+            return Report(tuple(findings), resources, _decode(LastLine, line, number).session)
+        findings.append(_decode(Finding, line, number))
+        _check_verdicts(findings[-1], resources, number)
+    return Report(tuple(findings), resources)
+
+
+def _decode(kind: type[T], line: str, number: int) -> T:
     try:
-        document = decode(Document, data)
-        for at, finding in enumerate(document.findings):
-            _check_verdicts(finding, document.resources, f"findings[{at}].verdicts")
-    except DecodeError as error:
-        raise ReportError(f"damaged report: {error}. {_REWRITE_ADVICE}") from None
-    return document
+        return decode(kind, loads(line))
+    except (ValueError, RecursionError) as error:
+        what = str(error) if isinstance(error, DecodeError) else f"not JSON: {error}"
+        raise ReportError(f"damaged in line {number}: {what}; {_ADVICE}") from None
 
 
-def _check_verdicts(finding: Finding, added: Mapping[str, Resource], path: str) -> None:
-    if not finding.verdicts:
-        raise DecodeError(f"{path}: expected at least one verdict, got none")
+def _check_verdicts(finding: Finding, added: Mapping[str, Resource], number: int) -> None:
+    wrong = "" if finding.verdicts else "verdicts: expected at least one, got none"
     for at, name in enumerate(verdict.resource for verdict in finding.verdicts):
         if name not in added and name not in RESOURCES and not name.startswith(GAUGE_PREFIX):
             valid = f"one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME"
-            raise DecodeError(f"{path}[{at}].resource: expected {valid}, got {name!r}")
-
-
-def read(text: str) -> Document:
-    """Read a report, or the journal that a killed session has left, with as many findings as it has whole.
-
-    Raises:
-        ReportError: The text is neither, has another schema version, or is damaged.
-        ValueError: The text is not JSON.
-    """
-    first, *lines = text.split("\n")
-    if not (first.startswith("{") and first.endswith("}") and lines):
-        return _parse(loads(text))
-    data = loads(first)
-    # The session may have been killed in the midst of a line.
-    data["findings"] = [loads(line) for line in lines if line.endswith("}")]
-    return _parse(data)
-
-
-def document(findings: Sequence[Finding], *, partial: bool = False) -> Document:
-    """Build the document from the findings of a session."""
-    return Document(tuple(findings), added_rows(RESOURCES), partial)
-
-
-def to_line(finding: Finding) -> str:
-    """Return the JSON of a finding, on one line."""
-    return dumps(encode(finding), ensure_ascii=False)
-
-
-def write(path: Path, lines: Iterable[str], causes: Sequence[Cause] = (), session: Session | None = None) -> None:
-    """Write the document, with each finding as `to_line` returns it, to the path (`output_file.write_whole`).
-
-    Raises:
-        OSError: The file cannot be written. A file that existed before is still there.
-    """
-    resources = dumps(encode(added_rows(RESOURCES)))
-    findings = "".join(f"\n{line}," for line in lines).removesuffix(",")
-    listed = ",".join(f"\n{dumps(encode(cause), ensure_ascii=False)}" for cause in causes)
-    of_session = f', "session": {dumps(encode(session), ensure_ascii=False)}' if session is not None else ""
-    parts = f'"findings": [{findings}\n], "resources": {resources}{of_session}, "causes": [{listed}\n]'
-    write_whole(path, f'{{"schema": {Document.SCHEMA}, {parts}}}\n')
+            wrong = wrong or f"verdicts[{at}].resource: expected {valid}, got {name!r}"
+    if wrong:
+        raise ReportError(f"damaged in line {number}: {wrong}; {_ADVICE}")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from pytest_leakcheck.model.exit_codes import CANNOT, WRONG_USE
-from pytest_leakcheck.report.output_file import check_writable
 from pytest_leakcheck.runner.processes.end_tree import end_tree
 from pytest_leakcheck.watch.follower import Following, default_ledger
 from pytest_leakcheck.watch.ledger import Ledger
@@ -84,8 +83,9 @@ def _watch_process(given: argparse.Namespace) -> int:
 
 
 def _watch_command(given: argparse.Namespace) -> int:
-    if reason := check_writable(given.ledger or default_ledger(os.getpid())):
-        raise WatchError(f"{given.ledger or Path.cwd()} {reason}")
+    folder = (given.ledger or default_ledger(os.getpid())).parent
+    if not os.access(folder, os.W_OK):
+        raise WatchError(f"--ledger={given.ledger}: no file can be created in {folder.resolve()}: name another folder")
     with (
         tempfile.TemporaryDirectory(prefix="leakcheck-") as folder,
         contextlib.closing(make_board(Path(folder, "steps"))) as board,

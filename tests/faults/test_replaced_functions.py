@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from projects import Project
@@ -58,7 +56,6 @@ def test_what_follows_is_judged(project: Project, body: str) -> None:
 
 
 def test_a_limit_on_files_leaves_a_whole_report(project: Project) -> None:
-    """A write to the journal fails half-way, and the next one begins where it began."""
     body = """NUMBERS.append(os.open(__file__, os.O_RDONLY))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))"""
@@ -66,7 +63,7 @@ def test_a_limit_on_files_leaves_a_whole_report(project: Project) -> None:
     project.write("test_it.py", TESTS.format(body=body, after=after))
     ran = project.run()
     assert ran.verdicts == {("test_replaces", "fd"): "leak", ("test_leaky", "fd"): "leak"}
-    json.loads((project.folder / "findings.json").read_text(encoding="utf-8"))
+    assert "session" in project.lines()[-1]
 
 
 def test_a_message_of_megabytes_is_cut(project: Project) -> None:
@@ -156,16 +153,16 @@ def test_functions_replaced_for_good_cost_neither_report_nor_session(
     assert ran.verdicts["test_replaces", "fd"] in ("leak", "inconclusive")
 
 
-def test_a_report_that_cannot_be_written_is_stated_and_its_journal_stays(project: Project) -> None:
+def test_a_report_that_cannot_be_ended_is_stated_and_its_findings_stay(project: Project) -> None:
     project.write(
         "conftest.py",
         """
-        from pytest_leakcheck.report.journal import Journal
+        from pytest_leakcheck.plugin.report_files import ReportFiles
 
         def refuse(_, session):
             raise RuntimeError("refused")
 
-        Journal.finish = refuse
+        ReportFiles._last_line = refuse
         """,
     )
     project.write("test_it.py", TESTS.format(body="pass", after="pass"))
@@ -173,9 +170,7 @@ def test_a_report_that_cannot_be_written_is_stated_and_its_journal_stays(project
     assert "findings.json: RuntimeError: refused" in ran.text
     assert "1 failed" not in ran.text
     assert ran.status == pytest.ExitCode.INTERNAL_ERROR
-    journal = (project.folder / "findings.json.partial").read_text(encoding="utf-8")
-    assert "test_it.py::test_replaces" in journal
-    assert "test_it.py::test_leaky" in journal
+    assert [line["test"] for line in project.lines()[1:]] == ["test_it.py::test_replaces", "test_it.py::test_leaky"]
 
 
 def test_a_finding_that_cannot_be_concluded_is_inconclusive(project: Project) -> None:

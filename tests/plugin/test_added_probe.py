@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -119,4 +118,4 @@ def test_a_module_and_a_row_are_all_it_takes(project: Project, changed_package: 
     assert fixed.last_line == "2 passed"
     floor = fixed.finding("test_rooms", "door")["floor"]
     assert 0 < floor < 1
-    assert json.loads((project.folder / "findings.json").read_text(encoding="utf-8"))["resources"] == {}
+    assert project.lines()[0]["resources"] == {}

@@ -143,7 +143,7 @@ def test_a_wrong_type_in_toml(project_here: Project) -> None:
 def test_a_report_that_cannot_be_written(project_here: Project) -> None:
     project_here.write("test_it.py", "def test_it(): print('ran')")
     (project_here.folder / "folder").mkdir()
-    for path, reason in (("missing/a.json", "does not exist"), ("folder", "is a folder")):
+    for path, reason in (("missing/a.json", "No such file or directory"), ("folder", "Is a directory")):
         outcome = project_here.run_here("--leakcheck", f"--leakcheck-json={path}", leakcheck=False)
         assert outcome.status == USAGE_ERROR
         assert f"--leakcheck-json={path} (command line): " in outcome.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -40,8 +39,7 @@ MARK = """
 
 
 def report_of(project: Project) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((project.folder / "findings.json").read_text(encoding="utf-8"))
-    return next(one for one in found["findings"] if "test_slow" in one["test"])
+    return next(one for one in project.lines()[1:-1] if "test_slow" in one["test"])
 
 
 def on_one_line(ran: Outcome) -> str:

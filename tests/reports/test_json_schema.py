@@ -1,19 +1,17 @@
-"""The schema of the JSON report fits the reports of real sessions, and every field that is written is in it."""
+"""The schema of a line of the JSON report fits the reports of real sessions, and every field is in it."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from projects import ROOT, Project
-from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.report import json_file
-from pytest_leakcheck.report.json_file import Document
+from pytest_leakcheck.report.json_file import FirstLine, to_line
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -72,13 +70,11 @@ SIZES = """
 """
 
 
-def written(project: Project) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((project.folder / "findings.json").read_text(encoding="utf-8"))
-    return found
-
-
-def check(report: dict[str, Any]) -> None:
-    assert [f"{error.json_path}: {error.message}" for error in VALIDATOR.iter_errors(report)] == []
+def check(project: Project) -> list[dict[str, Any]]:
+    """Return the lines of the report, which fit the schema."""
+    lines = project.lines()
+    assert [error for line in lines for error in VALIDATOR.iter_errors(line)] == []
+    return lines
 
 
 def test_the_schema_is_one_and_is_up_to_date() -> None:
@@ -89,7 +85,7 @@ def test_the_schema_is_one_and_is_up_to_date() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     texts = {
         f"{name}.{field}": "description" in one
-        for name, part in {"Document": SCHEMA, **SCHEMA["$defs"]}.items()
+        for name, part in SCHEMA["$defs"].items()
         for field, one in part["properties"].items()
     }
     assert [name for name, described in texts.items() if not described] == []
@@ -98,35 +94,31 @@ def test_the_schema_is_one_and_is_up_to_date() -> None:
 def test_reports_of_leaks(project: Project) -> None:
     project.write("test_it.py", LEAKS)
     project.run("--leakcheck-max-time=5")
-    report = written(project)
-    check(report)
-    found = {one["test"].rpartition("::")[2]: one for one in report["findings"]}
+    _first, *findings, last = check(project)
+    found = {one["test"].rpartition("::")[2]: one for one in findings}
     assert found["test_leak"]["culprit"]["where"]
     assert found["test_leak"]["owner"]
     assert found["test_lost"]["recording"]["stopped"] == "lost"
     assert found["test_loops"]["recording"]["phases"]
-    assert len(report["causes"]) > 2
+    assert len(last["causes"]) > 2
     # As it is by default, and with a file of known leaks.
     default = ("--leakcheck", "--leakcheck-json=findings.json", "-k", "same_cause or clean")
     project.run("--leakcheck-update-baseline", *default, leakcheck=False)
-    check(written(project))
+    check(project)
     project.run("-k", "same_cause or clean")
-    report = written(project)
-    check(report)
-    assert [one["known"] for one in report["causes"]] == [True]
+    assert [one["known"] for one in check(project)[-1]["causes"]] == [True]
 
 
 @pytest.mark.laboratory
 def test_reports_of_sizes_and_peaks(project: Project) -> None:
     project.write("test_it.py", SIZES)
     project.run()
-    report = written(project)
-    check(report)
-    assert [one for one in report["findings"] if one.get("scaled")]
-    assert any("law" in verdict for one in report["findings"] for verdict in one["verdicts"])
+    findings = check(project)[1:-1]
+    assert [one for one in findings if one.get("scaled")]
+    assert any("law" in verdict for one in findings for verdict in one["verdicts"])
 
 
-def test_a_journal_and_a_project_s_own_counter(project: Project) -> None:
+def test_a_killed_session_and_a_project_s_own_counter(project: Project) -> None:
     project.write(
         "conftest.py",
         """
@@ -145,41 +137,32 @@ def test_a_journal_and_a_project_s_own_counter(project: Project) -> None:
         "import pytest\n@pytest.mark.entries_budget(0)\ndef test_own(): pass\ndef test_last(): pass\n",
     )
     project.run()
-    first, *findings = (project.folder / "findings.json.partial").read_text(encoding="utf-8").splitlines()
-    document = json.loads(first)
-    assert document["partial"]
-    check({**document, "findings": [json.loads(line) for line in findings]})
-    assert findings
-    project.run("-k", "own")
-    report = written(project)
-    check(report)
-    assert "entries" in report["resources"]
+    first, finding = check(project)
+    assert "entries" in first["resources"]
+    assert finding["verdicts"][0]["resource"] == "entries"
 
 
-@pytest.mark.parametrize("at", ["document", "finding", "verdict", "recording"])
-def test_a_field_that_is_not_in_it_is_an_error(project: Project, at: str) -> None:
+def test_a_field_that_is_not_in_it_is_an_error(project: Project) -> None:
     project.write("test_it.py", "import pytest\n@pytest.mark.fd_budget(0)\ndef test_it(): pass\n")
     project.run()
-    report = written(project)
-    check(report)
-    finding = report["findings"][0]
-    owner = {
-        "document": report,
-        "finding": finding,
-        "verdict": finding["verdicts"][0],
-        "recording": finding["recording"],
-    }
-    owner[at]["mood"] = "good"
-    (error,) = VALIDATOR.iter_errors(report)
-    assert "'mood' was unexpected" in error.message
+    first, finding, last = check(project)
+    for line, owner in (
+        (first, first),
+        (finding, finding),
+        (finding, finding["verdicts"][0]),
+        (finding, finding["recording"]),
+        (last, last["session"]),
+    ):
+        owner["mood"] = "good"
+        (error,) = VALIDATOR.iter_errors(line)
+        assert "'mood' was unexpected" in str(error.context)
+        del owner["mood"]
 
 
 def test_a_new_field_of_the_writer_is_noticed() -> None:
     @dataclass(frozen=True, slots=True)
-    class Longer(Document):
+    class Longer(FirstLine):
         mood: str = "good"
 
-    report = encode(replace(json_file.document(()), partial=False))
-    check(json.loads(json.dumps(report)))
-    with pytest.raises(AssertionError, match="'mood' was unexpected"):
-        check(json.loads(json.dumps(encode(Longer((), {}, mood="bad")))))
+    assert VALIDATOR.is_valid(json.loads(to_line(FirstLine({}))))
+    assert not VALIDATOR.is_valid(json.loads(to_line(Longer({}))))

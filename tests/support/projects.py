@@ -93,6 +93,10 @@ class Project:
         path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
         return path
 
+    def lines(self, name: str = "findings.json") -> list[dict[str, Any]]:
+        """Return the lines of a JSON report as they are: the first, one per finding, and the last."""
+        return [json.loads(line) for line in (self.folder / name).read_text(encoding="utf-8").split("\n")[:-1]]
+
     def run(
         self,
         *arguments: str,
@@ -170,9 +174,8 @@ class Project:
         return command
 
     def _outcome(self, status: int, text: str) -> Outcome:
-        report = self.folder / "findings.json"
-        written = json.loads(report.read_text(encoding="utf-8")) if report.exists() else {}
-        found = [whole(decode(Finding, one)) for one in written.get("findings", [])]
+        written = self.lines() if (self.folder / "findings.json").exists() else []
+        found = [whole(decode(Finding, one)) for one in written if "test" in one]
         readings = [one["recording"] for one in found]
         scaled = {one["test"]: one["scaled"] for one in found if one["scaled"]}
         return Outcome(status, text, rows(found), readings, scaled, time.time())

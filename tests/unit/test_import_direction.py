@@ -157,7 +157,6 @@ OTHER_MEANINGS = {
     ("attribution/heap/reference_text.py", "thread"),
     ("config/scaling_marker.py", "thread"),
     ("config/settings.py", "vram"),
-    ("plugin/isolation/child_session.py", "process"),
     ("plugin/isolation/dispatch.py", "task"),
     ("plugin/isolation/metered_run.py", "thread"),
     ("plugin/progress_line.py", "fd"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import faulthandler
+import json
 import os
 import signal
 import sys
@@ -21,7 +22,8 @@ from typing import Any, Final
 import pytest
 from _pytest.config import create_terminal_writer
 
-from pytest_leakcheck.model.scaling_points import Sizing
+from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.plugin.appended_file import AppendedFile
 from pytest_leakcheck.plugin.isolation.messages import (
     Done,
     Message,
@@ -35,7 +37,6 @@ from pytest_leakcheck.plugin.isolation.messages import (
 from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, PROCESS, SIZE
 from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
-from pytest_leakcheck.report.output_file import append
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor
 
@@ -69,8 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     """Read the task, override options and register the hooks, before pytest is configured."""
-    task = Task(**supervisor.from_line(Path(config.option.leakcheck_task).read_text(encoding="utf-8")))
-    sizing = Sizing(**{**task.sizing, "resources": tuple(task.sizing["resources"])}) if task.sizing else None
+    task = decode(Task, json.loads(Path(config.option.leakcheck_task).read_text(encoding="utf-8")))
+    sizing = task.sizing
     supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
     rank = int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
     # On SIGTERM, which ends a process that hangs, write the stacks of all threads to a file or to standard error. Here,
@@ -110,9 +111,8 @@ class Child:
         self._task = task
         self.reports = task.reports
         self._origin = Origin()
-        self._reports = supervisor.reports_of(Path(task.folder), rank)
-        self._reports.touch()
-        self._unsent: list[str] = []
+        self._reports = AppendedFile(supervisor.reports_of(Path(task.folder), rank))
+        self._reports.begin()
         self.board = supervisor.Board(supervisor.board_of(Path(task.folder)), rank)
 
     @pytest.hookimpl(trylast=True)
@@ -186,7 +186,7 @@ class Child:
     def pytest_unconfigure(self) -> None:
         self.write(Done())
         # A rank does not know when all other ranks have finished. The end of their launcher shows that they have.
-        if self._task.sizing is None or self._task.sizing["engine"] not in ("process", "gloo"):
+        if self._task.sizing is None or not self._task.sizing.of_processes:
             self.board.finish()
 
     def write(self, message: Message) -> None:
@@ -196,17 +196,13 @@ class Child:
         then, the parent process sees the reason on the board.
         """
         self._origin.leave_elsewhere()
-        # Open the file for each message. The test might close a descriptor that stays open, and another file might then
-        # get its number.
         with undisturbed_writing():
-            self._unsent.append(to_line(message) + "\n")
             try:
-                append(self._reports, "".join(self._unsent))
+                self._reports.write(to_line(message))
             except OSError as error:
                 self.board.set_unsent(error.errno or errno.EIO)
-                return
-        self._unsent.clear()
-        self.board.set_unsent(0)
+            else:
+                self.board.set_unsent(0)
 
 
 def _describe_allocator() -> str:

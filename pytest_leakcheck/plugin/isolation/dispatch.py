@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from pytest_leakcheck.model.decoding import DecodeError
+from pytest_leakcheck.model.decoding import DecodeError, encode
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin import timeout
 from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
@@ -80,7 +80,7 @@ def send(
         with OriginalFunctions():
             messages = tuple(tuple(_read_messages(supervisor.reports_of(folder, rank))) for rank in range(ranks))
         stacks = tuple(_read_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
-        failures = dict(_read_failures(folder / "failures"))
+        failures = _read_failures(folder / "failures")
         sent = [one for of_rank in messages for one in of_rank]
         if ended.unsent and not any(select(sent, Interim)):
             for group in select(sent, GroupMade):
@@ -107,11 +107,11 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
         # this process continues. So the signal is requested only if the main thread starts the child process.
         parent=os.getpid() if in_main_thread else 0,
         worker=worker,
-        sizing=asdict(sizing) if sizing else None,
+        sizing=sizing,
         arguments=_session_arguments(config),
         reports=folder_of_reports(config, config.stash[SETTINGS]),
     )
-    Path(folder, "task").write_text(supervisor.to_line(asdict(task)), encoding="utf-8")
+    Path(folder, "task").write_text(json.dumps(encode(task), default=str), encoding="utf-8")
     arguments = ["-p", "pytest_leakcheck.plugin.isolation.child_session", f"--leakcheck-task={folder / 'task'}"]
     # The name of pytest-cov as a plugin depends on the way in which it was loaded.
     if hasattr(config.option, "no_cov"):
@@ -134,7 +134,7 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
         if sizing is not None and sizing.of_processes
         else None,
     }
-    Path(folder, "start").write_text(supervisor.to_line(start_info), encoding="utf-8")
+    Path(folder, "start").write_text(json.dumps(start_info), encoding="utf-8")
     return command
 
 
@@ -186,11 +186,9 @@ def _read_messages(path: Path) -> Iterator[Message]:
         yield message
 
 
-def _read_failures(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield the rank and the exit status of each rank that failed, as their launcher wrote them."""
-    for line in _read_text(path).splitlines():
-        try:
-            rank, status = supervisor.from_line(line)
-        except ValueError:
-            return
-        yield rank, status
+def _read_failures(path: Path) -> dict[int, int]:
+    """Return the exit status of each rank that failed, as their launcher wrote it; empty if it was killed."""
+    try:
+        return {int(rank): status for rank, status in json.loads(_read_text(path)).items()}
+    except ValueError:
+        return {}

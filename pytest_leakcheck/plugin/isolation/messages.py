@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
@@ -10,6 +11,7 @@ from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.runner.processes import supervisor
 
 
@@ -25,7 +27,7 @@ class Task:
         color: ``yes`` or ``no``: whether the session's terminal shows colors.
         parent: The pid of the process whose end also ends the child process; 0 for none.
         worker: The `workerinput` that an xdist worker got from its controller; None outside of a worker.
-        sizing: The fields of the `Sizing` for a test that runs once to measure its peaks; None repeats the test.
+        sizing: For a test that runs once to measure its peaks; None repeats the test.
         arguments: The command line of the session, for a process that the child process starts in turn.
         reports: The folder of the session's reports; empty if it writes none.
     """
@@ -37,7 +39,7 @@ class Task:
     color: str
     parent: int
     worker: dict[str, Any] | None
-    sizing: dict[str, Any] | None = None
+    sizing: Sizing | None = None
     arguments: tuple[str, ...] = ()
     reports: str = ""
 
@@ -134,14 +136,14 @@ M = TypeVar("M", Reported, Warned, GroupMade, Interim, Measured, CulpritFound, N
 
 def to_line(message: Message) -> str:
     """Encode a message as one line of text."""
-    # pytest recognizes the report of a skipped test by a tuple in it, which `encode` would turn into a list.
+    # Plugins may have added values of any type to a report.
     value = {"report": message.report} if isinstance(message, Reported) else encode(message)
-    return supervisor.to_line([_NAMES[type(message)], value])
+    return json.dumps([_NAMES[type(message)], value], default=str, skipkeys=True) + "\n"
 
 
 def from_line(line: str) -> Message:
     """Decode a line; raise `ValueError` if it is incomplete, and `DecodeError` if it is no message of this version."""
-    kind, value = supervisor.from_line(line)
+    kind, value = json.loads(line)
     if kind not in _KINDS:
         raise DecodeError(f"unknown kind of message {kind!r}: valid are {', '.join(_KINDS)}")
     return decode(_KINDS[kind], value)

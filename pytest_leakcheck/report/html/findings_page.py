@@ -1,4 +1,4 @@
-"""Convert the document of a session (``--leakcheck-json``) to a `Page`: causes, a table of tests, and green tests."""
+"""Convert the report of a session (``--leakcheck-json``) to a `Page`: causes, a table of tests, and green tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_leakcheck.report.finding_text import green_lines
 from pytest_leakcheck.report.html.finding_card import card_of_cause
 from pytest_leakcheck.report.html.finding_charts import TONES
 from pytest_leakcheck.report.html.view_model import Card, Cell, Entry, Matrix, MatrixRow, Page, Row, Section, Tone
-from pytest_leakcheck.report.json_file import Document, read
+from pytest_leakcheck.report.json_file import Report
 from pytest_leakcheck.report.terminal_summary import Tally, first_line, memory_not_judged, not_read_lines
 
 # Cards with charts: a browser takes a millisecond for each. The others have their readings in the text.
@@ -28,24 +28,12 @@ _COMMIT_DIGITS: Final = 12
 _VERSIONS: Final = ("python", "system", "libc", DEVICE_MEMORY)
 
 
-def page_of_findings(text: str, title: str, *, source: bool = True) -> Page:
-    """Build the page of a whole report, with lines of source unless `source` or the session leaves them out.
-
-    Raises:
-        ReportError: The text is not a report of findings, has another schema version, or is damaged.
-        ValueError: The text is not JSON.
-    """
-    document = read(text)
-    if not source:
-        document = replace(document, session=replace(document.session or Session(), source=False))
-    return page_of_document(document, title)
-
-
-def page_of_document(document: Document, title: str) -> Page:
-    """Build the page of a whole report that has been parsed."""
-    with known(document.resources):
-        findings, session = document.findings, document.session
-        cards = cards_of(findings, session or Session())
+def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
+    """Build the page of a report, with lines of source unless `source` or the session leaves them out."""
+    with known(report.resources):
+        findings, session = report.findings, report.session
+        shown = session or Session()
+        cards = cards_of(findings, shown if source else replace(shown, source=False))
         tally = Tally(findings)
         anchors = {line.name: card.anchor for card in reversed(cards) for line in card.tests}
         matrix = matrix_of([one for one in findings if one.colour != "green"], anchors)
@@ -60,7 +48,7 @@ def page_of_document(document: Document, title: str) -> Page:
             tuple(_summary(tally, session)),
             tuple(_facts(findings, session)),
             tuple(one for one in sections if one.cards or one.entries or (one.matrix and one.matrix.rows)),
-            partial=document.partial or any(one.recording.stopped == "interrupted" for one in findings),
+            partial=session is None or any(one.recording.stopped == "interrupted" for one in findings),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -25,7 +26,7 @@ def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent:
 
     Args:
         engine: ``process`` starts the ranks here; ``gloo`` leaves that to torch's own launcher.
-        folder: For the launcher's logs and ``failures``: a JSON line per failed rank, with its number and exit status.
+        folder: For the launcher's logs and ``failures``: the exit status of each failed rank by its number, as JSON.
         parent: Pid of the parent process, whose end also ends this process; 0 for none.
     """
     supervisor.die_with(parent)
@@ -33,8 +34,7 @@ def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent:
     # ignores the signal. The ranks would inherit SIG_IGN, so a handler that does nothing takes its place.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     failed = _run_torch_launcher(ranks, command, folder) if engine == "gloo" else _run_processes(ranks, command)
-    lines = [supervisor.to_line([rank, status]) + "\n" for rank, status in failed.items()]
-    Path(folder, "failures").write_text("".join(lines), encoding="utf-8")
+    Path(folder, "failures").write_text(json.dumps(failed), encoding="utf-8")
     return 1 if failed else 0
 
 

@@ -7,7 +7,6 @@ dies without a report, the parent can still read how far it got.
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import signal
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
@@ -26,9 +25,6 @@ from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 # the threshold moves as blocks are freed, and blocks of one size would come from different places.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
 _TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
-# The only key of an object that `to_line` writes for a tuple, and for a dict that has itself one of these as its only key.
-_TUPLE_KEY: Final = "$tuple"
-_DICT_KEY: Final = "$dict"
 _POLL_SECONDS: Final = 0.01
 # Seconds that a child process gets to exit by itself after it has finished. Threads and children that it leaked could
 # keep it alive forever.
@@ -267,33 +263,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "a signal"
-
-
-def to_line(value: Any) -> str:
-    """Encode a value as one line of JSON, so that `from_line` restores tuples; types unknown to JSON become text."""
-    return json.dumps(_to_json_types(value))
-
-
-def from_line(line: str) -> Any:
-    """Decode a line that `to_line` has encoded; an incomplete line raises ValueError."""
-    return json.loads(line, object_hook=_from_json_object)
-
-
-def _from_json_object(found: dict[str, Any]) -> Any:
-    if found.keys() == {_TUPLE_KEY}:
-        return tuple(found[_TUPLE_KEY])
-    return dict(found[_DICT_KEY]) if found.keys() == {_DICT_KEY} else found
-
-
-def _to_json_types(value: Any) -> Any:
-    if isinstance(value, dict):
-        found = {str(key): _to_json_types(one) for key, one in value.items()}
-        is_like_ours = len(found) == 1 and not found.keys().isdisjoint((_TUPLE_KEY, _DICT_KEY))
-        return {_DICT_KEY: list(found.items())} if is_like_ours else found
-    if isinstance(value, (list, tuple)):
-        items = [_to_json_types(one) for one in value]
-        return {_TUPLE_KEY: items} if isinstance(value, tuple) else items
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
 def die_with(parent: int) -> None:

@@ -13,9 +13,9 @@ from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.verdict import Colour, Outcome, Verdict
 from pytest_leakcheck.report.html.finding_card import card_of_finding, rerun_command, since
-from pytest_leakcheck.report.html.findings_page import page_of_document
+from pytest_leakcheck.report.html.findings_page import page_of_report
 from pytest_leakcheck.report.html.view_model import Cell, Reference, Row
-from pytest_leakcheck.report.json_file import document
+from pytest_leakcheck.report.json_file import Report
 
 SHOP = "import os\n\n\ndef leak(kept):\n    kept.append(os.open('.', 0))\n    return kept\n"
 
@@ -138,7 +138,7 @@ def test_causes_stand_red_first_with_all_their_tests() -> None:
         finding("t.py::test_two", culprit=shared),
         finding("t.py::test_fine", outcome="ok", colour="green"),
     ]
-    page = page_of_document(document(found), "shop")
+    page = page_of_report(Report(tuple(found), {}), "shop")
     assert [card.badge for card in page.cards] == ["leak", "over budget", "known leak", "inconclusive"]
     assert [entry.name for entry in page.cards[0].tests] == ["t.py::test_one", "t.py::test_two"]
     assert page.cards[0].about[1] == "2 tests"
@@ -171,7 +171,7 @@ def test_what_the_session_says_is_on_the_page() -> None:
         3.2,
         {"pytest": "9"},
     )
-    page = page_of_document(replace(document([finding()]), session=session), "shop")
+    page = page_of_report(Report((finding(),), {}, session), "shop")
     assert page.summary == ("2 tests: 2 ok", "leakcheck: a note")
     assert {row.label: row.text for row in page.facts} == {
         "duration": "3.2 s",
@@ -180,5 +180,5 @@ def test_what_the_session_says_is_on_the_page() -> None:
         "versions": "pytest 9",
         "command": "pytest --token '***'",
     }
-    # A file of an earlier version has no session.
-    assert page_of_document(document([finding()]), "shop").summary == ("1 test: 1 leak · repeating took 0.0 s",)
+    # That of a killed session.
+    assert page_of_report(Report((finding(),), {}), "shop").summary == ("1 test: 1 leak · repeating took 0.0 s",)

@@ -19,7 +19,6 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.scaling_points import EXACT, Engine, Point, Scaled
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, headline
-from pytest_leakcheck.report.json_file import document
 from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
 
 MIB = 1 << 20
@@ -161,7 +160,7 @@ def test_it_travels_as_json(found: Finding) -> None:
 
 def test_points_and_law_are_in_the_json_file() -> None:
     found = finding(GROWING, {"rss": "O(1)"}, [CULPRIT])
-    (entry,) = encode(document([found]))["findings"]
+    entry = encode(found)
     points = [(point["size"], point["peaks"]) for point in entry["scaled"]["points"]]
     assert points == [(size, {"rss": (5 + size) * MIB}) for size in SIZES]
     (verdict,) = entry["verdicts"]

@@ -6,7 +6,6 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,10 +17,8 @@ from pytest_leakcheck.runner.processes.supervisor import (
     Start,
     board_of,
     excerpt,
-    from_line,
     quiet_environment,
     run,
-    to_line,
     unsupported,
 )
 
@@ -138,29 +135,6 @@ def test_the_board_is_seen_from_both_sides(tmp_path: Path) -> None:
 def test_tunables(given: str | None, tuned: str) -> None:
     environment = {"HOME": "/"} | ({} if given is None else {"GLIBC_TUNABLES": given})
     assert quiet_environment(environment) == {"HOME": "/", "GLIBC_TUNABLES": tuned}
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        1.5,
-        "ä\udc80",
-        [1, (2, [3, ()])],
-        {"a": ("b", {"c": (True,)})},
-        {"$tuple": 1, "b": 2},
-        {"$tuple": 5},
-        {"$dict": {"$tuple": (1,)}},
-    ],
-)
-def test_values_come_back_as_they_were(value: Any) -> None:
-    line = to_line(value)
-    assert "\n" not in line
-    assert from_line(line) == value
-
-
-def test_what_json_has_no_word_for_is_text() -> None:
-    assert from_line(to_line({1: Path("a"), "b": {2}})) == {"1": "a", "b": "{2}"}
 
 
 def test_an_excerpt_is_the_end_without_the_machinery() -> None:
