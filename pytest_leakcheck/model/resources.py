@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -151,10 +151,10 @@ def exhausting(what: Exhausts) -> tuple[str, ...]:
     return tuple(name for name, resource in RESOURCES.items() if what and resource.exhausts == what)
 
 
-def added_rows(names: Iterable[str]) -> dict[str, Resource]:
-    """Return those of the resources that a project has added, which other processes do not know."""
+def added_rows() -> dict[str, Resource]:
+    """Return the resources that the project has added, by name."""
     own = {row["name"] for row in ROWS}
-    return {name: RESOURCES[name] for name in dict.fromkeys(names) if name in RESOURCES and name not in own}
+    return {name: resource for name, resource in RESOURCES.items() if name not in own}
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import platform
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -18,7 +17,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.cause import Causes
 from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import RESOURCES, added_rows
+from pytest_leakcheck.model.resources import added_rows
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.plugin.appended_file import AppendedFile
 from pytest_leakcheck.plugin.item_reports import findings_of, to_text
@@ -50,7 +49,7 @@ class ReportFiles:
         """Create the files or empty them, or raise `pytest.UsageError`."""
         _begin(self._html, f"--leakcheck-html={self._settings.html}")
         _begin(self._json, f"--leakcheck-json={self._settings.json}")
-        self._try_to_write(json_file.FirstLine(added_rows(RESOURCES)))
+        self._try_to_write(json_file.FirstLine(added_rows()))
 
     def add(self, finding: Finding) -> None:
         if finding.colour == "green" and self._settings.json_readings != "all":
@@ -61,8 +60,7 @@ class ReportFiles:
             self._lines.append(to_text(finding))
 
     def finish(self, describe: Callable[[], Session]) -> Iterator[str]:
-        """Write what is left, and yield what went wrong. `describe` is called once, and only if there are files."""
-        describe = cache(describe)
+        """Write what is left, and yield what went wrong."""
         for file, make in ((self._json, self._last_line), (self._html, self._page)):
             if file is None:
                 continue
@@ -93,7 +91,7 @@ class ReportFiles:
         from pytest_leakcheck.report.html.render import render
 
         findings = tuple(findings_of("".join(self._lines)))
-        return render(page_of_report(json_file.Report(findings, added_rows(RESOURCES), session), self._title))
+        return render(page_of_report(json_file.Report(findings, {}, session), self._title))
 
 
 def _begin(file: AppendedFile | None, given: str) -> None:

@@ -17,7 +17,6 @@ import os
 import os.path
 import pathlib
 import sys
-import tempfile
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
@@ -32,7 +31,6 @@ _OWNERS: Final[tuple[ModuleType | type, ...]] = (
     os.path,
     io,
     json,
-    tempfile,
     dataclasses,
     pathlib.Path,
     # Windows has no such module.
@@ -41,8 +39,7 @@ _OWNERS: Final[tuple[ModuleType | type, ...]] = (
 _MISSING: Final = object()
 # The functions themselves: a test may replace these too.
 _setattr, _delattr = setattr, delattr
-# By owner, its functions and classes as they are when the plugin is registered. Data such as `tempfile.tempdir` is the
-# program's.
+# By owner, its functions and classes as they are when the plugin is registered. Data is the program's.
 _KEPT: Final = tuple(
     (owner, {name: value for name, value in vars(owner).items() if callable(value) or isinstance(value, classmethod)})
     for owner in _OWNERS
