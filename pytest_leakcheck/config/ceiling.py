@@ -1,23 +1,19 @@
 """Parse ceilings: limits far below those of the machine, so that a leaking test fails in seconds, not hours.
 
-RLIMIT_NOFILE limits descriptors. RLIMIT_AS or a cgroup limits memory: with RLIMIT_AS, an allocation in the test fails
-with an error; with a cgroup, the kernel kills the process, as in a container. The device's allocator limits its memory.
+RLIMIT_NOFILE limits descriptors, RLIMIT_AS limits memory, and the device's allocator limits its memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, parse_amount
 
-Means: TypeAlias = Literal["rlimit", "cgroup"]
-
 LIMITED: Final = tuple(sorted(name for name, resource in RESOURCES.items() if resource.ceiling))
-MEANS: Final = ("rlimit", "cgroup")
 _EXAMPLE_LIMITS: Final = 'fd=256, rss="1 GiB", vram="2 GiB"'
 # The smallest limit on descriptors that leaves enough for pytest itself.
 _MIN_DESCRIPTORS: Final = 32
@@ -29,25 +25,22 @@ class CeilingError(LeakcheckError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The limits of one test, each in the unit of its resource (a key of `LIMITED`), and the means to limit memory."""
+    """The limits of one test, each in the unit of its resource (a key of `LIMITED`)."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
-    means: Means = "rlimit"
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {format_amount(size, find_resource(name).unit)}" for name, size in self.sizes.items())
 
 
-def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) -> Ceiling:
-    """Parse the arguments of the mark ``leakcheck_ceiling``, such as ``fd=256, rss="1 GiB", by="cgroup"``.
+def read_ceiling(*positional: object, **sizes: object) -> Ceiling:
+    """Parse the arguments of the mark ``leakcheck_ceiling``, such as ``fd=256, rss="1 GiB"``.
 
     Raises:
-        CeilingError: A resource, an amount or ``by`` is invalid, no resource is given, or an argument is positional.
+        CeilingError: A resource or an amount is invalid, no resource is given, or an argument is positional.
     """
     if positional:
         raise CeilingError("takes keyword arguments only")
-    if by not in MEANS:
-        raise CeilingError(f"by={by!r} is not one of {', '.join(map(repr, MEANS))}")
     unknown = [name for name in sizes if name not in LIMITED]
     if unknown:
         raise CeilingError(f"{unknown[0]}={sizes[unknown[0]]!r}: only {', '.join(LIMITED)} can be limited")
@@ -61,7 +54,7 @@ def read_ceiling(*positional: object, by: object = "rlimit", **sizes: object) ->
             raise CeilingError(f"{name}: {error}") from None
         if find_resource(name).exhausts == "descriptors" and read[name] < _MIN_DESCRIPTORS:
             raise CeilingError(f"{name}={value!r} is too low for pytest itself: write {_MIN_DESCRIPTORS} or more")
-    return Ceiling(read, "cgroup" if by == "cgroup" else "rlimit")
+    return Ceiling(read)
 
 
 def read_option(text: str) -> Ceiling:

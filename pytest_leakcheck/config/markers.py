@@ -135,7 +135,7 @@ def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
     try:
         marked = read_ceiling(*mark.args, **mark.kwargs)
     except CeilingError as error:
-        valid = f"{CEILING}(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit')"
+        valid = f"{CEILING}(fd=256, rss='1 GiB', vram='2 GiB')"
         raise MarkError(f"{spelled(mark)}: {error}. Valid: {valid}") from None
     return given if given.sizes and settings.from_command_line("ceiling") else marked
 

@@ -123,12 +123,6 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
     )
 
 
-def conclude_ended(interim: Finding, reason: str) -> Finding:
-    """Append how the process ended to the interim finding that it had sent; the outcome stays the same."""
-    worst, *others = interim.verdicts
-    return replace(interim, verdicts=(worst.adding(f"then {reason}"), *others))
-
-
 def _find_out_of_time(result: Result, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     """Return what was undecided when a slow unmarked test ran out of time; it is judged on countable resources."""
     if not result.plan.screen or result.recording.stopped != "time":

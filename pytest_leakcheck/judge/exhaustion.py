@@ -10,7 +10,7 @@ from typing import Final
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import Exhausts, exhausting, find_resource
-from pytest_leakcheck.model.units import format_rate
+from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.model.verdict import Verdict
 
 _EXHAUSTED_BY_ERRNO: Final[dict[int, Exhausts]] = {
@@ -66,6 +66,22 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
         reason=f"{rate} over {series.iterations} iterations, then {error}",
         explicit=budget.explicit,
         kind=series.kind,
+    )
+
+
+def over_ceiling(name: str, size: int, series: Series | None, error: str) -> Verdict:
+    """Judge a resource that ran out under its ceiling without growth; `series` is None before the start level."""
+    resource = find_resource(name)
+    limit = f"{size:,} {resource.plural}" if resource.unit == "count" else format_amount(size, resource.unit)
+    return Verdict(
+        name,
+        "over_budget",
+        # The level above the start at which the test must have failed.
+        level=size - (series.readings[0] if series is not None else 0),
+        iterations=series.iterations if series is not None else 0,
+        reason=f"failed under the ceiling of {limit}, before growth was detected: {error}",
+        advice="the test itself needs more than that: raise the ceiling",
+        kind=series.kind if series is not None else "measured",
     )
 
 

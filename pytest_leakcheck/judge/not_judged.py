@@ -29,6 +29,12 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Ve
     )
 
 
+def without_ceiling(verdicts: Iterable[Verdict], missing: Mapping[str, str]) -> tuple[Verdict, ...]:
+    """Make ``unavailable`` what was to be judged under a limit that cannot be set, for this reason; red ones stand."""
+    others = (one for one in verdicts if one.resource not in missing or one.outcome in RED)
+    return *others, *(unavailable(name, why) for name, why in missing.items())
+
+
 def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, restarted: bool) -> tuple[Verdict, ...]:
     """Return an ``inconclusive`` verdict for each budget: no iteration followed after the start level was read."""
     reason = "no time was left after warm-up"

@@ -149,8 +149,7 @@ class MeasuringFixture(Leakcheck):
             repetition.begin()
             while wanted:
                 _forbid_blocking(switch)
-                with repetition.ceiling:
-                    yield step
+                yield step
                 if self._node.stash[UNMEASURED]:
                     repetition.end("interrupted")
                     return

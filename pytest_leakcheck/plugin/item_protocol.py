@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.markers import ceiling_of, effort_of
-from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.plan import Plan, plan_test
 from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
@@ -63,10 +62,8 @@ class ItemProtocol:
         if "leakcheck" not in getattr(item, "fixturenames", ()) or item.stash.get(NOT_ASKED, ""):
             return None
         settings = for_test(self._settings, item.nodeid)
-        ceiling, effort = ceiling_of(item.iter_markers(), settings), effort_of(settings)
-        if ceiling.sizes:
-            effort = replace(effort, isolate=True)
-        return Plan(item.nodeid, (Budget(next(iter(RESOURCES))),), effort, ceiling=ceiling)
+        budgets = (Budget(next(iter(RESOURCES))),)
+        return plan_test(item.nodeid, budgets, effort_of(settings), ceiling=ceiling_of(item.iter_markers(), settings))
 
 
 class ItemState:

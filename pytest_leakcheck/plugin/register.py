@@ -13,7 +13,6 @@ from pytest_leakcheck.plugin.chosen_tests import Sampling
 from pytest_leakcheck.plugin.collection import Collection
 from pytest_leakcheck.plugin.fixture import FixtureHooks
 from pytest_leakcheck.plugin.item_protocol import ItemProtocol, ItemState
-from pytest_leakcheck.plugin.limited_phases import LimitedPhases
 from pytest_leakcheck.plugin.progress_line import IterationCounts, ProgressLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.session_report import SessionReport
@@ -45,8 +44,6 @@ def register(config: pytest.Config, settings: Settings) -> None:
             use_own_folder(config)
         else:
             remove_stale(clock.wall_time())
-    else:
-        config.pluginmanager.register(LimitedPhases(), "leakcheck-limits")
     baseline = BaselineSession(config, settings)
     config.pluginmanager.register(baseline, "leakcheck-baseline")
     sampling = Sampling(config, settings) if PROCESS not in config.stash else None

@@ -12,7 +12,7 @@ import contextlib
 import warnings
 from collections.abc import Generator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -20,6 +20,7 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.judge.not_judged import does_not_repeat
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
@@ -146,9 +147,8 @@ class Repeater:
     def _may_decide_alone(item: pytest.Item, result: Result, seconds: float) -> bool:
         """Return whether a fresh process would decide one of the verdicts, none is red, and enough time is left."""
         undecided = any(verdict.isolate for verdict in result.verdicts)
-        red = any(verdict.outcome in RED for verdict in result.verdicts)
         in_time = seconds <= _MAX_SHARE_BEFORE_ISOLATION * result.plan.effort.max_time
-        return undecided and not red and in_time and PROCESS not in item.config.stash
+        return undecided and not _is_red(result) and in_time and PROCESS not in item.config.stash
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
@@ -210,13 +210,12 @@ class Repeater:
         timer = Timer(item)
         timer.stop()
         residue = Residue(item)
-        repetition = Repetition(plan, left=self._left_threads, drives_on=True)
+        repetition = Repetition(plan, left=self._left_threads)
         # Made in the warm-up, so they are part of the start level.
         first_run: list[pytest.TestReport] = []
         iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges())
         try:
             repetition.begin()
-            interim = _InterimSender(item, repetition, self._settings)
             while True:
                 iteration.count += 1
                 timer.start()
@@ -233,14 +232,19 @@ class Repeater:
                     first_run = reports
                     runs.leave_out_recorders()
                     repetition.follow(*iteration.gauges.seal())
-                if failed and (error is None or not repetition.failed(error)):
+                if failed:
                     return _end_failed(repetition, iteration.count, error, first_run)
                 del reports
-                if not failed and not repetition.iteration_done():
+                if not repetition.iteration_done():
                     return repetition.end(), None
                 self._snapshot.follow(repetition)
-                interim.so_far()
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            if iteration.count > 1 and exhausted_by(error):
+                # The test has left pytest or the measurement no memory. At the end, its ceiling no longer holds.
+                with contextlib.suppress(Exception):
+                    result = repetition.end("failed", error)
+                    if _is_red(result):
+                        return result, None
             repetition.abandon()
             return unmeasured(plan, error), first_run or None
         except BaseException as error:
@@ -261,32 +265,8 @@ def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException,
         repetition.abandon()
 
 
-class _InterimSender:
-    """The sender of interim results from an isolated test, which its ceiling (a resource limit) may kill.
-
-    It sends the path of the cgroup at once, and the finding as soon as its cause is known. In a session that runs the
-    test itself, it does nothing.
-    """
-
-    def __init__(self, item: pytest.Item, repetition: Repetition, settings: Settings) -> None:
-        self._child: Any = (
-            item.config.pluginmanager.getplugin("leakcheck-child") if PROCESS in item.config.stash else None
-        )
-        self._repetition, self._settings = repetition, settings
-        if self._child is not None and repetition.group is not None:
-            from pytest_leakcheck.plugin.isolation.messages import GroupMade
-
-            self._child.write(GroupMade(str(repetition.group)))
-
-    def so_far(self) -> None:
-        """Send the finding as soon as its cause is known; later calls do nothing."""
-        if self._child is None or (result := self._repetition.so_far()) is None:
-            return
-        from pytest_leakcheck.plugin.isolation.messages import Interim
-
-        finding = conclude(result, Policy.of(self._settings, None))
-        self._child.write(Interim(finding))
-        self._child = None
+def _is_red(result: Result) -> bool:
+    return any(verdict.outcome in RED for verdict in result.verdicts)
 
 
 def _end_failed(
@@ -297,7 +277,7 @@ def _end_failed(
     The test leaks if a resource that it leaks ran out. Otherwise, it is not repeatable, and the result is inconclusive.
     """
     result = repetition.end("failed", error)
-    if any(verdict.outcome in RED for verdict in result.verdicts):
+    if _is_red(result):
         return result, None
     what = describe_error(error) if error is not None else "a subtest failed"
     verdict = does_not_repeat(result.plan, count, what)

@@ -1,4 +1,4 @@
-"""Run the phases after a red verdict: find the cause, then repeat a test that has a ceiling until it fails."""
+"""Run the phase after a red verdict, which finds the cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pytest_leakcheck.attribution.live_handles import (
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.diagnosis import CauseSearch
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.sampler import Sampler
@@ -25,38 +24,32 @@ class Diagnosis:
     """The phase that finds the cause of a red verdict; `culprit` is None until the search has ended."""
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
-        """Suspend the ceiling and prepare a search that begins no iteration after `deadline` (``clock.monotonic``)."""
-        self._run, self._sampler, self.red, self._start = run, sampler, red, start
+        """Prepare a search that begins no iteration after `deadline` (``clock.monotonic``)."""
+        self._sampler, self.red, self._start = sampler, red, start
         self.culprit: Culprit | None = None
         self.wants_more = True
+        # The search needs iterations that run to their end.
+        run.ceiling.lift()
         if red.outcome == "unclosed" and find_resource(red.resource).handles == "fds":
             # The garbage collector has closed these descriptors already. Only the next iteration can show what such
             # descriptors point to.
             sampler.instruments.watch.name_released(True)
-        run.ceiling.suspend()
         self._at_red = take_identities()
         innocent = run.explanations.innocent_owners()
         self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, innocent)
 
     def begin(self) -> Phase:
-        """Prepare the next iteration of the search. Returns the phase that the iteration belongs to."""
-        if self._search.iteration_done():
-            return self
-        self.end()
-        self._run.ceiling.resume()
-        return UntilFailure(self._run, self)
+        """Prepare the next iteration of the search, if it wants another."""
+        self.wants_more = self._search.iteration_done()
+        if not self.wants_more:
+            self.end()
+        return self
 
     def iteration_done(self) -> Phase:
         following = self.begin()
         # One iteration is enough to name what the collector releases.
         self._sampler.instruments.watch.name_released(False)
         return following
-
-    def failed(self, _error: BaseException) -> Phase:
-        if self._run.ceiling.may_go_on:
-            return self.iteration_done()
-        self.wants_more = False
-        return self
 
     def end(self) -> None:
         if self.culprit is None:
@@ -71,34 +64,6 @@ class Diagnosis:
         if self._search.kinds:
             held[self.red.resource] = self._search.kinds
         return held
-
-
-class UntilFailure:
-    """The phase that repeats the test until the leaked resource runs out; it ends at once if there is no ceiling."""
-
-    def __init__(self, run: MeasurementRun, diagnosis: Diagnosis) -> None:
-        self._run, self._diagnosis = run, diagnosis
-        self.culprit = diagnosis.culprit
-
-    @property
-    def drives_on(self) -> bool:
-        return self._run.ceiling.drives_on(self._diagnosis.red)
-
-    @property
-    def wants_more(self) -> bool:
-        return self.drives_on and clock.monotonic() < self._run.clock.deadline
-
-    def iteration_done(self) -> Phase:
-        return self
-
-    def failed(self, _error: BaseException) -> Phase:
-        return self
-
-    def held(self) -> Mapping[str, tuple[Held, ...]]:
-        return self._diagnosis.held()
-
-    def end(self) -> None:
-        """Do nothing."""
 
 
 def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:

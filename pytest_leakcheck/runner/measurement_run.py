@@ -7,11 +7,11 @@ from math import inf
 from typing import Protocol
 
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.exhaustion import first_line, ran_out
+from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line, over_ceiling, ran_out
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.runner.ceiling_run import CeilingRun
+from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
 from pytest_leakcheck.runner.innocent_explanations import Explanations
 from pytest_leakcheck.runner.progress import ProgressReports
 from pytest_leakcheck.runner.sampler import Sampler
@@ -19,7 +19,7 @@ from pytest_leakcheck.runner.user_gauges import Phases
 
 
 class Phase(Protocol):
-    """One phase of a repetition. `iteration_done` and `failed` return the next phase, which may be the same.
+    """One phase of a repetition. `iteration_done` returns the next phase, which may be the same.
 
     `culprit` is what is known of the cause of a red verdict; None until the diagnosis ends, or if no verdict is red.
     """
@@ -32,9 +32,6 @@ class Phase(Protocol):
 
     def iteration_done(self) -> Phase:
         """Process the end of an iteration."""
-
-    def failed(self, error: BaseException) -> Phase:
-        """Process the failure of an iteration that reached the ceiling."""
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
         """List what is new and still exists, by resource; empty without a red verdict."""
@@ -82,17 +79,15 @@ class MeasurementRun:
         quiet_heap: Whether the allocator counts a block as free as soon as it is freed.
     """
 
-    def __init__(
-        self, plan: Plan, gauges: Mapping[str, Callable[[], int]], explanations: Explanations, *, drives_on: bool
-    ) -> None:
-        """Start the clock; with `drives_on`, the test is repeated after a leak until it fails under its ceiling."""
+    def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]], explanations: Explanations) -> None:
+        """Start the clock."""
         self.plan = plan
         self.gauges = gauges
         self.phases = Phases()
         self.clock = Clock(plan.effort.max_time)
         self.explanations = explanations
         self.progress = ProgressReports(plan.effort.most)
-        self.ceiling = CeilingRun(plan.ceiling, drives_on=drives_on)
+        self.ceiling = ImposedCeiling(plan.ceiling)
         self.verdicts: dict[str, Verdict] = {}
         self.sampler: Sampler | None = None
         self.limits: dict[str, int] = {}
@@ -103,12 +98,24 @@ class MeasurementRun:
         """The red verdict, after which no other resource is judged; None if there is none."""
         return next((verdict for verdict in self.verdicts.values() if verdict.outcome in RED), None)
 
-    def judge_exhaustion(self, sampler: Sampler, error: BaseException) -> None:
-        """Judge the first resource that grew until it ran out and caused this error."""
-        gone = self.ceiling.grown_towards(error)
+    def judge_exhaustion(self, error: BaseException) -> bool:
+        """Judge the first resource that ran out and so caused this error; return whether a red verdict explains it.
+
+        The resource leaks if it grew until then; else the test itself needs more of it than its ceiling allows.
+        """
+        if self.red is not None:
+            return False
+        gone, said = exhausted_by(error), first_line(error)
+        samples = self.sampler.samples if self.sampler is not None else None
         for budget in self.plan.budgets:
-            if budget.resource in gone and sampler.samples.has(budget.resource):
-                verdict = ran_out(sampler.samples.series(budget.resource), budget, first_line(error))
+            if budget.resource in gone and samples is not None and samples.n and samples.has(budget.resource):
+                verdict = ran_out(samples.series(budget.resource), budget, said)
                 if verdict is not None:
                     self.verdicts[budget.resource] = verdict
-                    return
+                    return True
+        for name, size in self.ceiling.in_force.items():
+            if name in gone:
+                series = samples.series(name) if samples is not None and samples.has(name) else None
+                self.verdicts[name] = over_ceiling(name, size, series, said)
+                return True
+        return False

@@ -86,13 +86,6 @@ class Measuring:
             return self
         return self._diagnose()
 
-    def failed(self, error: BaseException) -> Phase:
-        self.wants_more = False
-        if self._sampler.samples.n < 1:
-            return self
-        self._run.judge_exhaustion(self._sampler, error)
-        return self._diagnose() if self._run.ceiling.may_go_on else self
-
     def held(self) -> Mapping[str, tuple[Held, ...]]:
         red = self._run.red
         if self._sampler.samples.n < 1 or red is None:

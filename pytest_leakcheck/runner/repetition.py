@@ -2,23 +2,22 @@
 
 The caller reports the end of each iteration; `Repetition` answers whether it wants another. The pytest protocol,
 ``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the same way. It passes through phases:
-`WarmUp`, `Measuring`, and after a red (failing) verdict `Diagnosis` and `UntilFailure`.
+`WarmUp`, `Measuring`, and after a red (failing) verdict `Diagnosis`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from pytest_leakcheck.attribution.tracing.forked_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.ceiling_outcome import account_for_ceiling
-from pytest_leakcheck.judge.not_judged import missing_verdicts, no_time_left
+from pytest_leakcheck.judge.not_judged import missing_verdicts, no_time_left, without_ceiling
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording, Stopped
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.runner.bounded_caches import keep_owners
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
@@ -36,18 +35,13 @@ class Repetition:
         plan: Plan,
         gauges: Mapping[str, Callable[[], int]] | None = None,
         left: Mapping[str, str] | None = None,
-        *,
-        drives_on: bool = False,
     ) -> None:
         """Prepare the first phase, and start the clock.
 
         The user's `gauges` are read after each iteration; more may be added until the start level is read. `left` is
-        the earlier test that left a thread running, by the thread's number. With `drives_on`, a test with a ceiling
-        continues after a leak until it fails; the caller must then call `failed`.
+        the earlier test that left a thread running, by the thread's number.
         """
-        self._run = MeasurementRun(
-            plan, gauges if gauges is not None else {}, Explanations(left or {}), drives_on=drives_on
-        )
+        self._run = MeasurementRun(plan, gauges if gauges is not None else {}, Explanations(left or {}))
         # Keep this object to the end: one that is freed after the start level was read would hide a leak of its size.
         self._warm_up = WarmUp(self._run)
         self._phase: Phase = self._warm_up
@@ -67,48 +61,22 @@ class Repetition:
     def begin(self) -> None:
         # A script has no earlier moment; pytest prepares them when the session begins.
         prepare_children()
-        self._run.ceiling.begin()
-        self._warm_up.begin()
+        self._run.ceiling.impose()
+        with room_for_descriptors():
+            self._warm_up.begin()
 
     def iteration_done(self) -> bool:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
         self._origin.leave_elsewhere()
-        self._run.ceiling.next_iteration()
-        self._phase = self._phase.iteration_done()
+        # A test that has used up the descriptors must fail itself, and not in a reading.
+        with room_for_descriptors():
+            self._phase = self._phase.iteration_done()
         return self._phase.wants_more
-
-    def failed(self, error: BaseException) -> bool:
-        """Process the failure of an iteration, instead of `iteration_done`; return whether another one is wanted.
-
-        That is so if the test reached its ceiling, which is now lifted, and the cause is still to be found.
-        """
-        self._origin.leave_elsewhere(1)
-        if not self._run.ceiling.is_reached(error):
-            return False
-        self._phase = self._phase.failed(error)
-        return self._phase.wants_more
-
-    @property
-    def ceiling(self) -> AbstractContextManager[None]:
-        """The ``with`` block to run the test's own code in: the limits of its ceiling are in force there."""
-        return self._run.ceiling
 
     @property
     def searched(self) -> str:
         """The resource of the red verdict, whose cause is searched for; empty before there is one."""
         return self._run.red.resource if self._run.red is not None else ""
-
-    @property
-    def group(self) -> Path | None:
-        """The folder of the cgroup that was created for the test; None if none was."""
-        return self._run.ceiling.group
-
-    def so_far(self) -> Result | None:
-        """Return an interim result if the test goes on to its ceiling, which the process may not survive; else None."""
-        sampler = self._run.sampler
-        if sampler is None or not self._run.ceiling.drives_on(self._run.red) or self._phase.culprit is None:
-            return None
-        return self._result(sampler, self._stopped(sampler))
 
     def end(self, stopped: Stopped | None = None, error: BaseException | None = None) -> Result:
         """Release everything and return what was found; `stopped` is None if this object decided to stop.
@@ -117,12 +85,21 @@ class Repetition:
         """
         run = self._run
         self._origin.leave_elsewhere(int(stopped is not None))
-        sampler = run.sampler
+        run.ceiling.lift()
+        explained = error is not None and run.judge_exhaustion(error)
+        result = self._end(stopped)
+        if error is None or not explained or run.red is None:
+            return result
+        # Imported only here: most tests do not fail.
+        from pytest_leakcheck.runner.failed_line import name_failed_line
+
+        return replace(result, culprit=name_failed_line(run.red.resource, error))
+
+    def _end(self, stopped: Stopped | None) -> Result:
+        run, sampler = self._run, self._run.sampler
         if sampler is None:
-            result = Result(run.plan, self._recording(None, stopped or "time"), (), {})
-            return account_for_ceiling(result, run.ceiling.outcome())
-        if error is not None and sampler.samples.n > 0 and run.red is None:
-            run.judge_exhaustion(sampler, error)
+            verdicts = without_ceiling(run.verdicts.values(), run.ceiling.missing)
+            return Result(run.plan, self._recording(None, stopped or "time"), verdicts, {})
         if stopped is None and sampler.samples.n == 0:
             nothing = no_time_left(
                 run.plan.budgets, run.plan.effort, run.clock.seconds, restarted=run.explanations.restarts > 0
@@ -133,11 +110,12 @@ class Repetition:
         keep_owners()
         sampler.close()
         run.sampler = None
-        return account_for_ceiling(result, run.ceiling.outcome())
+        return result
 
     def abandon(self) -> None:
         """Release everything after an error or an interrupt, without a result; a step that fails skips no other."""
         self._origin.leave_elsewhere(1)
+        self._run.ceiling.lift()
         sampler, self._run.sampler = self._run.sampler, None
         if sampler is not None:
             with suppress(Exception):
@@ -148,6 +126,7 @@ class Repetition:
     def _result(self, sampler: Sampler, stopped: Stopped) -> Result:
         plan = self._run.plan
         verdicts = (*self._run.verdicts.values(), *missing_verdicts(plan, sampler.instruments.missing))
+        verdicts = without_ceiling(verdicts, self._run.ceiling.missing)
         return Result(plan, self._recording(sampler, stopped), verdicts, self._phase.held(), self._phase.culprit)
 
     def _stopped(self, sampler: Sampler) -> Stopped:

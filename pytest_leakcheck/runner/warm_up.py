@@ -47,10 +47,6 @@ class WarmUp:
         self.wants_more = not run.clock.out_of_time
         return self
 
-    def failed(self, _error: BaseException) -> Phase:
-        self.wants_more = False
-        return self
-
     def held(self) -> Mapping[str, tuple[Held, ...]]:
         return {}
 
@@ -69,7 +65,7 @@ class WarmUp:
         allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
         # A ceiling applies to the garbage of earlier tests, too.
         walk: Walk = "now" if run.plan.ceiling.sizes else "later" if run.plan.screen else "if due"
-        # The descriptors that the instruments keep open must not count against a ceiling.
+        # The instruments can be opened even if few descriptors are left.
         with room_for_descriptors():
             sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk=walk)
         resident = sampler.instruments.resident
@@ -79,6 +75,6 @@ class WarmUp:
         device = sampler.instruments.device
         if device is not None and device.capacity:
             run.limits[device.resource] = device.capacity
-        run.ceiling.limit_device(device)
-        run.limits |= run.ceiling.limits()
+        run.ceiling.impose_on(device)
+        run.limits |= run.ceiling.in_force
         return Measuring(run, sampler, caches)

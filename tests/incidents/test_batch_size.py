@@ -46,7 +46,7 @@ def test_each_arm_comes_out_as_it_must(ran: Outcome, expected: Expectation) -> N
 @pytest.mark.laboratory
 def test_the_fixed_share_runs_out_of_memory_on_the_heavy_configuration(ran: Outcome) -> None:
     found = ran.finding("test_heavy[leaky]", "vram")
-    assert "failed under the ceiling of 4.0 MiB" in found["reason"]
+    assert "failed under the ceiling of 4.0 MiB, before growth was detected" in found["reason"]
     assert "DeviceOutOfMemory: CUDA out of memory (simulated)" in found["reason"]
 
 

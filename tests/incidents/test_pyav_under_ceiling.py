@@ -1,4 +1,4 @@
-"""The leaky loader under a ceiling of 256 descriptors: in this process, and in a worker of torch's DataLoader."""
+"""The leaky loader under a ceiling of 128 descriptors: in this process, and in a worker of torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ WORKER = """
         return iter(loader)
 
 
-    @pytest.mark.leakcheck_ceiling(fd=256)
+    @pytest.mark.leakcheck_ceiling(fd=128)
     def test_switch(batches):
         next(batches)
 """
-REACHED = r"iteration (\d+) failed under the ceiling of 256 descriptors: .*Too many open files"
+REACHED = r"over (\d+) iterations, then .*Too many open files"
 
 
 def videos_of(size: str) -> set[str]:
@@ -68,19 +68,20 @@ def videos_of(size: str) -> set[str]:
 def in_process(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("in_process"))
     incident = ("-p", "leakcheck_incidents.material", "--pyargs", "leakcheck_incidents.pyav_loader")
-    return project.run(*incident, "-k", "leaky and not CollectorOn", "--leakcheck-ceiling=fd=256")
+    return project.run(*incident, "-k", "leaky and not CollectorOn", "--leakcheck-ceiling=fd=128")
 
 
 @pytest.mark.parametrize("name", ["TestCollectorOff", "TestLoadersRetained"])
-def test_in_the_process_it_runs_out_and_the_line_and_the_videos_are_named(in_process: Outcome, name: str) -> None:
+def test_in_the_process_it_runs_out_and_the_failed_line_and_the_videos_are_named(
+    in_process: Outcome, name: str
+) -> None:
     found = next(one for one in in_process.findings if name in one["test"] and one["resource"] == "fd")
     assert (found["verdict"], found["slope"]) == ("leak", 9)
     reached = re.search(REACHED, found["reason"])
     assert reached
-    # Some 35 are open beforehand and 9 come in each; up to 25 iterations are run without the limit, to name the line.
-    assert 22 <= int(reached[1]) <= 48
+    # Some 35 are open beforehand, and 9 come in each.
+    assert 6 <= int(reached[1]) <= 12
     assert found["site"]["file"].endswith("pyav_loader/leaky.py")
-    assert found["site"]["call"] == "av.open()"
     assert found["culprit"]["ran_out"]["file"].endswith("pyav_loader/leaky.py")
     videos = [one for one in found["held"] if one["what"].endswith(".mp4")]
     assert {one["what"].rpartition("/")[2] for one in videos} == videos_of("224x224x60")
@@ -95,7 +96,7 @@ def test_in_a_worker_it_runs_out_and_the_line_is_read_from_what_the_worker_sent(
     reached = re.search(REACHED, found["reason"])
     assert reached
     # The worker's own are counted: about 20 beforehand, and one switch ahead of what was asked for.
-    assert 20 <= int(reached[1]) <= 28
+    assert 4 <= int(reached[1]) <= 10
     assert found["site"]["file"].endswith("pyav_loader/leaky.py")
     assert found["site"]["function"] == "VideoLoader.__init__"
     videos = [one for one in found["held"] if one["what"].endswith(".mp4")]

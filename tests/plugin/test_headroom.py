@@ -1,26 +1,27 @@
-"""Tests under a ceiling: what takes hours comes in seconds, and is told as what it is, with its iteration, slope and line."""
+"""Tests under a ceiling: what takes hours comes in seconds, and is told as what it is, with its slope and line."""
 
 from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from projects import Outcome, Project
-from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.cgroups import MemoryGroup
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
 
 TESTS = """
-    import os
     import pytest
     KEPT = []
 
-    @pytest.mark.leakcheck_ceiling(fd=256)
+    @pytest.mark.leakcheck_ceiling(fd=128)
     def test_descriptors():
+        for _ in range(9):
+            KEPT.append(open(__file__))
+
+    @pytest.mark.leakcheck_ceiling(fd=256)
+    def test_found_before():
         for _ in range(9):
             KEPT.append(open(__file__))
 
@@ -38,14 +39,20 @@ TESTS = """
         for file in files:
             file.close()
 
+    @pytest.mark.leakcheck_ceiling(fd=64)
+    def test_needs_more_in_warm_up():
+        runs.append(1)
+        for file in [open(__file__) for _ in range(10 if len(runs) < 2 else 80)]:
+            file.close()
+
     @pytest.mark.fd_budget(0)
     @pytest.mark.leakcheck_ceiling(rss="300 MiB")
     def test_memory():
-        KEPT.append(bytearray(8 << 20))
+        KEPT.append(bytearray(24 << 20))
 
     @pytest.mark.rss_budget("1 KiB")
-    @pytest.mark.leakcheck_ceiling(rss="80 MiB")
-    @pytest.mark.parametrize("blocks", [82, 84])
+    @pytest.mark.leakcheck_ceiling(rss="64 MiB")
+    @pytest.mark.parametrize("blocks", [1600, 1700])
     def test_small_blocks(blocks):
         KEPT.append([bytearray(1000) for _ in range(blocks)])
 
@@ -67,57 +74,48 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run("--leakcheck-summary=all", "-rs")
 
 
-def test_descriptors_run_out_in_the_iteration_that_is_told_and_the_line_is_named(ran: Outcome) -> None:
+def test_descriptors_that_run_out_before_a_verdict_are_a_leak(ran: Outcome) -> None:
     found = ran.finding("test_descriptors")
     assert (found["verdict"], found["slope"]) == ("leak", 9)
-    match = re.search(
-        r"iteration (\d+) failed under the ceiling of 256 descriptors: OSError: \[Errno 24\]", found["reason"]
-    )
-    assert match
-    # About 40 are open beforehand and 9 come in each. To name the line, up to 25 iterations are run without the limit.
-    assert 22 <= int(match[1]) <= 46
-    # The call in the line is known from Python 3.11 on.
-    assert (found["site"]["function"], found["site"]["call"]) in (
-        ("test_descriptors", "open()"),
-        ("test_descriptors", ""),
-    )
+    assert re.search(r"over \d+ iterations, then OSError: \[Errno 24\] Too many open files", found["reason"])
+    assert found["culprit"]["ran_out"]["function"] == found["site"]["function"] == "test_descriptors"
+    assert "this process reaches its limit of 128 descriptors (ulimit -n)" in ran.text
+
+
+def test_a_leak_that_is_found_before_the_limit_is_named_as_any(ran: Outcome) -> None:
+    found = ran.finding("test_found_before")
+    assert (found["verdict"], found["slope"], found["reason"]) == ("leak", 9, "+9.0/iter sustained over 17 iterations")
+    # The call in the line is known from Python 3.11 on. To find it takes more iterations than fit under the ceiling.
+    assert (found["site"]["function"], found["site"]["call"]) == ("test_found_before", "open()")
     assert found["owner"]["name"].endswith("KEPT")
-    assert found["culprit"]["ran_out"]["function"] == "test_descriptors"
-    assert "this process reaches its limit of 256 descriptors (ulimit -n)" in ran.text
 
 
-def test_the_fixed_one_is_green_and_says_how_near_it_came(ran: Outcome) -> None:
-    found = ran.finding("test_fixed")
-    assert found["verdict"] == "ok"
-    assert re.fullmatch(r"highest level after an iteration: \d+, under a ceiling of 256 descriptors", found["reason"])
+def test_the_fixed_one_is_green(ran: Outcome) -> None:
+    assert ran.finding("test_fixed")["verdict"] == "ok"
 
 
-def test_a_test_that_needs_more_than_the_ceiling_by_itself_is_over_budget(ran: Outcome) -> None:
-    found = ran.finding("test_needs_more")
+@pytest.mark.parametrize("name", ["test_needs_more", "test_needs_more_in_warm_up"])
+def test_a_test_that_needs_more_than_the_ceiling_by_itself_is_over_budget(ran: Outcome, name: str) -> None:
+    found = ran.finding(name)
     assert found["verdict"] == "over_budget"
-    assert (
-        "iteration 6 failed under the ceiling of 64 descriptors, before growth was detected: OSError" in found["reason"]
-    )
-    assert found["culprit"]["ran_out"]["function"].endswith(("test_needs_more", "<listcomp>"))
+    assert "failed under the ceiling of 64 descriptors, before growth was detected: OSError" in found["reason"]
+    assert name in found["culprit"]["ran_out"]["function"]
 
 
 def test_memory_runs_out_as_a_memory_error(ran: Outcome) -> None:
     found = ran.finding("test_memory", "rss")
     assert found["verdict"] == "leak"
-    assert abs(found["slope"] - (8 << 20)) < 1 << 18
-    match = re.search(r"iteration (\d+) failed under the ceiling of 300 MiB: MemoryError", found["reason"])
-    assert match
-    assert 20 <= int(match[1]) <= 50
-    assert found["owner"]["name"].endswith("KEPT")
-    assert ran.verdicts["test_memory", "fd"] == "ok"
+    assert abs(found["slope"] - (24 << 20)) < 1 << 18
+    assert re.search(r"over \d+ iterations, then MemoryError", found["reason"])
+    assert found["culprit"]["ran_out"]["function"] == "test_memory"
 
 
-@pytest.mark.parametrize("blocks", [82, 84])
-def test_memory_runs_out_in_the_test_and_not_in_pytest_or_the_measurement(ran: Outcome, blocks: int) -> None:
+@pytest.mark.parametrize("blocks", [1600, 1700])
+def test_memory_that_runs_out_in_pytest_or_the_measurement_is_a_leak_of_the_test(ran: Outcome, blocks: int) -> None:
     # Small blocks leave no room for the work between two iterations, which needs small blocks, too.
     found = ran.finding(f"test_small_blocks[{blocks}]", "rss")
-    assert re.search(r"iteration \d+ failed under the ceiling of 80.0 MiB: MemoryError", found["reason"])
-    assert found["culprit"]["ran_out"]["function"].startswith("test_small_blocks")
+    assert found["verdict"] == "leak"
+    assert found["reason"].endswith("then MemoryError")
 
 
 def test_a_ceiling_that_cannot_be_set_is_never_green(ran: Outcome) -> None:
@@ -136,37 +134,24 @@ def test_each_ran_in_a_process_of_its_own_and_the_session_keeps_its_limits(ran: 
     assert ran.status == 1
 
 
-@pytest.mark.laboratory
-def test_the_kernel_kills_and_what_led_there_is_still_told(project: Project) -> None:
-    try:
-        MemoryGroup.make(64 << 20).remove()
-    except Unavailable as error:
-        pytest.skip(f"no cgroup of its own: {error}")
+def test_a_process_that_dies_under_its_ceiling_is_reported_with_it(project: Project) -> None:
     project.write(
-        "test_oom.py",
+        "test_it.py",
         """
+        import os
+        import signal
+
         import pytest
-        KEPT = []
 
-        @pytest.mark.leakcheck_ceiling(rss="200 MiB", by="cgroup")
+        @pytest.mark.leakcheck_ceiling(rss="1 GiB")
         def test_killed():
-            KEPT.append(bytearray(b"x" * (2 << 20)))
-
-        def test_after():
-            pass
+            os.kill(os.getpid(), signal.SIGKILL)
         """,
     )
     ran = project.run()
-    found = ran.finding("test_killed", "rss")
-    assert found["verdict"] == "leak"
-    assert abs(found["slope"] - (2 << 20)) < 1 << 18
-    ended = r"then killed by the kernel \(out of memory\) in iteration \d+, under a ceiling of rss 200 MiB"
-    assert re.search(ended, found["reason"])
-    assert found["site"]["function"] == "test_killed"
-    assert found["owner"]["name"].endswith("KEPT")
-    assert ran.last_line == "1 failed, 1 passed"
-    left = [path for path in Path("/sys/fs/cgroup").rglob("leakcheck-*") if path.is_dir()]
-    assert left == []
+    reason = ran.finding("test_killed", "rss")["reason"]
+    assert reason == "died of SIGKILL (signal 9) in iteration 1, under a ceiling of rss 1.0 GiB"
+    assert ran.last_line == "1 failed"
 
 
 DEVICE = """
@@ -181,7 +166,7 @@ DEVICE = """
             yield
 
     @pytest.mark.vram_budget(0)
-    @pytest.mark.leakcheck_ceiling(vram="256 MiB")
+    @pytest.mark.leakcheck_ceiling(vram="48 MiB")
     def test_leaky():
         KEPT.append(torch.zeros(1024, 1024))
 
@@ -203,13 +188,9 @@ def test_a_simulated_device_runs_out_of_its_capacity_and_every_line_says_simulat
     ran = project.run("-p", "leakcheck_incidents.simulated", "--leakcheck-summary=all")
     found = ran.finding("test_leaky", "vram")
     assert (found["verdict"], found["kind"], found["slope"]) == ("leak", "simulated", 4 << 20)
-    failed = r"iteration (\d+) failed under the ceiling of 256 MiB: DeviceOutOfMemory: CUDA out of memory \(simulated\)"
-    match = re.search(failed, found["reason"])
-    assert match
-    # Segments of 20 MiB hold five of them.
-    assert 55 <= int(match[1]) <= 68
-    assert found["site"]["call"] == "zeros()" or found["site"]["function"] == "test_leaky"
-    assert found["owner"]["name"].endswith("KEPT")
+    ended = r"over \d+ iterations, then DeviceOutOfMemory: CUDA out of memory \(simulated\)"
+    assert re.search(ended, found["reason"])
+    assert found["culprit"]["ran_out"]["function"] == "SimulatedDevice._reserve"
     assert ran.verdicts["test_fixed", "vram"] == "ok"
     # It fails before anything was seen to grow.
     large = ran.finding("test_too_large", "vram")
@@ -228,34 +209,42 @@ def test_the_command_line_sets_a_ceiling_for_every_measured_test(project: Projec
 
         @pytest.mark.fd_budget(0)
         def test_leaky():
-            KEPT.append(open(__file__))
+            for _ in range(9):
+                KEPT.append(open(__file__))
 
         def test_not_measured():
             KEPT.append(open(__file__))
         """,
     )
     ran = project.run("--leakcheck-ceiling=fd=128")
-    assert "failed under the ceiling of 128 descriptors" in ran.finding("test_leaky")["reason"]
+    found = ran.finding("test_leaky")
+    assert found["reason"].endswith(f"then OSError: [Errno 24] Too many open files: '{project.folder / 'test_it.py'}'")
     assert ran.last_line == "1 failed, 1 passed"
     wrong = project.run("--leakcheck-ceiling=fds=128")
     assert wrong.status == 4
     assert "--leakcheck-ceiling=fds=128 (command line): fds=128: only fd, rss, vram can be limited" in wrong.text
 
 
-def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project_here: Project) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ('fd="a few"', "fd: 'a few' is not a number: write 0 or 3."),
+        ('rss="1 GiB", by="cgroup"', "by='cgroup': only fd, rss, vram can be limited."),
+    ],
+)
+def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(
+    project_here: Project, arguments: str, problem: str
+) -> None:
     project_here.write(
         "test_it.py",
-        """
+        f"""
         import pytest
 
-        @pytest.mark.leakcheck_ceiling(fd="a few")
+        @pytest.mark.leakcheck_ceiling({arguments})
         def test_it():
             pass
         """,
     )
     ran = project_here.run_here()
     assert ran.status == 2
-    assert (
-        "leakcheck_ceiling(fd=\"a few\"): fd: 'a few' is not a number: write 0 or 3. Valid: leakcheck_ceiling("
-        in ran.text
-    )
+    assert f"leakcheck_ceiling({arguments}): {problem} Valid: leakcheck_ceiling(fd=256, rss='1 GiB', " in ran.text

@@ -99,11 +99,10 @@ def _identify(one: Any) -> tuple[str, str]:
     if issubclass(kind, logging.Logger):
         name = (instance_dict(one) or {}).get("name")
         return "", f"logging.getLogger({show_key(name)})" if type(name) is str else ""
-    if text := _name_instance(one):
-        return text, text
-    if is_plugin_object(one):
+    text = _name_instance(one)
+    if not text and is_plugin_object(one):
         return describe(one) + _OF_PLUGIN, f"{module_of_type(kind)}.{type_name(one)}"
-    return "", ""
+    return text, text
 
 
 def _name_instance(one: Any) -> str:

@@ -18,13 +18,12 @@ from pytest_leakcheck.model.decoding import DecodeError, encode
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin import timeout
 from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
-from pytest_leakcheck.plugin.isolation.messages import Answer, GroupMade, Interim, Message, Task, from_line, select
+from pytest_leakcheck.plugin.isolation.messages import Answer, Message, Task, from_line
 from pytest_leakcheck.plugin.progress_line import watch_with_progress
 from pytest_leakcheck.plugin.rerun_command import plain_node_id
 from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.plugin.xdist import shared_folder_of
-from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.private_tmpdir import PREFIX, has_room, variables_for
 
@@ -81,10 +80,7 @@ def send(
             messages = tuple(tuple(_read_messages(supervisor.reports_of(folder, rank))) for rank in range(ranks))
         stacks = tuple(_read_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
         failures = _read_failures(folder / "failures")
-        sent = [one for of_rank in messages for one in of_rank]
-        if ended.unsent and not any(select(sent, Interim)):
-            for group in select(sent, GroupMade):
-                MemoryGroup(Path(group.path)).remove()
+        if ended.unsent:
             raise OSError(ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}")
         return Answer(ended, messages, stacks, failures)
 

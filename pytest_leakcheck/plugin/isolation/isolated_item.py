@@ -6,16 +6,12 @@ results in a failed report with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import conclude, conclude_ended
+from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.not_judged import process_interrupted, process_lost, unavailable
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
@@ -29,8 +25,6 @@ from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
-    GroupMade,
-    Interim,
     NotCollected,
     NotFound,
     Reported,
@@ -40,7 +34,6 @@ from pytest_leakcheck.plugin.isolation.messages import (
 from pytest_leakcheck.plugin.item_reports import findings_of, make_report, report_findings, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.cgroups import MemoryGroup
 from pytest_leakcheck.report import junit
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
@@ -133,8 +126,7 @@ def _send(item: pytest.Item, plan: Plan) -> Answer:
 def _log_answer(
     item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings, answer: Answer
 ) -> None:
-    ended, (messages,) = answer.ended, answer.messages
-    killed = _remove_groups(one.path for one in select(messages, GroupMade))
+    (messages,) = answer.messages
     reports = [report_of(item, one.report) for one in select(messages, Reported)]
     if any(getattr(report, "leakcheck_unmeasured", "") == STOPPED for report in reports):
         # The subprocess has no terminal to type in, so run the test in this process.
@@ -147,7 +139,6 @@ def _log_answer(
         item.ihook.pytest_runtest_logreport(report=report)
     phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
     if "teardown" not in phases:
-        answer = replace(answer, ended=replace(ended, killed_for_memory=killed))
         finding, loss = _conclude_lost(plan, answer, settings)
         report = make_report(item, finding, loss.sections, when="teardown" if "call" in phases else "call")
         AllureResults(item.config).conclude([report])
@@ -155,20 +146,6 @@ def _log_answer(
     else:
         AllureResults(item.config).drop(item.nodeid)
     tear_down(item, nextitem, log="teardown" not in phases)
-
-
-def _remove_groups(groups: Iterable[str]) -> bool:
-    """Remove the cgroups of a test; return whether the kernel killed a process in one because its memory ran out."""
-    killed = False
-    for path in groups:
-        group = MemoryGroup(Path(path))
-        killed |= group.kills > 0
-        group.remove()
-    return killed
-
-
-def _describe_ceiling(plan: Plan) -> str:
-    return f", under a ceiling of {plan.ceiling}" if plan.ceiling.sizes else ""
 
 
 def _without_readings(plan: Plan, stopped: Stopped, how: str, seconds: float) -> Recording:
@@ -184,14 +161,10 @@ def _without_readings(plan: Plan, stopped: Stopped, how: str, seconds: float) ->
 
 
 def _conclude_lost(plan: Plan, answer: Answer, settings: Settings) -> tuple[Finding, Loss]:
-    """Return the finding on a lost test: the interim one, with how the process ended, or else a red (failing) one."""
-    ended, (messages,) = answer.ended, answer.messages
-    loss = explain_loss(answer, plan.effort)
-    if interim := next(select(messages, Interim), None):
-        reason = f"{ended.reason}{_describe_ceiling(plan)}"
-        return conclude_ended(interim.finding, reason), replace(loss, sections=())
-    reason = loss.reason + (_describe_ceiling(plan) if loss.reason == ended.reason else "")
-    verdict = process_lost(plan.budgets[0].resource, max(0, ended.iteration - 1), reason, loss.advice)
+    """Return the red finding on a lost test, with how the process ended."""
+    ended, loss = answer.ended, explain_loss(answer, plan.effort)
+    under = f", under a ceiling of {plan.ceiling}" if plan.ceiling.sizes and loss.reason == ended.reason else ""
+    verdict = process_lost(plan.budgets[0].resource, max(0, ended.iteration - 1), loss.reason + under, loss.advice)
     recording = _without_readings(plan, "lost", "ended without a verdict", ended.seconds)
     policy = Policy((*settings.fail_on, "inconclusive"))
     return conclude(Result(plan, recording, (verdict,), {}), policy), loss

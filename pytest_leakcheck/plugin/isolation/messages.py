@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.runner.processes import supervisor
@@ -70,20 +69,6 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMade:
-    """The folder of a cgroup that was created for the test; the session removes the cgroup."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Interim:
-    """The finding so far of a test that continues up to its ceiling (resource limit), where it may be killed."""
-
-    finding: Finding
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """The readings and peaks of a test that runs once."""
 
@@ -116,7 +101,7 @@ class Done:
     """The last message of a process that reached its end."""
 
 
-Message: TypeAlias = Reported | Warned | GroupMade | Interim | Measured | CulpritFound | NotCollected | NotFound | Done
+Message: TypeAlias = Reported | Warned | Measured | CulpritFound | NotCollected | NotFound | Done
 
 M = TypeVar("M", bound=Message)
 _KINDS: Final[Mapping[str, type[Message]]] = {kind.__name__: kind for kind in get_args(Message)}

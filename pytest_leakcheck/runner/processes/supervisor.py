@@ -51,7 +51,6 @@ class Ended:
         hung: Whether the parent process ended it because start-up or an iteration took too long.
         said: The last lines that it wrote to its standard streams.
         error: Why it could not be started; empty if it was.
-        killed_for_memory: Whether the kernel killed it, or a child of it, because its cgroup was out of memory.
         unsent: The number of the error for which it could not write what it has found; 0 if it could.
     """
 
@@ -62,7 +61,6 @@ class Ended:
     hung: bool = False
     said: str = ""
     error: str = ""
-    killed_for_memory: bool = False
     unsent: int = 0
 
     @property
@@ -73,8 +71,6 @@ class Ended:
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
         if self.hung:
             return f"hung: no verdict after {self.seconds:.0f} s; killed {where}"
-        if self.killed_for_memory and self.status == -signal.SIGKILL:
-            return f"killed by the kernel (out of memory) {where}"
         return f"{describe_exit(self.status)} {where}"
 
 

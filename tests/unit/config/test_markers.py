@@ -208,7 +208,7 @@ def test_a_wrong_mark_behind_a_closer_one_of_its_name_is_not_read() -> None:
 def test_each_mark_has_a_line_of_help_that_starts_with_its_valid_form() -> None:
     """The plugin spells them out, so that a plain run imports nothing for them."""
     *budgets, scaling, ceiling, leakcheck = MARKERS
-    assert ceiling.startswith("leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB', by='rlimit'): pytest-leakcheck: ")
+    assert ceiling.startswith("leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB'): pytest-leakcheck: ")
     assert scaling.startswith(
         "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: "
     )
