@@ -10,12 +10,11 @@ This module reads no counter and no clock. The questions, in this order:
 2. Is the level exceeded? That needs no horizon, only a counter that has settled.
 3. Does only the garbage collector release the resource? Question 1 is asked of the running sum of what it released.
 
-A second source may confirm or overrule the answer: `judge.entry_makers` or `judge.device_witness`.
+A second source, `judge.entry_makers`, may confirm or overrule the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Final
@@ -24,10 +23,8 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.config.settings import RUN
 from pytest_leakcheck.judge.detection_floor import detection_floor
-from pytest_leakcheck.judge.device_witness import check_with_driver
 from pytest_leakcheck.judge.entry_makers import EntryMakers, account_for_makers
 from pytest_leakcheck.judge.growth import Growth, decays, detect_sawtooth, growth, is_steady, usual_step
-from pytest_leakcheck.model.device_state import State
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import Resource, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
@@ -116,7 +113,6 @@ class Evidence:
         isolate: A run alone in a fresh process would show whether the explanation is true; without an explanation,
             whether the growth is a leak.
         background: What the resource gained while the test was paused, as text; then something else makes it grow.
-        device: For memory of a device: each device at the start and now, with its driver's count.
     """
 
     explained: str = ""
@@ -125,7 +121,6 @@ class Evidence:
     isolate: bool = False
     background: str = ""
     makers: EntryMakers | None = None
-    device: Sequence[tuple[State, State]] | None = None
 
 
 NO_EVIDENCE: Final = Evidence()
@@ -190,8 +185,6 @@ class Examination:
         """Confirm or overrule a verdict by the second source, if there is one; None if more iterations are needed."""
         if evidence.makers is not None:
             return account_for_makers(verdict, self.budget, evidence.makers, final=self.context.final)
-        if evidence.device is not None:
-            return check_with_driver(verdict, evidence.device)
         return verdict
 
     def _add_evidence(self, evidence: Evidence) -> Examination:

@@ -10,7 +10,7 @@ from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.device import Device, Vram
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.probes.gpu_driver import ProcessMemory
+    from pytest_leakcheck.probes.gpu_driver import DriverCount
 
 _LIBRARIES: Final = ("torch", "tensorflow", "jax")
 
@@ -68,7 +68,7 @@ class TorchDevice(Device):
         self._memory = torch.accelerator if general else module
         self._statistics = getattr(module, "memory_stats_as_nested_dict", None)
         self._list_segments = getattr(module, "memory_snapshot", None)
-        self._driver: ProcessMemory | None = None
+        self._driver: DriverCount | None = None
 
     def open(self) -> None:
         """Initialize a device in use now, so that no test is charged for what its first use allocates."""
@@ -88,7 +88,7 @@ class TorchDevice(Device):
     def _is_used(self) -> bool:
         """Return whether this process uses the device; `open` skips others, because a context takes half a gigabyte."""
         current: int = self._torch.accelerator.current_device_index()
-        return self._index == current or bool(self.reserved())
+        return self._index == current or bool(self._memory.memory_reserved(self._index))
 
     def allocated(self) -> int:
         if self._statistics is None:
@@ -111,9 +111,6 @@ class TorchDevice(Device):
                         found[address] = block["size"]
                     address += block["size"]
         return found
-
-    def reserved(self) -> int:
-        return int(self._memory.memory_reserved(self._index))
 
     def driver(self) -> int | None:
         return self._driver.read() if self._driver is not None else None

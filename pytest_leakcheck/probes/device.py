@@ -6,17 +6,19 @@ from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
-from pytest_leakcheck.model.device_state import State
 from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.resources import Kind
+from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.base import Unavailable
 
 # Origins of a figure (see `Device.kind`), from the most to the least trustworthy.
 _KINDS_BY_TRUST: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated", "predicted")
+# The smallest growth of the driver's count alone that is shown, in bytes: drivers count a few pages of their own.
+_MIN_DRIVER_GROWTH: Final = 1 << 20
 
 
 class Device:
-    """The memory figures of one accelerator, in bytes; `allocated`, `reserved` and `peak` cover this process alone.
+    """The memory figures of one accelerator, in bytes; `allocated` and `peak` cover this process alone.
 
     For a device that the plugin does not know, or for a simulated one, subclass `Device` and return an instance from
     the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that were returned there. Every report
@@ -33,10 +35,6 @@ class Device:
     def allocated(self) -> int:
         """Return the bytes that live tensors occupy now."""
         raise NotImplementedError
-
-    def reserved(self) -> int | None:
-        """Return the bytes that the allocator has obtained from the driver, used by tensors or not; None if unknown."""
-        return None
 
     def driver(self) -> int | None:
         """Return the bytes in use by the driver's count, which may include other processes; None if it is not asked."""
@@ -77,7 +75,7 @@ class Vram:
 
     Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, depending
     on the library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts,
-    other libraries), unless a device reports it. Fallback: none; without a device the instrument is unavailable, and
+    other libraries); `describe_growth` has the driver's count, which includes it. Fallback: none; without a device the instrument is unavailable, and
     never reads a silent 0. `lost` is the error of the first device that failed; empty while all answer.
     """
 
@@ -86,7 +84,8 @@ class Vram:
     def __init__(self, find: Callable[[], Sequence[Device]]) -> None:
         self._find = find
         self._devices: tuple[Device, ...] = ()
-        self._states: tuple[State, ...] = ()
+        # The counts of each device at the start, by the allocator and by the driver (None if it is not asked).
+        self._marked: list[tuple[int, int | None]] = []
         # An array that is updated in place, because an int stored at each reading would be a memory block of the
         # plugin.
         self._last_total = array("q", (0,))
@@ -179,22 +178,35 @@ class Vram:
         return lift
 
     def mark(self) -> None:
-        """Record the current state of each device, as the first state in `states`."""
-        self._states = self._take_states()
+        """Note the counts of each device, with which `describe_growth` compares the later ones."""
+        self._marked = self._counts()
 
-    def states(self) -> tuple[tuple[State, State], ...]:
-        """Return each device's state at `mark` and now, both after `Device.settle`; empty if a device failed."""
-        now = self._take_states()
-        return tuple(zip(self._states, now, strict=True)) if len(now) == len(self._states) else ()
+    def describe_growth(self) -> str:
+        """Return how the allocator's count and the driver's have changed since `mark`, for each device that grew.
 
-    def _take_states(self) -> tuple[State, ...]:
+        The driver's count includes what other libraries take. The text is part of a sentence; empty if nothing grew.
+        """
+        counts, texts = self._counts(), []
+        for device, before, now in zip(self._devices, self._marked, counts, strict=False):
+            growth = now[0] - before[0]
+            of_driver = None if before[1] is None or now[1] is None else now[1] - before[1]
+            if growth > 0 or (of_driver is not None and of_driver >= _MIN_DRIVER_GROWTH):
+                by_driver = "" if of_driver is None else f" by the allocator, {_signed(of_driver)} by the driver"
+                texts.append(f"{device.name} {_signed(growth)}{by_driver}")
+        return ", ".join(texts)
+
+    def _counts(self) -> list[tuple[int, int | None]]:
+        """Read both counts of each device, after `Device.settle`; empty if a device fails, as `read` will notice."""
         try:
             for device in self._devices:
                 device.settle()
-            return tuple(State(one.name, one.allocated(), one.reserved(), one.driver()) for one in self._devices)
-        except Exception as error:  # noqa: BLE001 - as above
-            self.lost = self.lost or describe_error(error)
-            return ()
+            return [(device.allocated(), device.driver()) for device in self._devices]
+        except Exception:  # noqa: BLE001 - a driver may fail in any way
+            return []
+
+
+def _signed(size: int) -> str:
+    return f"{'-' if size < 0 else '+'}{format_amount(abs(size), 'bytes')}"
 
 
 def _close_all(devices: Sequence[Device]) -> None:

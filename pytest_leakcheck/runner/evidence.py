@@ -84,7 +84,7 @@ class EvidenceJudge:
             return Wait()
         if why := sampler.instruments.miscounted(verdict):
             verdict = miscounted(verdict, why)
-        return examination.confirm(verdict, self._ask_second_source(evidence, verdict)) or Wait()
+        return self._ask_second_source(examination, evidence, verdict) or Wait()
 
     def doubts(self, budget: Budget, verdict: Verdict) -> bool:
         """Return whether the readings since an ``ok`` raise a suspicion.
@@ -178,14 +178,15 @@ class EvidenceJudge:
                 )
         return True
 
-    def _ask_second_source(self, evidence: Evidence, verdict: Verdict) -> Evidence:
-        """Add a second source: who made the entries of a shared folder, or the driver's count of a device."""
+    def _ask_second_source(self, examination: Examination, evidence: Evidence, verdict: Verdict) -> Verdict | None:
+        """Confirm or overrule a verdict by the makers of a folder's entries, or show the driver's count beside it."""
         sampler, name = self._sampler, verdict.resource
+        if (device := sampler.instruments.device_for(name)) is not None:
+            return verdict.adding(device.describe_growth())
         if name in sampler.instruments.folders:
             sampler.settling.set_aside_used(name)
-            return replace(evidence, makers=entry_makers(sampler.instruments.folders[name]))
-        device = sampler.instruments.device_for(name)
-        return evidence if device is None else replace(evidence, device=device.states())
+            evidence = replace(evidence, makers=entry_makers(sampler.instruments.folders[name]))
+        return examination.confirm(verdict, evidence)
 
     def _context(self, budget: Budget, *, final: bool) -> Context:
         run, sampler, name = self._run, self._sampler, budget.resource
