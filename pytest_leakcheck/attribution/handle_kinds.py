@@ -45,7 +45,7 @@ class Things:
         list_now: Returns a description of each current handle, by identity. A different description under the same
             identity means a different handle.
         sized: The description is the size of the handle, and the growth is that of the sum of the sizes.
-        in_children: Whether `forked_children` can trace these handles in child processes too.
+        in_children: Whether `traced_children` can trace these handles in child processes too.
     """
 
     count: Callable[[], int]

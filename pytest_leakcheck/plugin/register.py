@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_leakcheck.attribution.call_paths import set_project
-from pytest_leakcheck.attribution.tracing.forked_children import prepare_children, release_children
+from pytest_leakcheck.attribution.tracing.traced_children import prepare_children, release_children
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.plugin import github_actions
 from pytest_leakcheck.plugin.baseline_session import BaselineSession

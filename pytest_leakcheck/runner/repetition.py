@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from pytest_leakcheck.attribution.tracing.forked_children import prepare_children
+from pytest_leakcheck.attribution.tracing.traced_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.not_judged import missing_verdicts, no_time_left, without_ceiling

@@ -39,8 +39,7 @@ class Case:
         process_wide: The set-up changes the process for everyone, so that these run after all others.
         folder: Each call takes a folder, as a `Path`, that is new and is removed after the call.
         settles_after: Calls after which the clean arm retains nothing more.
-        line: Parts of source text. A report is right if the line that it names has one of them; empty where a
-            process creates what is retained that the plugin cannot trace, such as a spawned one.
+        line: Parts of source text. A report is right if the line that it names has one of them.
         owner: Names of the objects that hold what is retained. A report that names another one is wrong.
     """
 

@@ -321,5 +321,6 @@ CASES = (
         close_in_worker,
         setup=partial(Worker.start, SPAWN),
         teardown=Worker.stop,
+        line=("file = open(os.devnull)",),
     ),
 )

@@ -1,4 +1,4 @@
-"""The line in a forked child process that opens what it keeps; where no line can be known, the report says why."""
+"""The line in a child process that opens what it keeps; where no line can be known, the report says why."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ WORKERS = """
                 yield pool
         return pool
 
-    forked, spawned, with_a_tracer = of_context("fork"), of_context("spawn"), of_context("fork", start_trace)
+    forked, spawned, served = of_context("fork"), of_context("spawn"), of_context("forkserver")
+    with_a_tracer = of_context("fork", start_trace)
     forked_for_c, forked_for_churn, forked_for_busy, forked_for_thread = (of_context("fork") for _ in range(4))
 
     @pytest.mark.fd_budget(0)
@@ -109,9 +110,21 @@ WORKERS = """
     def test_traced_already(with_a_tracer):
         with_a_tracer.apply(traced, (__file__,))
 
+    def in_spawned(path):
+        file = os.open(path, os.O_RDONLY)  # of test_spawned LEAK
+        finish(file)
+
+    def in_served(path):
+        file = os.open(path, os.O_RDONLY)  # of test_served LEAK
+        finish(file)
+
     @pytest.mark.fd_budget(0)
     def test_spawned(spawned):
-        spawned.apply(in_python, (__file__,))
+        spawned.apply(in_spawned, (__file__,))
+
+    @pytest.mark.fd_budget(0)
+    def test_served(served):
+        served.apply(in_served, (__file__,))
 
     PROGRAM = "import sys\\nfor line in sys.stdin: (open('/dev/null').fileno() if line == 'no\\\\n' else KEPT.append(open('/dev/null'))); print('done', flush=True)"
 
@@ -120,7 +133,7 @@ WORKERS = """
         command = [sys.executable, "-c", "KEPT = []; exec(sys.argv[1])".replace("exec", "import sys; exec"), PROGRAM]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             yield process
-            # The signal for forked children would have ended it.
+            # The tracer's signal would have ended it.
             assert process.poll() is None
             process.stdin.close()
 
@@ -130,13 +143,12 @@ WORKERS = """
         program.stdin.flush()
         assert program.stdout.readline() == b"done\\n"
 """
-NAMED = ("test_forked", "test_opened_in_c", "test_churn", "test_busy")
+NAMED = ("test_forked", "test_opened_in_c", "test_churn", "test_busy", "test_spawned", "test_served")
 # Why no line is known.
 UNNAMED = {
     "test_in_a_thread": "another of its threads was running too, and only the main thread is traced",
     "test_traced_already": "it is traced by another tool, such as a debugger or coverage",
-    "test_spawned": "it was spawned, and only processes that this one forks are traced",
-    "test_program": "it was not forked from this process, or has changed its command line",
+    "test_program": "it was not started by os.fork or multiprocessing during the session, or its signals are changed",
 }
 
 
@@ -205,7 +217,7 @@ LOADER = """
     def batches():
         # A tensor would have a descriptor while it is in transit.
         loader = torch.utils.data.DataLoader(
-            Frames(), batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context="fork", prefetch_factor=1
+            Frames(), batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context=CONTEXT, prefetch_factor=1
         )
         return iter(loader)
 
@@ -221,9 +233,11 @@ LOADER = """
 """
 
 
-def test_the_line_in_a_worker_of_a_dataloader_is_named(project: Project) -> None:
+@pytest.mark.parametrize("context", ["fork", pytest.param("forkserver", marks=pytest.mark.laboratory)])
+def test_the_line_in_a_worker_of_a_dataloader_is_named(project: Project, context: str) -> None:
     pytest.importorskip("torch")
-    path = project.write("test_loader.py", "LEAKY = True\n" + LOADER.replace("\n    ", "\n"))
+    loader = f"CONTEXT = {context!r}\n" + LOADER.replace("\n    ", "\n")
+    path = project.write("test_loader.py", f"LEAKY = True\n{loader}")
     outcome = project.run()
     found = outcome.finding("::test_next")
     assert found["verdict"] == "leak", outcome.text
@@ -231,6 +245,6 @@ def test_the_line_in_a_worker_of_a_dataloader_is_named(project: Project) -> None
     assert found["site"]["line"] == line_of("test_next LEAK", path.read_text()), outcome.text
     assert found["culprit"]["where"]["process"] == "child process pt_data_worker"
 
-    project.write("test_loader.py", "LEAKY = False\n" + LOADER.replace("\n    ", "\n"))
+    project.write("test_loader.py", f"LEAKY = False\n{loader}")
     outcome = project.run()
     assert outcome.verdicts == {("test_next", "fd"): "ok"}, outcome.text

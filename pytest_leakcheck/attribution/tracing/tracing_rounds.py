@@ -20,11 +20,11 @@ from pytest_leakcheck.attribution.handle_kinds import Things
 from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
-from pytest_leakcheck.attribution.tracing.forked_children import ChildGrowth, ForkedChildren
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
 from pytest_leakcheck.attribution.tracing.throttle import seconds_held_up
 from pytest_leakcheck.attribution.tracing.trace_events import Listener
+from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes import clock
@@ -172,8 +172,8 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     often = min(slope, 1.0) if things.sized else slope
     freed = Freed(arrivals, things) if unclosed else None
     # The collector of a child is not watched.
-    children = ForkedChildren() if things.in_children and not unclosed else None
-    found, counted, grown = list[Arrival](), 0, ChildGrowth()
+    children = TracedChildren() if things.in_children and not unclosed else None
+    found, counted = list[Arrival](), 0
     try:
         with _open_tracer(arrivals, schedule) as tracer:
             for _ in schedule.iterations(often):
@@ -189,20 +189,22 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         if freed is not None:
             freed.close()
         if children is not None:
-            grown = children.close()
-    alive = arrivals.survivors()
+            children.close()
+    alive, of_children = arrivals.survivors(), children.found if children is not None else {}
     wanted = max(1.0, _MIN_RATIO * slope * counted)
-    place = _find_most_common(found if unclosed else (*alive.values(), *grown.found.values()), things)
+    place = _find_most_common(found if unclosed else (*alive.values(), *of_children.values()), things)
     if place is None or place[1] < wanted:
-        if grown.count >= wanted:
-            where = grown.describe()
-            return Made(why=f"created in {where}; no line is known, because {grown.why}", process=where)
+        if children is not None and children.count >= wanted:
+            where = children.describe()
+            return Made(
+                why=f"created in {where}; no line is known, because {children.why or _SCATTERED}", process=where
+            )
         nothing = _IN_ANOTHER_THREAD if arrivals.in_other_threads else _NO_CALL_SEEN if counted else schedule.why_none
         return Made(why=tracer.interrupted or (_SCATTERED if place else nothing))
     arrival = place[0]
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
-    if any(one is arrival for one in grown.found.values()):
-        return replace(made, process=grown.describe({pid for pid, _fd in _of_line(made, grown.found)}))
+    if children is not None and any(one is arrival for one in of_children.values()):
+        return replace(made, process=children.describe({pid for pid, _fd in _of_line(made, of_children)}))
     if arrival.ends_early or (tracer.coarse and not _has_own_line(arrival.path)):
         return Made(why=_TOO_MANY_CALLS)
     # Handles that other lines created are not part of this leak.

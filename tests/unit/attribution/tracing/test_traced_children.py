@@ -1,4 +1,4 @@
-"""The tracer in a forked child, started by a signal: what it finds, what it leaves behind, and whom it does not disturb."""
+"""The tracer in a child, started by a signal: what it finds, what it leaves behind, and whom it does not disturb."""
 
 from __future__ import annotations
 
@@ -14,14 +14,8 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing import child_tracer, forked_children
-from pytest_leakcheck.attribution.tracing.forked_children import (
-    ChildGrowth,
-    ForkedChildren,
-    prepare_children,
-    release_children,
-)
-from pytest_leakcheck.attribution.tracing.shared_log import SLOTS, SharedLog
+from pytest_leakcheck.attribution.tracing import traced_children
+from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren, prepare_children, release_children
 from traced import marked
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -78,16 +72,17 @@ def child_of() -> Iterator[Callable[[Callable[[], object]], Child]]:
         child.close()
 
 
-def search(*children: Child, iterations: int = 5) -> ChildGrowth:
-    search = ForkedChildren()
+def search(*children: Child, iterations: int = 5) -> TracedChildren:
+    search = TracedChildren()
     for _ in range(iterations):
         search.begin_iteration()
         for child in children:
             child.work()
-    return search.close()
+    search.close()
+    return search
 
 
-def lines_of(grown: ChildGrowth) -> set[tuple[str, int]]:
+def lines_of(grown: TracedChildren) -> set[tuple[str, int]]:
     return {(one.path[-1].file, one.path[-1].line) for one in grown.found.values()}
 
 
@@ -106,7 +101,7 @@ def test_each_descriptor_is_traced_to_its_line(child_of: Callable[..., Child]) -
     assert len(grown.found) == 4
     assert lines_of(grown) == {(HERE, marked(opens))}
     assert grown.describe() == f"child process {Path('/proc/self/comm').read_text().strip()}"
-    assert search(child_of(closes)) == ChildGrowth()
+    assert search(child_of(closes)).count == 0
 
 
 def test_several_children_and_a_child_of_a_child(child_of: Callable[..., Child]) -> None:
@@ -148,15 +143,15 @@ def in_a_loop() -> None:
 def test_a_function_with_many_lines_is_left_out_until_it_opens_something(
     child_of: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child_tracer, "_STEP_SECONDS", 1e-4)
+    monkeypatch.setattr(traced_children, "_MAX_EVENTS", 1000)
     grown = search(child_of(in_a_loop), iterations=8)
     assert grown.count == 8
     assert lines_of(grown) == {(HERE, marked(in_a_loop))}
     assert len(grown.found) >= 5
 
-    monkeypatch.setattr(child_tracer, "_MAX_SECONDS", 1e-3)
+    monkeypatch.setattr(traced_children, "_MAX_SECONDS", 1e-3)
     grown = search(child_of(in_a_loop), iterations=8)
-    assert grown.why == child_tracer.TOO_MANY_LINES
+    assert grown.why == traced_children._TOO_MANY_LINES
     assert lines_of(grown) <= {(HERE, marked(in_a_loop))}
 
 
@@ -183,12 +178,13 @@ def test_the_tracer_leaves_nothing_behind(child_of: Callable[..., Child]) -> Non
         return bool(sys.gettrace()) + 2 * bool(sys._getframe().f_trace)
 
     child = child_of(state)
-    search = ForkedChildren()
+    search = TracedChildren()
     search.begin_iteration()
     assert child.work() == 0
     search.begin_iteration()
     assert child.work() == 3
-    assert search.close() == ChildGrowth()
+    search.close()
+    assert search.count == 0
     child.work()
     assert child.work() == 0
 
@@ -206,7 +202,7 @@ def test_a_trace_function_of_the_program_stays(child_of: Callable[..., Child]) -
     grown = search(child)
     assert child.work() == 1
     assert not grown.found
-    assert grown.why == child_tracer.TRACED_ALREADY
+    assert grown.why == traced_children._TRACED_ALREADY
 
 
 def test_a_line_is_not_named_while_another_thread_runs(child_of: Callable[..., Child]) -> None:
@@ -218,7 +214,7 @@ def test_a_line_is_not_named_while_another_thread_runs(child_of: Callable[..., C
     grown = search(child_of(work))
     assert grown.count == 5
     assert not grown.found
-    assert grown.why == forked_children._OTHER_THREADS
+    assert grown.why == traced_children._OTHER_THREADS
 
 
 def test_a_thread_that_waits_does_not_hide_the_line(child_of: Callable[..., Child]) -> None:
@@ -235,37 +231,38 @@ def test_a_thread_that_waits_does_not_hide_the_line(child_of: Callable[..., Chil
 
 def test_a_child_that_dies_and_one_that_never_answers(child_of: Callable[..., Child]) -> None:
     dying = Child(opens)
-    search = ForkedChildren()
+    search = TracedChildren()
     search.begin_iteration()
     dying.work()
     search.begin_iteration()
     dying.work()
     dying.close()
     search.begin_iteration()
-    assert search.close() == ChildGrowth()
+    search.close()
+    assert search.count == 0
 
-    search = ForkedChildren()
+    search = TracedChildren()
     child = child_of(opens)
     search.begin_iteration()
     child.work()
     os.kill(child.pid, signal.SIGSTOP)
     search.begin_iteration()
-    grown = search.close()
+    search.close()
     os.kill(child.pid, signal.SIGCONT)
-    assert (grown.count, dict(grown.found), grown.why) == (1, {}, forked_children._NO_ANSWER)
+    assert (search.count, search.found, search.why) == (1, {}, traced_children._NO_ANSWER)
 
 
 def test_processes_without_the_handler_get_no_signal(child_of: Callable[..., Child]) -> None:
     def resets() -> None:
-        signal.signal(forked_children._PREPARED.number, signal.SIG_DFL)
+        signal.signal(traced_children._PREPARED[0].number, signal.SIG_DFL)
         opens()
 
     def blocks() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {forked_children._PREPARED.number})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {traced_children._PREPARED[0].number})
         opens()
 
-    for work, why in ((resets, forked_children._NO_HANDLER), (blocks, forked_children._BLOCKED)):
-        assert search(child_of(work)).why == why
+    for work in (resets, blocks):
+        assert search(child_of(work)).why == traced_children._NO_HANDLER
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as program:
         search(child_of(closes))
         assert program.poll() is None
@@ -278,38 +275,18 @@ def test_children_of_a_process_that_is_not_prepared() -> None:
     child = Child(opens)
     try:
         grown = search(child)
-        assert (grown.count, grown.why) == (5, forked_children._NO_HANDLER)
+        assert (grown.count, grown.why) == (5, traced_children._NO_HANDLER)
     finally:
         child.close()
 
 
 def test_the_signal_is_one_that_nobody_handles() -> None:
-    number = forked_children._PREPARED.number
+    number = traced_children._PREPARED[0].number
     assert not prepare_children()
     release_children()
     earlier = signal.signal(number, lambda *_: None)
     try:
         assert prepare_children()
-        assert forked_children._PREPARED.number != number
+        assert traced_children._PREPARED[0].number != number
     finally:
         signal.signal(number, earlier)
-
-
-def test_a_slot_that_is_full_and_more_children_than_slots() -> None:
-    log = SharedLog()
-    log.begin_round()
-    assert log.assign(os.getpid())
-    writer = log.writer()
-    assert writer is not None
-    writer.write("path", "x" * 40_000)
-    assert not log.is_full(os.getpid())
-    writer.write("path", "y" * 40_000)
-    assert log.is_full(os.getpid())
-    assert [kind for kind, _text in log.records(os.getpid())] == ["path"]
-    assert [log.assign(-number) for number in range(1, SLOTS + 1)] == [*[True] * (SLOTS - 1), False]
-
-    log.end_round()
-    writer.write("late")
-    log.begin_round()
-    assert list(log.records(os.getpid())) == []
-    assert log.writer() is None

@@ -1,0 +1,301 @@
+"""Trace child processes, such as the workers of a pool or of a DataLoader, to the lines that open descriptors.
+
+`prepare_children` runs before the program starts any. It installs a signal handler, which forked children inherit, and
+which `multiprocessing` passes to those that it spawns or that its fork server forks. During the search, each of them
+gets the signal: `sys.settrace` then reports the lines of its main thread, and the descriptors are counted at each line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from multiprocessing.process import current_process
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final, NamedTuple
+
+from pytest_leakcheck.attribution.call_paths import is_harness, is_standard
+from pytest_leakcheck.attribution.live_handles import open_files, read_process_name
+from pytest_leakcheck.attribution.tracing.created_handles import Arrival
+from pytest_leakcheck.attribution.tracing.frames import path_to
+from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.probes.clock import monotonic
+from pytest_leakcheck.probes.command_lines import read_command_line
+from pytest_leakcheck.probes.processes import descendants
+
+# A function that has had this many events and has opened nothing is then traced without its lines.
+_MAX_EVENTS: Final = 10_000
+# Seconds of all events after which a child is not traced any more.
+_MAX_SECONDS: Final = 8.0
+_NO_HANDLER: Final = "it was not started by os.fork or multiprocessing during the session, or its signals are changed"
+_NO_ANSWER: Final = "its main thread ran no Python code between the start and the end of the search"
+_TRACED_ALREADY: Final = "it is traced by another tool, such as a debugger or coverage"
+_OTHER_THREADS: Final = "another of its threads was running too, and only the main thread is traced"
+_TOO_MANY_LINES: Final = "it runs too many lines to trace all of them"
+# It runs in each child that gets the handler. Nothing is imported before the signal comes, and no error is raised.
+_INSTALL: Final = """
+import signal
+def start(number, frame):
+    try:
+        from pytest_leakcheck.attribution.tracing.traced_children import restart_tracer
+        restart_tracer({folder!r}, frame)
+    except Exception:
+        pass
+signal.signal({number}, start)
+# Functions of C that wait in the kernel are not interrupted.
+signal.siginterrupt({number}, False)
+"""
+_NAME: Final = "pytest_leakcheck"
+
+
+class _Handler(NamedTuple):
+    """The handler of a signal; unpickled in another process, it is installed there. The folder exists during rounds."""
+
+    number: int
+    folder: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (_INSTALL.format(number=self.number, folder=self.folder), {})
+
+
+_PREPARED: Final[list[_Handler]] = []
+
+
+def prepare_children() -> bool:
+    """Make the children that this process starts from now on traceable; return whether this call has done so."""
+    # Only the main thread can handle signals. Programs take the lowest of the real-time signals first.
+    if _PREPARED or not sys.platform.startswith("linux") or threading.current_thread() is not threading.main_thread():
+        return False
+    free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
+    folder = f"{tempfile.gettempdir()}/pytest-leakcheck-{os.urandom(8).hex()}"
+    _PREPARED.extend(_Handler(number, folder) for number in free[:1])
+    for handler in _PREPARED:
+        install, arguments = handler.__reduce__()
+        install(*arguments)
+        # Each process of `multiprocessing` begins with a copy of its parent's configuration.
+        vars(current_process())["_config"][_NAME] = handler
+    return bool(_PREPARED)
+
+
+def release_children() -> None:
+    """Undo `prepare_children` in this process."""
+    while _PREPARED:
+        signal.signal(_PREPARED.pop().number, signal.SIG_DFL)
+        vars(current_process())["_config"].pop(_NAME, None)
+
+
+class TracedChildren:
+    """The child processes during one round: `begin_iteration` before each iteration, and `close` at the end.
+
+    Attributes:
+        found: Where the children have opened what they have not closed, by process and descriptor, where it is known.
+        names: The name of each process with new descriptors. `why` is why the first has the most without a known line.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[int, int], Arrival] = {}
+        self.names: dict[int, str] = {}
+        self.count, self.why = 0, ""
+        self._before: dict[int, dict[int, str]] = {}
+        self._reasons: dict[int, str] = {}
+        with suppress(OSError):
+            for handler in _PREPARED:
+                Path(handler.folder).mkdir(0o700)
+
+    def begin_iteration(self) -> None:
+        """Start the tracer in children that were seen before: a new one may be about to execute another program."""
+        for pid in descendants(os.getpid()):
+            if pid not in self._before:
+                self._before[pid] = open_files(str(pid))
+            elif pid not in self._reasons:
+                self._reasons[pid] = _send_signal(pid) or _NO_ANSWER
+
+    def close(self) -> None:
+        """End the round, and find out what the children have opened."""
+        unknown: Counter[int] = Counter()
+        for pid, before in self._before.items():
+            new = {fd: what for fd, what in open_files(str(pid)).items() if before.get(fd) != what}
+            if new:
+                found = dict(self._read(pid, new))
+                self.found |= found
+                self.count += len(new)
+                unknown[pid] = len(new) - len(found)
+        for handler in _PREPARED:
+            shutil.rmtree(handler.folder, ignore_errors=True)
+        for pid in self._reasons:
+            _send_signal(pid)
+        self.names = {pid: read_process_name(str(pid)) for pid, _unknown in unknown.most_common()}
+        self.why = next((self._reasons.get(pid, _NO_ANSWER) for pid in self.names), "")
+
+    def _read(self, pid: int, new: Mapping[int, str]) -> Iterator[tuple[tuple[int, int], Arrival]]:
+        """Yield where a child opened its new descriptors; keep the reason why some are missing."""
+        with suppress(OSError, ValueError, IndexError):
+            for line in Path(_PREPARED[0].folder, str(pid)).read_text(encoding="utf-8").splitlines():
+                why, *records = json.loads(line)
+                self._reasons[pid] = self._reasons[pid] if records else why
+                for fd, what, path in records:
+                    if new.get(fd) == what:
+                        yield (pid, fd), Arrival(tuple(Site(*site) for site in path), what, exact=True)
+
+    def describe(self, pids: Collection[int] = ()) -> str:
+        """Describe some of the processes with new descriptors, by default all of them."""
+        names = [name for pid, name in self.names.items() if not pids or pid in pids]
+        return f"{len(names)} child processes, such as {names[0]}" if len(names) > 1 else f"child process {names[0]}"
+
+
+def _send_signal(pid: int) -> str:
+    """Send the signal to a child; return why it would not handle it, empty if it does."""
+    with suppress(OSError, IndexError):
+        number, words = _PREPARED[0].number, read_command_line(str(pid))
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        blocked, caught = (int(signals, 16) for signals in re.findall(r"Sig(?:Blk|Cgt):\s*(\w+)", status))
+        is_ours = words == read_command_line("self") or "multiprocessing." in " ".join(words)
+        # Without a handler, it would end the process. A child that is about to execute a program blocks all signals.
+        if is_ours and (caught & ~blocked) >> (number - 1) & 1:
+            os.kill(pid, number)
+            return ""
+    return _NO_HANDLER
+
+
+class _Tracer:
+    """The tracer of the main thread of this process, which is a child. It appends records to a file.
+
+    A record has the reason why lines are not known, or a descriptor with its identity and the path of its line.
+    """
+
+    def __init__(self, file: str, frame: FrameType | None) -> None:
+        """Trace the current thread from here on; the frame is the innermost one of the program."""
+        self._file, self._pid = file, os.getpid()
+        self._known, self._last, self._others = open_files(), _count(), _times_of_other_threads()
+        self._events: Counter[CodeType] = Counter()
+        self._seconds = 0.0
+        # A bound method is a new object at each access; this one is compared by identity.
+        self._global_trace = self._on_call
+        if sys.gettrace() is not None:
+            self._write(_TRACED_ALREADY)
+            return
+        self._write("")
+        while frame is not None:
+            # Frames that run already make no event of a call.
+            if _is_traced(frame.f_code.co_filename):
+                frame.f_trace = self._trace_lines(frame)
+            frame = frame.f_back
+        sys.settrace(self._global_trace)
+
+    def stop(self) -> None:
+        if sys.gettrace() is self._global_trace:
+            sys.settrace(None)
+
+    def _on_call(self, frame: FrameType, _kind: str, _argument: Any) -> Any:
+        if frame.f_code is threading.Thread.start.__code__:
+            # The new thread may have ended before the next event.
+            self._others = {0: b"started"}
+        if not _is_traced(frame.f_code.co_filename):
+            return None
+        # What is new was opened by a line of a caller, the innermost whose lines are traced.
+        caller = frame.f_back
+        while caller is not None and not _is_traced(caller.f_code.co_filename):
+            caller = caller.f_back
+        if caller is not None:
+            self._look(caller, caller.f_lineno if caller.f_trace_lines else 0)
+        return self._trace_lines(frame)
+
+    def _trace_lines(self, frame: FrameType) -> Any:
+        line = frame.f_lineno
+
+        def on_event(frame: FrameType, _kind: str, _argument: Any) -> Any:
+            nonlocal line
+            if sys.gettrace() is not self._global_trace:
+                return None
+            # The event comes after the line, or at the end of the function.
+            self._look(frame, line)
+            frame.f_trace_lines = self._events[frame.f_code] < _MAX_EVENTS
+            line = frame.f_lineno if frame.f_trace_lines else 0
+            return on_event
+
+        return on_event
+
+    def _look(self, frame: FrameType, line: int) -> None:
+        """Count the descriptors; if there are new ones, this line (0 if unknown) of this frame has opened them."""
+        if os.getpid() != self._pid:
+            # A process that the child forks inherits its trace functions.
+            self.stop()
+            return
+        began = monotonic()
+        self._events[frame.f_code] += 1
+        try:
+            now = _count()
+            if now != self._last:
+                self._record_new(frame, line)
+                self._last = now
+            self._others = _times_of_other_threads()
+        except Exception as error:  # noqa: BLE001 - an error of the tracer must not reach the program
+            self._write(f"tracing it failed: {type(error).__name__}: {error}")
+            self.stop()
+        self._seconds += monotonic() - began
+        if self._seconds > _MAX_SECONDS:
+            self._write(_TOO_MANY_LINES)
+            self.stop()
+
+    def _record_new(self, frame: FrameType, line: int) -> None:
+        before, self._known = self._known, open_files()
+        fresh = [(fd, what) for fd, what in self._known.items() if before.get(fd) != what]
+        if fresh:
+            # From now on, the lines of this function are always traced.
+            self._events[frame.f_code] = -sys.maxsize
+            frame.f_trace_lines = True
+        if fresh and self._others != _times_of_other_threads():
+            self._write(_OTHER_THREADS)
+        elif fresh and line:
+            path = [[site.file, site.line, site.function, site.call] for site in path_to(frame)]
+            path[-1][1] = line
+            self._write("", *((fd, what, path) for fd, what in fresh))
+
+    def _write(self, *record: object) -> None:
+        with suppress(OSError), Path(self._file).open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(record)}\n")
+
+
+_TRACERS: Final[list[_Tracer]] = []
+
+
+def restart_tracer(folder: str, frame: FrameType | None) -> None:
+    """Handle the parent's signal: end an earlier tracer, and start one if the folder of a round exists."""
+    while _TRACERS:
+        _TRACERS.pop().stop()
+    if os.access(folder, os.W_OK):
+        _TRACERS.append(_Tracer(f"{folder}/{os.getpid()}", frame))
+
+
+@cache
+def _is_traced(file: str) -> bool:
+    return not (file.startswith("<") or is_harness(file) or is_standard(file))
+
+
+def _count() -> int:
+    # Kernels before 6.2 do not report the number of descriptors as the size of the folder.
+    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))  # noqa: PTH116, PTH208 - at each line
+
+
+def _times_of_other_threads() -> dict[int, bytes]:
+    """Return how long each other Python thread has run, by the scheduler; if this is unchanged, it opened nothing."""
+    found: dict[int, bytes] = {}
+    # `threading.enumerate` would take a lock, which the interrupted code may hold.
+    threads: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
+    for number in [one.native_id or 0 for ident, one in list(threads.items()) if ident != threading.get_ident()]:
+        try:
+            with open(f"/proc/self/task/{number}/schedstat", "rb", buffering=0) as file:  # noqa: PTH123 - at each line
+                found[number] = file.read(64)
+        except OSError:
+            found[number] = b"%f" % monotonic()  # it differs from the next
+    return found
