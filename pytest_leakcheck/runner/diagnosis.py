@@ -28,7 +28,7 @@ from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kind
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.object_inspection import LRU, container_kind, length
-from pytest_leakcheck.attribution.tracing.native_stacks import FOR_NATIVE, trace_natively
+from pytest_leakcheck.attribution.tracing.native_stacks import load_memray, trace_natively
 from pytest_leakcheck.attribution.tracing.source_code import text_of
 from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
@@ -149,6 +149,8 @@ class CauseSearch:
         # Load what the search itself retains before anything is counted.
         began = clock.monotonic()
         plugin_files()
+        if self._resource.in_python_bytes:
+            load_memray()
         earlier = newcomers() if has_frozen() else frozenset[int]()
         gc.unfreeze()
         objects = len(gc.get_objects())
@@ -171,13 +173,6 @@ class CauseSearch:
             self._why["owner"] = f"a search of {objects:,} objects would take longer than the time that was left"
         else:
             yield from self._find_owner(before, made, earlier)
-        if self._wants_native(made):
-            # This comes last, because what memray itself loads and retains would be counted with the rest.
-            self._made = yield from trace_natively(made, slope, self._rate, self._schedule)
-            self._why["site"] = self._made.why
-
-    def _wants_native(self, made: Made) -> bool:
-        return not made.path and self._resource.in_python_bytes
 
     def _find_site(self) -> Generator[None, None, Made]:
         sampler, name, slope = self._sampler, self._verdict.resource, self._verdict.slope
@@ -198,6 +193,8 @@ class CauseSearch:
         if not made.path:
             made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap)
             made = yield from find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)
+        if not made.path and of_heap:
+            made = yield from trace_natively(made, slope, self._rate, self._schedule)
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
@@ -240,8 +237,7 @@ class CauseSearch:
             # A root itself holds the objects, such as a running frame. It has no entries that could be followed.
             return
         container = holders.objects[0]
-        left = MOST - self._schedule.used - (FOR_NATIVE if self._wants_native(made) else 0)
-        if container_kind(container) is not None and left >= _KEEPER_ITERATIONS:
+        if container_kind(container) is not None and MOST - self._schedule.used >= _KEEPER_ITERATIONS:
             yield from self._find_keeper(container)
 
     def _retained_kinds(self, came: Sequence[object], holders: Holders, growing: Sequence[Growing]) -> tuple[Held, ...]:
