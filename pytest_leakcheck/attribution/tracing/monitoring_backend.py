@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.tracing.throttle import SKIPPED, STOPPED
+from pytest_leakcheck.attribution.tracing.throttle import STOPPED
 from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, EventSink, Handler, LineSink, Unavailable
 
 _TOOL_NAME: Final = "pytest-leakcheck"
@@ -49,16 +49,12 @@ def holds_tool_id(tool: int) -> bool:
 
 
 class _ThreadState:
-    """The state of one traced thread; its first traced frame has depth 1.
+    """The state of one traced thread; its first traced frame has depth 1."""
 
-    Above `SKIPPED` left-out frame entries, `skipped` is reset, and the backend checks whether the iteration is late.
-    """
-
-    __slots__ = ("depth", "handler", "skipped")
+    __slots__ = ("depth", "handler")
 
     def __init__(self, handler: Handler) -> None:
         self.depth = 0
-        self.skipped = 0
         self.handler = handler
 
 
@@ -78,7 +74,7 @@ class Monitored:
         events = monitoring().events
         self._events = sum(self._callbacks) & ~(events.C_RETURN | events.C_RAISE)
 
-    def prepare(self, handler: Handler, outer: FrameType) -> None:  # noqa: ARG002 - depth 0 is the first frame seen
+    def prepare(self, handler: Handler) -> None:
         self._threads = threading.local()
         self._threads.state = _ThreadState(handler)
 
@@ -122,10 +118,7 @@ class Monitored:
         # Check the depth before reading the frame, because most calls are too deep for a throttled tracer.
         limit = self._throttle.limit
         if depth > limit + 1:
-            state.skipped += 1
-            if state.skipped > SKIPPED:
-                state.skipped = 0
-                self._tracer.is_late()
+            self._throttle.skip()
             return self._disable if limit == STOPPED else None
         frame = _getframe(up)
         if depth <= limit:

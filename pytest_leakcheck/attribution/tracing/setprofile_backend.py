@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.tracing.throttle import SKIPPED, STOPPED
+from pytest_leakcheck.attribution.tracing.throttle import STOPPED
 from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, EventSink, Handler, LineSink
 
 _Hook = Callable[[FrameType, str, Any], object]
@@ -45,9 +45,8 @@ class Profiled:
         self._gave_up = False
         self._closed = False
 
-    def prepare(self, handler: Handler, outer: FrameType) -> None:
-        # `install` is called by the caller of `prepare`, so it runs at the same depth.
-        self._hook = self._new_hook(handler, _count_frames_below(sys._getframe(), outer))
+    def prepare(self, handler: Handler) -> None:
+        self._hook = self._new_hook(handler)
 
     def install(self) -> None:
         self._before = sys.getprofile()
@@ -78,57 +77,52 @@ class Profiled:
         self._closed = True
         self._before = self._hook = None
 
-    def _new_hook(self, handler: Handler, depth: int) -> _Hook:
+    def _new_hook(self, handler: Handler) -> _Hook:
         throttle, report_event = self._tracer.throttle, self._report
-        skipped = 0
+        # The first traced frame has depth 1.
+        depth = 0
 
         def hook(frame: FrameType, kind: str, called: Any) -> None:
-            nonlocal depth, skipped
-            # Check the depth first, because most calls are too deep for a throttled tracer.
+            nonlocal depth
+            if QUIET[frame.f_code.co_filename]:
+                return
+            limit = throttle.limit
             if kind == "call":
                 depth += 1
-                if depth <= throttle.limit + 1:
+                if depth > limit + 1:
+                    throttle.skip()
+                else:
                     report_event(handler, depth, frame, kind, called)
-                    return
             elif kind == "return":
                 depth -= 1
-                if depth <= throttle.limit:
+                if depth <= limit:
                     report_event(handler, depth + 1, frame, kind, called)
-                return
-            elif depth <= throttle.limit:
+            elif depth > limit:
+                throttle.skip()
+            else:
                 report_event(handler, depth, frame, kind, called)
-                return
-            skipped += 1
-            if skipped > SKIPPED:
-                skipped = 0
-                self._give_up_if_late()
+            if limit == STOPPED and self._active:
+                # The hook is expensive even if it reports nothing.
+                sys.setprofile(None)
+                self._gave_up = True
 
         return hook
 
-    def _give_up_if_late(self) -> None:
-        """Remove this thread's hook for the rest of a late iteration: it is expensive even if it reports nothing."""
-        if self._active and self._tracer.is_late():
-            sys.setprofile(None)
-            self._gave_up = True
-
     def _report(self, handler: Handler, depth: int, frame: FrameType, kind: str, called: Any) -> None:
-        """Pass an event to the tracer, unless its frame is of the test runner or of this package."""
+        """Pass an event to the tracer; a frame just below the depth limit as if its caller called a C function."""
         event = _EVENT_OF_KIND[kind]
         if depth > self._tracer.throttle.limit:
-            # This Python function is one level too deep. Report it as if its caller called a C function.
             caller = frame.f_back
-            if caller is None:
+            if caller is None or QUIET[caller.f_code.co_filename]:
                 return
             event, frame, called = "c_call" if kind == "call" else "c_return", caller, frame.f_code
-        if QUIET[frame.f_code.co_filename]:
-            return
         if called is sys.setprofile:
             self._tracer.interrupt(_DISPLACED)
             return
         self._tracer.report(handler, depth, event, frame, called)
 
     def _start_thread(self, frame: FrameType, kind: str, called: Any) -> None:
-        hook = self._new_hook(self._tracer.new_handler(), 0)
+        hook = self._new_hook(self._tracer.new_handler())
         displaced: Any = self._before_in_threads
 
         def guarded(frame: FrameType, kind: str, called: Any) -> None:
@@ -208,12 +202,3 @@ class TracedLines:
             elif kind == "return":
                 self._lines.step("leave")
         return self._line_function
-
-
-def _count_frames_below(frame: FrameType | None, outer: FrameType) -> int:
-    """Count the frames from this one outwards, without the outer frame."""
-    count = 0
-    while frame is not None and frame is not outer:
-        count += 1
-        frame = frame.f_back
-    return count

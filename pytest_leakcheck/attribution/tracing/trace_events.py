@@ -48,7 +48,7 @@ class Listener(Protocol):
 class Backend(Protocol):
     """Source of call events."""
 
-    def prepare(self, handler: Handler, outer: FrameType) -> None:
+    def prepare(self, handler: Handler) -> None:
         """Allocate the memory that the backend needs, before the listener first reads its counter."""
 
     def install(self) -> None: ...
@@ -126,9 +126,6 @@ class EventSink(Protocol):
     def new_handler(self) -> Handler: ...
 
     def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None: ...
-
-    def is_late(self) -> bool:
-        """Return whether the iteration has taken too long; if so, stop tracing it."""
 
     def interrupt(self, why: str) -> None:
         """Report nothing more, in this iteration and in later ones."""

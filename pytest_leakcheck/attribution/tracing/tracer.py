@@ -70,8 +70,9 @@ class Tracer:
         self._armed = True
         if self._handler is None:
             self._handler = self.new_handler()
-        outer = outer_frame(sys._getframe(1))
-        self._backend.prepare(self._handler, outer)
+        # The object of this frame is made before the listener reads its counter.
+        outer = outer_frame(sys._getframe())
+        self._backend.prepare(self._handler)
         self._listener.begin()
         self._call_handler(self._handler, "begin", outer, None)
         self.throttle.begin()
@@ -118,12 +119,6 @@ class Tracer:
             if is_of_the_program(error):
                 raise
             self.interrupt(f"the listener failed: {type(error).__name__}: {error}")
-
-    def is_late(self) -> bool:
-        late = self.throttle.is_late()
-        if late:
-            self._listener.became_coarse()
-        return late
 
     def interrupt(self, why: str) -> None:
         self.interrupted = self.interrupted or why

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import ceil
-from threading import get_native_id
 from types import CodeType
 from typing import Final, TypeVar
 
@@ -22,7 +21,6 @@ from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
-from pytest_leakcheck.attribution.tracing.throttle import seconds_held_up
 from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
@@ -221,15 +219,13 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
     The slope is in objects, blocks or bytes (`by_size`); the rate is the share of the iterations with growth.
     """
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
-    thread = get_native_id()
     allocations.open()
     try:
         for _ in schedule.iterations(rate):
-            began, held_up = clock.monotonic(), seconds_held_up(thread)
+            began, cpu_before = clock.monotonic(), clock.process_time()
             yield
             # On a busy machine, the iteration takes longer because other processes have the processor.
-            waited = seconds_held_up(thread) - held_up
-            seconds = clock.monotonic() - began - waited
+            seconds = min(clock.monotonic() - began, clock.process_time() - cpu_before)
             schedule.collect()
             allocations.iteration_done(seconds)
     finally:

@@ -6,8 +6,6 @@ import gc
 import os
 import signal
 import sys
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,8 @@ import pytest
 
 from pytest_leakcheck.attribution.live_handles import group
 from pytest_leakcheck.attribution.object_inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.throttle import STOPPED, UNLIMITED, Throttle, seconds_held_up
+from pytest_leakcheck.attribution.tracing import throttle
+from pytest_leakcheck.attribution.tracing.throttle import STOPPED, UNLIMITED, Throttle
 from pytest_leakcheck.attribution.tracing.trace_events import Event, Handler, Unavailable
 from pytest_leakcheck.attribution.tracing.tracer import Tracer
 from traced import PLAIN, trace
@@ -270,59 +269,59 @@ def test_too_many_events_are_left_out_from_the_deepest_on() -> None:
     assert ("c_call", "fib", "fib") in recorder.events
 
 
-def test_the_throttle_keeps_what_is_cheap() -> None:
-    throttle = Throttle(0.0)
-    assert throttle.limit == UNLIMITED
-    began = -1e9
-    throttle._stop_at = 1e12
-    throttle._by_depth[9] = 1e9
-    assert throttle.spend(20, began)
-    assert 0 <= throttle.limit < 20
-    assert throttle.coarse
-    throttle.stop()
-    assert throttle.limit == STOPPED
-    throttle.begin()
-    assert 0 <= throttle.limit < 20
+class Clocks:
+    """The clocks of a throttle; `pass_time` advances both, or only the time of day if another process runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.cpu = 0.0
+        monkeypatch.setattr(throttle, "monotonic", lambda: self.now)
+        monkeypatch.setattr(throttle, "process_time", lambda: self.cpu)
+
+    def pass_time(self, seconds: float, cpu: float) -> None:
+        self.now += seconds
+        self.cpu += cpu
 
 
-def test_the_throttle_does_not_charge_what_other_processes_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    wall = held_up = 0.0
-    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.monotonic", lambda: wall)
-    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.seconds_held_up", lambda _thread: held_up)
-    throttle = Throttle(0.0)
-    # An event of 200 ms, for 199 of which others had the processor.
-    wall, held_up = 0.2, 0.199
-    assert not throttle.spend(20, 0.0)
-    assert not throttle.is_late()
-    assert (throttle.limit, throttle.coarse) == (UNLIMITED, False)
-    assert sum(throttle._by_depth) == pytest.approx(0.001, rel=0.01)
-    # The next one takes as long by itself.
-    wall = 0.4
-    assert throttle.spend(20, 0.2)
-    assert throttle.coarse
-    # However long it is held up, an iteration comes to an end.
-    throttle = Throttle(0.0)
-    wall = held_up = 1.0
-    assert throttle.is_late()
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
 
 
-def test_the_throttle_charges_what_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def spend(limits: Throttle, clocks: Clocks, depth: int, seconds: float, cpu: float) -> bool:
+    began = clocks.now
+    clocks.pass_time(seconds, cpu)
+    return limits.spend(depth, began)
+
+
+def test_the_throttle_leaves_out_the_deeper_half_and_then_the_rest(clocks: Clocks) -> None:
+    limits = Throttle(0.0)
+    assert limits.limit == UNLIMITED
+    for depth in (1, 2, 7):
+        assert not spend(limits, clocks, depth, 0.0005, 0.0005)
+    assert spend(limits, clocks, 9, 0.004, 0.004)
+    # A frame one level below the limit is reported as a C call.
+    assert (limits.limit, limits.coarse, limits.cut) == (6, True, False)
+    for _ in range(3):
+        spend(limits, clocks, 1, 0.005, 0.005)
+    assert (limits.limit, limits.cut) == (STOPPED, True)
+    # The next iteration begins with the limit that frames were left out at.
+    limits.begin()
+    assert (limits.limit, limits.cut) == (6, False)
+
+
+def test_the_throttle_does_not_charge_what_other_processes_take(clocks: Clocks) -> None:
+    limits = Throttle(0.0)
+    assert not spend(limits, clocks, 20, 0.05, 0.001)
+    assert (limits.limit, limits.coarse) == (UNLIMITED, False)
+    assert spend(limits, clocks, 20, 0.05, 0.05)
+
+
+def test_an_iteration_comes_to_an_end_whatever_it_waits_for(clocks: Clocks) -> None:
     """A counter that sleeps, or asks another process, slows the test down as well."""
-    wall = 0.0
-    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.monotonic", lambda: wall)
-    monkeypatch.setattr("pytest_leakcheck.attribution.tracing.throttle.seconds_held_up", lambda _thread: 0.0)
-    throttle = Throttle(0.0)
-    wall = 0.2
-    assert throttle.spend(20, 0.0)
-    assert throttle.coarse
-
-
-def test_how_long_others_had_the_processor_is_known_for_one_thread() -> None:
-    thread, began = threading.get_native_id(), time.perf_counter()
-    before = seconds_held_up(thread)
-    time.sleep(0.05)
-    assert 0 <= seconds_held_up(thread) - before <= time.perf_counter() - began - 0.05
-    assert seconds_held_up(0) == 0
+    limits = Throttle(0.0)
+    assert not spend(limits, clocks, 20, 0.1, 0.0)
+    assert spend(limits, clocks, 20, 0.1, 0.0)
+    assert (limits.limit, limits.cut) == (STOPPED, True)
 
 
 def test_names_run_no_code_of_the_program() -> None:
