@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Unclosed
 
 Kind: TypeAlias = Literal["bool", "int", "float", "string", "linelist"]
+# By the type of the default.
+_KINDS: Final[dict[type, Kind]] = {bool: "bool", int: "int", float: "float", str: "string", tuple: "linelist"}
 
 
 class SettingError(LeakcheckError, ValueError):
@@ -28,19 +30,29 @@ class SettingError(LeakcheckError, ValueError):
 class Option:
     """One option: the flag ``--leakcheck-<name>`` and the configuration key ``leakcheck_<name>``.
 
-    The name is empty for ``--leakcheck`` itself. The help ends with an example if the format is not obvious. The option
-    can be set in the configuration file if `ini`, and on the command line if `flagged`. `check` returns what is wrong
-    with a value; empty if it is valid.
+    `written` is the name and what stands for its value; the name is empty for ``--leakcheck`` itself. The help ends with
+    an example if the format is not obvious. The option can be set in the configuration file if `ini`, and on the command
+    line if `flagged`. `check` returns what is wrong with a value; empty if it is valid.
     """
 
-    name: str
-    kind: Kind
+    written: str
     default: Any
-    metavar: str
     help: str
     ini: bool = True
     flagged: bool = True
     check: Callable[[Any], str] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.written.partition(" ")[0]
+
+    @property
+    def metavar(self) -> str:
+        return self.written.partition(" ")[2]
+
+    @property
+    def kind(self) -> Kind:
+        return _KINDS[type(self.default)]
 
     @property
     def flag(self) -> str:
@@ -147,241 +159,184 @@ def split_words(value: str) -> tuple[str, ...]:
 
 
 OPTIONS: Final = (
-    Option("", "bool", False, "", "Check the marked tests for leaks, by repeating them."),
+    Option("", False, "Check the marked tests for leaks, by repeating them."),
     Option(
-        "scope",
-        "string",
+        "scope WORD",
         "marked",
-        "WORD",
         "Tests to check: 'marked', or 'all', which also bounds the growth of each test without a mark. "
         "--leakcheck-scope=all needs no --leakcheck.",
         check=_one_of("marked", "all"),
     ),
     Option(
-        "resources",
-        "string",
+        "resources LIST",
         "countable,memory",
-        "LIST",
-        "Resources whose growth is judged where no mark names any: 'countable' (descriptors, threads, processes, shared "
-        "memory, temporary files, tasks), 'memory', or names of resources. Example: --leakcheck-resources=countable",
+        "Resources whose growth is judged where no mark names any: 'countable' (descriptors, threads, processes, "
+        "shared memory, temporary files, tasks), 'memory', or names of resources. Example: "
+        "--leakcheck-resources=countable",
         check=_check_resources,
     ),
     Option(
-        "cases",
-        "string",
+        "cases WORD",
         "all",
-        "WORD",
         "Cases to check of a parametrised function without a mark: 'all', or 'one', the same in each session.",
         check=_one_of("all", "one"),
     ),
     Option(
-        "sample",
-        "string",
+        "sample SHARE",
         "",
-        "SHARE",
-        "Check a share of the tests, another one each day, or that of a turn; the others run once. "
-        "Example: --leakcheck-sample=1/10 or 1/10@7",
+        "Check a share of the tests, another one each day, or that of a turn; the others run once. Example: "
+        "--leakcheck-sample=1/10 or 1/10@7",
         check=_parsed_by("parse_sample"),
     ),
     Option(
-        "session-time",
-        "string",
+        "session-time TIME",
         "",
-        "TIME",
-        "The time for checking tests in this session, or in each xdist worker; tests for which it does not suffice run "
-        "once, and come first in the next session. Example: --leakcheck-session-time=10min",
+        "The time for checking tests in this session, or in each xdist worker; tests for which it does not "
+        "suffice run once, and come first in the next session. Example: --leakcheck-session-time=10min",
         check=_parsed_by("parse_duration"),
     ),
     Option(
-        "iterations",
-        "int",
+        "iterations N",
         0,
-        "N",
         "Judged iterations per test; 0 stops as soon as the verdict is known.",
         check=_check_iterations,
     ),
-    Option("warmup", "int", WARMUP, "N", "Iterations before the start level is read, at least 1.", check=_check_warmup),
+    Option("warmup N", WARMUP, "Iterations before the start level is read, at least 1.", check=_check_warmup),
     Option(
-        "max-time",
-        "float",
+        "max-time S",
         MAX_TIME,
-        "S",
-        "Seconds for all iterations of one test; with scaling_budget, for each of set-up, body and tear-down at each size.",
+        "Seconds for all iterations of one test; with scaling_budget, for each of set-up, body and tear-down at "
+        "each size.",
         check=_check_positive,
     ),
     Option(
-        "min-time",
-        "float",
+        "min-time S",
         MIN_TIME,
-        "S",
-        "Seconds that must pass before growth of memory is reported as a leak. An undecided test whose iterations are cheap "
-        "runs at least this long.",
+        "Seconds that must pass before growth of memory is reported as a leak. An undecided test whose iterations "
+        "are cheap runs at least this long.",
         check=_at_least(0),
     ),
     Option(
         "isolate",
-        "bool",
         False,
-        "",
         "Run each measured test alone in a separate process, with allocator settings that reduce noise.",
     ),
     Option(
-        "ceiling",
-        "string",
+        "ceiling LIMITS",
         "",
-        "LIMITS",
-        "Run each measured test in a separate process under these limits, so that a leak fails in seconds, not hours. "
-        "Example: --leakcheck-ceiling=fd=256,rss=1GiB",
+        "Run each measured test in a separate process under these limits, so that a leak fails in seconds, not "
+        "hours. Example: --leakcheck-ceiling=fd=256,rss=1GiB",
         check=_check_ceiling,
     ),
     Option(
-        "run",
-        "int",
+        "run N",
         RUN,
-        "N",
         "Number of iterations in the production run that this test represents; slow growth is judged over that many.",
         check=_at_least(1),
     ),
     Option(
-        "fail-on",
-        "string",
+        "fail-on LIST",
         "auto",
-        "LIST",
-        "Outcomes that fail a test: leak,over_budget,unclosed,inconclusive. "
-        "'auto' means the first three, and in CI also inconclusive under an explicit budget; 'none' fails no test. "
-        "'nothing' fails a session in which no test was judged.",
+        "Outcomes that fail a test: leak,over_budget,unclosed,inconclusive. 'auto' means the first three, and in "
+        "CI also inconclusive under an explicit budget; 'none' fails no test. 'nothing' fails a session in which "
+        "no test was judged.",
         check=_check_outcomes,
     ),
     Option(
-        "unclosed",
-        "string",
+        "unclosed WORD",
         "warn",
-        "WORD",
-        "What to do where only the garbage collector releases a resource that no mark names: 'warn', 'fail' or 'allow'.",
+        "What to do where only the garbage collector releases a resource that no mark names: 'warn', 'fail' or "
+        "'allow'.",
         check=_one_of("warn", "fail", "allow"),
     ),
     Option(
         "rules",
-        "linelist",
         (),
-        "",
-        "Settings for the tests of a folder, a line each, of which the first that matches is used; 'off' leaves tests "
-        "without a mark out. Example: tests/net/**: resources=fd,thread max_time=15",
+        "Settings for the tests of a folder, a line each, of which the first that matches is used; 'off' leaves "
+        "tests without a mark out. Example: tests/net/**: resources=fd,thread max_time=15",
         flagged=False,
     ),
     Option(
-        "blame",
-        "string",
+        "blame LIST",
         "",
-        "LIST",
         "Packages: growth fails a test only if its call path passes through one of them; the rest is third-party. "
         "Example: --leakcheck-blame=decode,train",
         check=_check_packages,
     ),
     Option(
         "library-leaks",
-        "bool",
         True,
-        "",
         "Report known leaks of installed packages, such as those of click 8, but fail no test for them.",
         flagged=False,
     ),
     Option(
         "library",
-        "linelist",
         (),
-        "",
-        "Further leaks of installed packages: a line each, with the versions that leak and the owner that the finding "
-        "names. Example: click<9: click._compat._default_text_stdout",
+        "Further leaks of installed packages: a line each, with the versions that leak and the owner that the "
+        "finding names. Example: click<9: click._compat._default_text_stdout",
         flagged=False,
     ),
     Option(
-        "baseline",
-        "string",
+        "baseline PATH",
         "",
-        "PATH",
-        "The file of known leaks, which fail no test as long as they do not grow, or a JSON report of an earlier session. "
-        "Without it, leakcheck-baseline.json beside the configuration file is used if it exists.",
+        "The file of known leaks, which fail no test as long as they do not grow, or a JSON report of an earlier "
+        "session. Without it, leakcheck-baseline.json beside the configuration file is used if it exists.",
     ),
-    Option("no-baseline", "bool", False, "", "Ignore the file of known leaks.", ini=False),
-    Option(
-        "baseline-strict",
-        "bool",
-        False,
-        "",
-        "Fail the session if a leak of the file is fixed, so that its entry is removed.",
-    ),
+    Option("no-baseline", False, "Ignore the file of known leaks.", ini=False),
+    Option("baseline-strict", False, "Fail the session if a leak of the file is fixed, so that its entry is removed."),
     Option(
         "update-baseline",
-        "bool",
         False,
-        "",
         "Write the leaks of this session to the file of known leaks, and drop those that are fixed.",
         ini=False,
     ),
     Option(
         "prune-baseline",
-        "bool",
         False,
-        "",
         "As --leakcheck-update-baseline, and drop tests that no longer exist; needs the whole suite.",
         ini=False,
     ),
-    Option("force-update", "bool", False, "", "Allow the file of known leaks to be written in CI.", ini=False),
+    Option("force-update", False, "Allow the file of known leaks to be written in CI.", ini=False),
     Option(
-        "vram",
-        "string",
+        "vram WORD",
         "device",
-        "WORD",
         "VRAM source on machines without an accelerator: 'device' (unavailable) or 'accounted' (live CPU tensors).",
         check=_one_of("device", "accounted"),
     ),
     Option(
-        "missing",
-        "string",
+        "missing WORD",
         "skip",
-        "WORD",
         "What to do if a budget's resource cannot be read here: 'skip' the test with the reason, or 'fail' it.",
         check=_one_of("skip", "fail"),
     ),
     Option(
-        "summary",
-        "string",
+        "summary WORD",
         "failed",
-        "WORD",
         "Findings listed in the summary: 'failed' (all that are not ok), 'all' or 'none'.",
         check=_one_of("failed", "all", "none"),
     ),
     Option(
-        "json",
-        "string",
+        "json PATH",
         "",
-        "PATH",
         "Write each finding with its recording to this file as it is made, one JSON object per line. An earlier file "
         "is overwritten when the session starts.",
         ini=False,
     ),
     Option(
-        "json-readings",
-        "string",
+        "json-readings WORD",
         "failed",
-        "WORD",
         "Findings whose readings the file of --leakcheck-json holds: 'failed' (all that are not ok) or 'all'.",
         check=_one_of("failed", "all"),
     ),
     Option(
-        "html",
-        "string",
+        "html PATH",
         "",
-        "PATH",
         "Write an HTML page of all findings to this file at the end of the session. It loads nothing from the network.",
         ini=False,
     ),
     Option(
         "source",
-        "bool",
         True,
-        "",
         "Show the lines of source around a leak on the page; turn it off for pages that are published.",
         flagged=False,
     ),

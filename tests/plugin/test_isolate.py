@@ -370,7 +370,7 @@ def test_a_second_run_that_nobody_asked_for_decides_only_with_a_verdict(project:
     found = {one["test"].rpartition("::")[2].partition("[")[0]: one for one in outcome.findings}
     assert {name: (one["verdict"], one["reason"].partition("alone: ")[2]) for name, one in found.items()} == {
         "test_needs_the_one_before": ("inconclusive", "the test failed"),
-        "test_has_another_id_there": ("inconclusive", "not found again"),
+        "test_has_another_id_there": ("inconclusive", "not found again in a separate process"),
         "test_clean": ("ok", ""),
         "test_leaky": ("leak", ""),
     }, outcome.text

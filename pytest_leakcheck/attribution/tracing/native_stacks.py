@@ -73,13 +73,14 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
                     counted += n > 0
                     if n == 0:
                         tracking.enter_context(memray.Tracker(file, native_traces=True))
-            if not counted:
-                return made
-            with memray.FileReader(file) as reader:
-                return find_most(reader.get_leaked_allocation_records(merge_threads=True), slope * counted) or made
+            if counted:
+                with memray.FileReader(file) as reader:
+                    records = reader.get_leaked_allocation_records(merge_threads=True)
+                    made = find_most(records, slope * counted) or made
         except RuntimeError as error:
             # Another tracker of memray is active.
-            return Made(why=f"{made.why}; memray: {error}")
+            made = Made(why=f"{made.why}; memray: {error}")
+    return made
 
 
 def find_most(records: Iterable[Record], wanted: float) -> Made | None:

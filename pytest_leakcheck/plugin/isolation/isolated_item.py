@@ -25,8 +25,6 @@ from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss
 from pytest_leakcheck.plugin.isolation.messages import (
     Answer,
-    NotCollected,
-    NotFound,
     Reported,
     Warned,
     select,
@@ -73,23 +71,19 @@ def decide_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, se
         answer = _send(item, plan)
     except Exception as error:  # noqa: BLE001 - errors of others are raised again
         return why_failed(error)
-    why_not = _why_undecided(answer)
+    why_not = _why_undecided(answer, plan)
     if not why_not:
         _log_answer(item, nextitem, plan, settings, answer)
     return why_not
 
 
-def _why_undecided(answer: Answer) -> str:
+def _why_undecided(answer: Answer, plan: Plan) -> str:
     (messages,) = answer.messages
-    if any(select(messages, NotFound)):
-        return "not found again"
-    if any(select(messages, NotCollected)):
-        return "its file could not be collected"
     reports = [one.report for one in select(messages, Reported)]
     if any(one["outcome"] == "failed" and "leakcheck_red" not in one for one in reports):
         return "the test failed"
     if all(one["when"] != "teardown" for one in reports):
-        return answer.ended.reason
+        return explain_loss(answer, plan.effort).reason
     worst = [finding.verdict for one in reports for finding in findings_of(one.get("leakcheck", ""))]
     return "no verdict" if not worst else next((one.reason for one in worst if one.outcome == "inconclusive"), "")
 
