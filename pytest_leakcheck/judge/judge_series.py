@@ -1,4 +1,4 @@
-"""Judge one series (the readings of one counter, one per iteration) by its readings, a budget and evidence.
+"""Judge one series (the readings of one counter, one per iteration) by its readings, a budget and a hint.
 
 This module reads no counter and no clock. The questions, in this order:
 
@@ -9,21 +9,18 @@ This module reads no counter and no clock. The questions, in this order:
    may explain it. If the growth would reach the limit of the process within a production run, it is a leak at once.
 2. Is the level exceeded? That needs no horizon, only a counter that has settled.
 3. Does only the garbage collector release the resource? Question 1 is asked of the running sum of what it released.
-
-A second source, `judge.entry_makers`, may confirm or overrule the answer.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from math import inf, isfinite
 from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
-from pytest_leakcheck.config.settings import RUN
 from pytest_leakcheck.judge.detection_floor import detection_floor
-from pytest_leakcheck.judge.entry_makers import EntryMakers, account_for_makers
 from pytest_leakcheck.judge.growth import Growth, decays, detect_sawtooth, growth, is_steady, usual_step
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import Resource, find_resource
@@ -77,65 +74,58 @@ class Context:
 
     Attributes:
         final: No further iteration will follow, so a verdict must be given.
-        run_length: Iterations of the production run that the test represents (``leakcheck_run``).
         headroom: How far the resource can still grow before the process dies, in its unit; None if unknown.
-        horizon: The number of iterations after which an undecided test usually ends: a maximum for the profile's.
         carried: If the series was started again: the level above the first start that the resource had reached by then.
         exact_flat: For resident memory: the exact counter of memory (`Resource.exact_counter`) is flat.
         elsewhere: Other processes hold a part of the resource, and their garbage collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
-        slack: How far a level may be exceeded, in addition to `Resource.slack`: threads that already ran at the start
-            hold more or less of the resource from one moment to the next.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
     """
 
     final: bool = False
-    run_length: int = RUN
     headroom: int | None = None
-    horizon: int = RETAINED.horizon
     carried: int = 0
     exact_flat: bool = False
     elsewhere: bool = False
     quiet_heap: bool = False
-    slack: int = 0
     seconds: float = 0.0
     effort: Effort = field(default_factory=Effort)
 
+    def is_fatal(self, slope: float) -> bool:
+        """Return whether the production run that the test represents would die of this growth per iteration."""
+        return self.headroom is not None and slope * self.effort.run_length >= self.headroom
+
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is known of the process in addition to the numbers; gathered only if these raise a suspicion.
+class Hint:
+    """An innocent cause of growth.
 
     Attributes:
-        explained: An innocent explanation of the growth, as text: for example a cache with a readable bound that fills.
-        filling_up_to: The level at which that cache will be full, if this test has too few iterations to fill it.
-        explained_rate: How much growth per iteration is explained, in the unit of the resource; the rest is judged.
-        isolate: A run alone in a fresh process would show whether the explanation is true; without an explanation,
-            whether the growth is a leak.
-        background: What the resource gained while the test was paused, as text; then something else makes it grow.
+        text: The cause, for the report; empty if it accounts for only a part of the growth.
+        rate: The growth per iteration that it accounts for, in the unit of the resource. The rest is judged.
+        at_most: The level above the start at which this growth will end, if the test has too few iterations to reach it.
+        advice: What the user can do, if more iterations would not help.
+        ended: The cause has just ended, so a series that begins now is flat.
     """
 
-    explained: str = ""
-    filling_up_to: float | None = None
-    explained_rate: float = 0.0
-    isolate: bool = False
-    background: str = ""
-    makers: EntryMakers | None = None
+    text: str = ""
+    rate: float = inf
+    at_most: float | None = None
+    advice: str = ""
+    ended: bool = False
 
 
-NO_EVIDENCE: Final = Evidence()
+NO_HINT: Final = Hint(rate=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
-    """One series with its growth, which `examine` computes once; `verdict` judges it for any evidence.
-
-    `collected` is the growth of what the garbage collector released, `wander` the largest fall in the second half.
-    """
+class _Case:
+    """One series with its growth; `collected` is that of what the collector released, `wander` the largest late fall."""
 
     series: Series
     budget: Budget
     context: Context
+    hint: Hint
     resource: Resource
     profile: Profile
     tolerance: float
@@ -143,7 +133,6 @@ class Examination:
     collected: Growth
     level: int
     wander: int
-    evidence: Evidence = NO_EVIDENCE
 
     @property
     def noise(self) -> int:
@@ -151,55 +140,15 @@ class Examination:
         return max(self.resource.resolution, self.wander)
 
     @property
-    def slack(self) -> int:
-        return self.resource.slack + self.context.slack
-
-    @property
     def n(self) -> int:
         return self.series.iterations
 
     @property
     def horizon(self) -> int:
-        return min(self.profile.horizon, self.context.horizon)
-
-    @property
-    def is_fatal(self) -> bool:
-        """Whether the production run would die of this growth."""
-        return self.context.headroom is not None and self.grown.slope * self.context.run_length >= self.context.headroom
-
-    def verdict(self, evidence: Evidence = NO_EVIDENCE) -> Verdict | None:
-        """Judge the series by the evidence; None if more iterations are needed, but never with ``context.final``."""
-        case = self._add_evidence(evidence)
-        found = (
-            _check_releases_elsewhere(case)
-            or _check_growth(case)
-            or _check_filling(case)
-            or _check_level(case)
-            or _check_unclosed(case)
-            or _check_settled(case)
-            or _explain_undecided(case)
-        )
-        return None if found is None else self.confirm(found, evidence)
-
-    def confirm(self, verdict: Verdict, evidence: Evidence) -> Verdict | None:
-        """Confirm or overrule a verdict by the second source, if there is one; None if more iterations are needed."""
-        if evidence.makers is not None:
-            return account_for_makers(verdict, self.budget, evidence.makers, final=self.context.final)
-        return verdict
-
-    def _add_evidence(self, evidence: Evidence) -> Examination:
-        """Return a copy with the evidence; growth that it explains is tolerated, and the rest computed again."""
-        if not evidence.explained_rate:
-            return replace(self, evidence=evidence)
-        tolerance = self.tolerance + evidence.explained_rate * _EXPLAINED_MARGIN
-        grown = growth(self.series.readings, tolerance, self.profile.leak, exact=self.resource.scarce)
-        if grown.state == "growing":
-            explained = evidence.explained_rate
-            grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
-        return replace(self, evidence=evidence, tolerance=tolerance, grown=grown)
+        return min(self.profile.horizon, self.context.effort.usual)
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
-        """Create the verdict. ``changes`` replace the figures of this examination."""
+        """Create the verdict. ``changes`` replace the figures of this case."""
         values = {
             "slope": self.grown.slope,
             "level": self.level,
@@ -223,23 +172,30 @@ class Examination:
         return format_rate(value, self.resource.unit)
 
 
-def judge(
-    series: Series, budget: Budget, context: Context | None = None, evidence: Evidence = NO_EVIDENCE
-) -> Verdict | None:
+def judge(series: Series, budget: Budget, context: Context | None = None, hint: Hint = NO_HINT) -> Verdict | None:
     """Judge at least two readings; None if more iterations are needed, but never with ``context.final``."""
-    return examine(series, budget, context or Context()).verdict(evidence)
+    case = _examine(series, budget, context or Context(), hint)
+    return (
+        _check_releases_elsewhere(case)
+        or _check_other_cause(case)
+        or _check_growth(case)
+        or _check_filling(case)
+        or _check_level(case)
+        or _check_unclosed(case)
+        or _check_settled(case)
+        or _explain_undecided(case)
+    )
 
 
-def judge_once(series: Series, budget: Budget, makers: EntryMakers | None = None) -> Verdict:
+def judge_once(series: Series, budget: Budget) -> Verdict:
     """Judge a block that ran once, by the difference of its two readings and a budget with a level."""
-    verdict = _judge_difference(examine(series, budget, Context(final=True)))
-    return verdict if makers is None else account_for_makers(verdict, budget, makers, final=True) or verdict
+    return _judge_difference(_examine(series, budget, Context(final=True), NO_HINT))
 
 
-def _judge_difference(case: Examination) -> Verdict:
+def _judge_difference(case: _Case) -> Verdict:
     readings = case.series.readings
     level, allowed, released = readings[-1] - readings[0], case.budget.level or 0, sum(case.series.released)
-    if level > allowed + case.slack:
+    if level > allowed + case.resource.slack:
         noisy = not case.resource.scarce and level - allowed <= case.noise
         reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
         advice = "a block runs once, so its line is not searched for: leakcheck.steps() repeats it and names the line"
@@ -251,8 +207,7 @@ def _judge_difference(case: Examination) -> Verdict:
     return case.say("ok", "", level=level, slope=0.0)
 
 
-def examine(series: Series, budget: Budget, context: Context) -> Examination:
-    """Compute what the questions share: the growth of the readings and of what was released, level and noise."""
+def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _Case:
     resource = find_resource(series.resource)
     quiet = context.quiet_heap and resource.thread_caches
     x = series.readings
@@ -261,17 +216,21 @@ def examine(series: Series, budget: Budget, context: Context) -> Examination:
     profile = RETAINED if budget.judges_all_growth else _UNSHOWN
     if resource.scarce:
         profile = _RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE
+    explained = hint.rate if isfinite(hint.rate) else 0.0
     tolerance = (_QUIET_TOLERANCE if quiet else resource.tolerance) + budget.per_iteration
+    tolerance += explained * _EXPLAINED_MARGIN
     grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
-    if grown.state == "growing" and resource.unit == "count":
-        grown = replace(grown, slope=usual_step(series.readings, grown.slope))
+    if grown.state == "growing":
+        if resource.unit == "count":
+            grown = replace(grown, slope=usual_step(series.readings, grown.slope))
+        grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
     # The minimum of the last quarter, so that neither a spike nor readings before a last fall count.
     level = min(late[len(late) // 2 :]) - x[0] + context.carried
-    return Examination(series, budget, context, resource, profile, tolerance, grown, collected, level, wander)
+    return _Case(series, budget, context, hint, resource, profile, tolerance, grown, collected, level, wander)
 
 
-def _check_releases_elsewhere(case: Examination) -> Verdict | None:
+def _check_releases_elsewhere(case: _Case) -> Verdict | None:
     """Question 0: a count in other processes rises steadily, and falls now and then, for an unknown reason.
 
     Neither growth nor level is judged then, unless the count never exceeds the level, or falls undo under half of the
@@ -294,42 +253,45 @@ def _check_releases_elsewhere(case: Examination) -> Verdict | None:
     return case.say("inconclusive", reason, advice, slope=float(rise))
 
 
-def _check_growth(case: Examination) -> Verdict | None:
-    """Question 1: proven growth that has lasted long enough, without an explanation."""
-    if case.grown.state != "growing" or case.evidence.explained or _is_kept_by_allocator(case):
+def _check_other_cause(case: _Case) -> Verdict | None:
+    """Question 1a: something other than the test causes the growth, however long the test runs."""
+    if not case.hint.advice or case.grown.state != "growing":
         return None
-    if case.evidence.background:
-        reason = f"also grows while the test is paused, {case.evidence.background}: something started before the test causes it"
-        return case.say(
-            "inconclusive", reason, "stop what other tests start, or run this test alone: --leakcheck-isolate"
-        )
+    return case.say("inconclusive", case.hint.text, case.hint.advice)
+
+
+def _check_growth(case: _Case) -> Verdict | None:
+    """Question 1: proven growth that has lasted long enough, without an explanation."""
+    if case.grown.state != "growing" or case.hint.text or _is_kept_by_allocator(case):
+        return None
     held = _has_held(case)
     if case.budget.over is not None and case.budget.level is not None:
         return _judge_extrapolation(case, case.budget.over, case.budget.level) if held or case.context.final else None
-    if not held and not case.is_fatal:
+    if not held and not case.context.is_fatal(case.grown.slope):
         return None
     reason = f"{case.rate(case.grown.slope)} sustained over {format_count(case.n, 'iteration')}"
     if _is_unshown(case):
         reason += ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
+    if not case.budget.judges_all_growth:
+        return case.say("inconclusive", reason, f"to have it judged, set a budget: {case.series.resource}_budget()")
     if case.budget.per_iteration:
         reason += f", {case.rate(case.budget.per_iteration)} allowed"
-    if case.evidence.isolate:
-        advice = "a run in a fresh process would decide it: --leakcheck-isolate"
-        return case.say("inconclusive", reason, advice, isolate=True)
     return case.say("leak", reason)
 
 
-def _check_filling(case: Examination) -> Verdict | None:
+def _check_filling(case: _Case) -> Verdict | None:
     """Question 1b: a bounded cache accounts for the growth. A leak up to about half as fast would not be detected."""
-    end, level, headroom = case.evidence.filling_up_to, case.budget.level, case.context.headroom
+    end, level, headroom = case.hint.at_most, case.budget.level, case.context.headroom
     if end is None or case.grown.state == "flat":
         return None
-    if (level is not None and end > level + case.slack) or (headroom is not None and end - case.level > headroom):
+    if (level is not None and end > level + case.resource.slack) or (
+        headroom is not None and end - case.level > headroom
+    ):
         return None
-    return case.say("ok", case.evidence.explained, floor=case.grown.slope / 2)
+    return case.say("ok", case.hint.text, floor=case.grown.slope / 2)
 
 
-def _has_held(case: Examination) -> bool:
+def _has_held(case: _Case) -> bool:
     quiet = case.context.quiet_heap and case.resource.thread_caches
     steady = quiet and is_steady(case.series.readings)
     if case.n < case.horizon:
@@ -337,7 +299,7 @@ def _has_held(case: Examination) -> bool:
     return steady or not (quiet and decays(case.grown))
 
 
-def _is_kept_by_allocator(case: Examination) -> bool:
+def _is_kept_by_allocator(case: _Case) -> bool:
     """Return whether resident memory may grow by fragmentation, which slows down and shows in no exact counter.
 
     Growth that keeps its rate is memory that no allocator counts, such as pages of a mapping.
@@ -348,17 +310,17 @@ def _is_kept_by_allocator(case: Examination) -> bool:
     return not lasts or case.n < case.horizon
 
 
-def _is_unshown(case: Examination) -> bool:
+def _is_unshown(case: _Case) -> bool:
     """Return whether this is resident memory whose growth the exact counters do not show."""
     return bool(case.resource.exact_counter) and (case.context.exact_flat or not case.budget.judges_all_growth)
 
 
-def _keeps_its_rate(case: Examination) -> bool:
+def _keeps_its_rate(case: _Case) -> bool:
     slope, earlier = case.grown.slope, case.grown.earlier
     return earlier > 0 and _LASTING_RATIO <= slope / earlier <= 1 / _LASTING_RATIO
 
 
-def _judge_extrapolation(case: Examination, over: int, level: int) -> Verdict:
+def _judge_extrapolation(case: _Case, over: int, level: int) -> Verdict:
     there = case.level + case.grown.slope * max(0, over - case.n)
     reason = f"{case.amount(there)} after {over:,} iterations at {case.rate(case.grown.slope)}"
     if there <= level:
@@ -367,13 +329,13 @@ def _judge_extrapolation(case: Examination, over: int, level: int) -> Verdict:
     return case.say("over_budget", f"{reason}, {case.amount(level)} allowed", kind="predicted")
 
 
-def _check_level(case: Examination) -> Verdict | None:
+def _check_level(case: _Case) -> Verdict | None:
     """Question 2 of the module: the level is exceeded, and the counter has settled."""
     allowed = case.budget.level
-    if allowed is None or case.level <= allowed + case.slack:
+    if allowed is None or case.level <= allowed + case.resource.slack:
         return None
     enough = (_RELEASED_ELSEWHERE if case.profile is _RELEASED_ELSEWHERE else SCARCE).clean
-    settled = case.grown.state == "flat" and case.n >= min(enough, case.context.horizon)
+    settled = case.grown.state == "flat" and case.n >= min(enough, case.context.effort.usual)
     if not settled and not case.context.final:
         return None
     if case.level - allowed <= case.noise and not case.resource.scarce:
@@ -387,11 +349,11 @@ def _check_level(case: Examination) -> Verdict | None:
     return case.say("over_budget", f"{_describe_shape(case)}, {case.amount(allowed)} allowed", advice)
 
 
-def _format_level(case: Examination) -> str:
+def _format_level(case: _Case) -> str:
     return str(case.level) if case.resource.unit == "count" else f'"{case.amount(case.level)}"'
 
 
-def _describe_shape(case: Examination) -> str:
+def _describe_shape(case: _Case) -> str:
     x = case.series.readings
     rises = [i for i in range(1, len(x)) if x[i] > x[i - 1]]
     if case.resource.scarce and len(rises) == 1 and x[-1] == max(x):
@@ -399,7 +361,7 @@ def _describe_shape(case: Examination) -> str:
     return f"{'settles' if case.grown.state == 'flat' else 'still rising,'} at +{case.amount(case.level)}"
 
 
-def _check_unclosed(case: Examination) -> Verdict | None:
+def _check_unclosed(case: _Case) -> Verdict | None:
     """Question 3: the resource is released, but only by the garbage collector."""
     if case.collected.state != "growing" or case.budget.unclosed == "allow":
         return None
@@ -410,8 +372,8 @@ def _check_unclosed(case: Examination) -> Verdict | None:
     return case.say("unclosed", reason, advice, slope=slope)
 
 
-def _check_settled(case: Examination) -> Verdict | None:
-    if case.n < min(case.profile.clean, case.context.horizon):
+def _check_settled(case: _Case) -> Verdict | None:
+    if case.n < min(case.profile.clean, case.context.effort.usual):
         return None
     if case.grown.state != "flat" and not (case.context.final and _below_resolution(case)):
         return None
@@ -419,27 +381,29 @@ def _check_settled(case: Examination) -> Verdict | None:
         return None
     note = _describe_shape(case) if case.level > 0 and case.resource.scarce else ""
     if case.budget.level is not None and case.level > case.budget.level:
-        whose = "other threads" if case.context.slack else "the interpreter"
-        note = f"{case.amount(case.level)} above the start; up to {case.amount(case.slack)} over the level is attributed to {whose}"
+        slack = case.amount(case.resource.slack)
+        note = (
+            f"{case.amount(case.level)} above the start; up to {slack} over the level is attributed to the interpreter"
+        )
     return case.say("ok", note, floor=_compute_floor(case))
 
 
-def _below_resolution(case: Examination) -> bool:
+def _below_resolution(case: _Case) -> bool:
     x = case.series.readings
     return case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
 
 
-def _explain_undecided(case: Examination) -> Verdict | None:
+def _explain_undecided(case: _Case) -> Verdict | None:
     """Explain why there is no decision; None as long as more iterations may lead to one."""
     grown, n = case.grown, case.n
-    enough = case.context.final or (n >= min(RETAINED.horizon, case.context.horizon) and decays(grown))
+    enough = case.context.final or (n >= min(RETAINED.horizon, case.context.effort.usual) and decays(grown))
     if _is_kept_by_allocator(case) and grown.state == "growing" and enough:
         reason = f"{case.rate(grown.slope)} over {n} iterations, while the exact memory counters do not grow"
         return case.say("inconclusive", f"held by the allocator: {reason}")
     if not case.context.final:
         return None
-    if case.evidence.explained:
-        reason = case.evidence.explained
+    if case.hint.text:
+        reason = case.hint.text
     elif grown.state == "growing":
         reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may take up to {case.horizon} to fill"
     elif n < case.profile.clean:
@@ -452,10 +416,10 @@ def _explain_undecided(case: Examination) -> Verdict | None:
     else:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"
-    return case.say("inconclusive", reason, _advise_more(case), isolate=case.evidence.isolate)
+    return case.say("inconclusive", reason, _advise_more(case))
 
 
-def _advise_more(case: Examination) -> str:
+def _advise_more(case: _Case) -> str:
     needed = case.profile.clean if case.n < case.profile.clean else max(2 * case.n, case.horizon)
     seconds = case.context.seconds
     if not seconds and case.context.effort.in_script:
@@ -466,7 +430,7 @@ def _advise_more(case: Examination) -> str:
     return f"an iteration took {seconds:.2g} s: allow time for about {needed}, {setting}"
 
 
-def _compute_floor(case: Examination) -> float | None:
+def _compute_floor(case: _Case) -> float | None:
     floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, case.grown.quiet)
     varies = case.resource.thread_caches and not case.context.quiet_heap
     return floor * _ALLOCATOR_MARGIN if floor is not None and varies else floor

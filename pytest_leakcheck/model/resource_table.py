@@ -95,8 +95,6 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "paced": True,
         "per_tracer": 1024,
     },
-    # per_waiting_thread: a waiting thread holds its locals and the object that it waits for. The monitor thread of tqdm
-    # wakes up every 10 seconds, and then holds 2 to 6 more objects than before.
     {
         "name": "object",
         "base": "python",
@@ -106,7 +104,6 @@ ROWS: Final[tuple[dict[str, Any], ...]] = (
         "made_of": "objects",
         "witness": True,
         "per_tracer": 8,
-        "per_waiting_thread": 8,
     },
     # Tolerance: pandas and pyarrow grow by 0.15 to 0.25 blocks per iteration, small caches by less.
     {

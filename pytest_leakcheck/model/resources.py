@@ -65,8 +65,6 @@ class Resource:
         paced: Too expensive to read after every iteration (`runner.pacing`), so judged over many iterations.
         includes_harness: Exact enough to show the allocations of the plugin itself, which are subtracted.
         per_tracer: The most that coverage.py retains for each thread, in the unit of the resource.
-        per_waiting_thread: The most that a waiting thread may hold in addition to its holdings at the start, in the
-            unit of the resource.
         instrument: What reads it, as ``module:name`` of a class or function in `probes`; empty if `runner.instruments`
             reads it otherwise.
     """
@@ -102,7 +100,6 @@ class Resource:
     paced: bool = False
     includes_harness: bool = False
     per_tracer: int = 0
-    per_waiting_thread: int = 0
     instrument: str = ""
 
     @property

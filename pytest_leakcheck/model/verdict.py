@@ -41,7 +41,6 @@ class Verdict:
         law: How the peak grows with the size, if the verdict is about that.
         colour: ``red`` fails the test; ``yellow`` is reported, but passes; ``green`` passes. The settings of the session
             decide; None until then.
-        isolate: The outcome is ``inconclusive``, and running the test alone in a fresh process would decide it.
     """
 
     SPARSE: ClassVar = True
@@ -60,7 +59,6 @@ class Verdict:
     kind: Kind = "measured"
     law: Law | None = None
     colour: Colour | None = None
-    isolate: bool = False
 
     def adding(self, text: str) -> Verdict:
         """Return a copy with a text appended to the reason; an empty text changes nothing."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Generator
-from dataclasses import replace
-from typing import Final
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -39,7 +37,6 @@ from pytest_leakcheck.plugin.stash import (
     KNOWN,
     ORIGIN,
     PLAN,
-    PROCESS,
     REPEATED,
     REPEATING,
     UNMEASURED,
@@ -54,9 +51,6 @@ from pytest_leakcheck.report import junit
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.user_gauges import Gauges
-
-# An undecided test is repeated again in a fresh process only if it has used at most this share of ``max_time``.
-_MAX_SHARE_BEFORE_ISOLATION: Final = 0.5
 
 
 class Repeater:
@@ -100,15 +94,6 @@ class Repeater:
             if failed and first_run is not None and replay.hand_to_rerunfailures(item, nextitem, first_run):
                 return
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        if result is not None and first_run is None and self._may_decide_alone(item, result, clock.monotonic() - began):
-            from pytest_leakcheck.plugin.isolation.isolated_item import decide_alone
-
-            why_not = decide_alone(item, nextitem, plan, self._settings)
-            if not why_not:
-                item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-                return
-            verdicts = tuple(one.adding(f"alone: {why_not}" if one.isolate else "") for one in result.verdicts)
-            result = replace(result, verdicts=verdicts)
         if result is not None:
             finding = self._snapshot.take(self._conclude(item, result))
             item.stash[FINDINGS] = [finding]
@@ -142,13 +127,6 @@ class Repeater:
     def _to_finding(self, item: pytest.Item, result: Result) -> Finding:
         with OriginalFunctions():
             return conclude(result, Policy.of(self._settings, item.config.stash[KNOWN]))
-
-    @staticmethod
-    def _may_decide_alone(item: pytest.Item, result: Result, seconds: float) -> bool:
-        """Return whether a fresh process would decide one of the verdicts, none is red, and enough time is left."""
-        undecided = any(verdict.isolate for verdict in result.verdicts)
-        in_time = seconds <= _MAX_SHARE_BEFORE_ISOLATION * result.plan.effort.max_time
-        return undecided and not _is_red(result) and in_time and PROCESS not in item.config.stash
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:

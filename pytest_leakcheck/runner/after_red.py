@@ -35,7 +35,7 @@ class Diagnosis:
             # descriptors point to.
             sampler.instruments.watch.name_released(True)
         self._at_red = take_identities()
-        innocent = run.explanations.innocent_owners()
+        innocent = run.innocent.innocent_owners()
         self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, innocent)
 
     def begin(self) -> Phase:

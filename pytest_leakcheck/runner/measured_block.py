@@ -17,7 +17,6 @@ from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.environment import describe_environment
-from pytest_leakcheck.runner.makers_of_folder import entry_makers
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Seconds to rest after the block, to see which entries other processes add to a shared folder.
@@ -71,8 +70,6 @@ def measure_block(
 
 
 def _judge(sampler: Sampler, budget: Budget) -> Verdict:
-    folder = sampler.instruments.folders.get(budget.resource)
-    makers = entry_makers(folder) if folder is not None else None
-    verdict = judge_once(sampler.samples.series(budget.resource), budget, makers)
+    verdict = judge_once(sampler.samples.series(budget.resource), budget)
     why = sampler.instruments.miscounted(verdict)
     return miscounted(verdict, why) if why else verdict

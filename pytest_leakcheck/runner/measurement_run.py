@@ -12,7 +12,7 @@ from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
-from pytest_leakcheck.runner.innocent_explanations import Explanations
+from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.progress import ProgressReports
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.user_gauges import Phases
@@ -79,13 +79,13 @@ class MeasurementRun:
         quiet_heap: Whether the allocator counts a block as free as soon as it is freed.
     """
 
-    def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]], explanations: Explanations) -> None:
+    def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]], innocent: InnocentGrowth) -> None:
         """Start the clock."""
         self.plan = plan
         self.gauges = gauges
         self.phases = Phases()
         self.clock = Clock(plan.effort.max_time)
-        self.explanations = explanations
+        self.innocent = innocent
         self.progress = ProgressReports(plan.effort.most)
         self.ceiling = ImposedCeiling(plan.ceiling)
         self.verdicts: dict[str, Verdict] = {}

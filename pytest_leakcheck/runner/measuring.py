@@ -20,9 +20,9 @@ from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.runner.evidence import EvidenceJudge, StartAgain, Wait
 from pytest_leakcheck.runner.known_caches import KnownCaches
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
+from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Share of ``max_time`` that the diagnosis of a red verdict may always take, even if the test has used up its time.
@@ -39,7 +39,7 @@ class Measuring:
         """Judge the test in full from the start if `caches`, which may explain growth in a screen, is None."""
         self._run = run
         self._sampler = sampler
-        self._judge = EvidenceJudge(run, sampler)
+        self._judge = ResourceJudge(run, sampler)
         self._caches = caches
         self.wants_more = True
 
@@ -48,7 +48,7 @@ class Measuring:
         run = self._run
         self._identities = take_identities()
         if self._caches is None:
-            run.explanations.start(self._identities)
+            run.innocent.start(self._identities)
         self._looks = looks(run.plan.effort.most)
         self._next_look = MIDDLE if self._caches is not None else next(self._looks)
         self._open_user_phases()
@@ -80,7 +80,7 @@ class Measuring:
         if self._caches is not None:
             if not out_of_time:
                 return self._screen(self._caches)
-            self._prepare_explanations()
+            self._prepare_looks()
         if self._judge_all(final=out_of_time or self._is_enough()):
             sampler.subtract_own_work()
             return self
@@ -120,7 +120,7 @@ class Measuring:
             caches.note()
             sampler.subtract_own_work()
             return self
-        self._prepare_explanations()
+        self._prepare_looks()
         return self.start()
 
     def _judge_screen(self, caches: KnownCaches) -> bool:
@@ -135,14 +135,14 @@ class Measuring:
         run.verdicts |= {verdict.resource: verdict for verdict in verdicts}
         return not verdicts and deserve_second_look(find_risen(judged, held))
 
-    def _prepare_explanations(self) -> None:
+    def _prepare_looks(self) -> None:
         """Record what may explain growth: to walk all objects for that would take half of the time of a screen."""
         self._caches = None
         watch = self._sampler.instruments.watch
         if watch.enabled:
             watch.thaw()
-        self._run.explanations.watch(quiet_heap=self._run.quiet_heap)
-        self._run.explanations.start(self._identities)
+        self._run.innocent.watch()
+        self._run.innocent.start(self._identities)
         if watch.enabled:
             watch.refreeze()
             self._sampler.replaced.note()
@@ -162,9 +162,7 @@ class Measuring:
                 run.verdicts.clear()
                 self.start()
                 return self.wants_more
-            if isinstance(decision, Wait):
-                if decision.iterations:
-                    self._next_look = min(self._next_look, sampler.samples.n + decision.iterations)
+            if decision is None:
                 continue
             if decision.outcome not in RED and run.plan.effort.iterations and not final:
                 # If the user has set the number of iterations, an `ok` and its floor (the smallest leak that would have

@@ -21,7 +21,7 @@ from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.runner.bounded_caches import keep_owners
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
-from pytest_leakcheck.runner.innocent_explanations import Explanations
+from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.warm_up import WarmUp
@@ -41,7 +41,7 @@ class Repetition:
         The user's `gauges` are read after each iteration; more may be added until the start level is read. `left` is
         the earlier test that left a thread running, by the thread's number.
         """
-        self._run = MeasurementRun(plan, gauges if gauges is not None else {}, Explanations(left or {}))
+        self._run = MeasurementRun(plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}))
         # Keep this object to the end: one that is freed after the start level was read would hide a leak of its size.
         self._warm_up = WarmUp(self._run)
         self._phase: Phase = self._warm_up
@@ -102,7 +102,7 @@ class Repetition:
             return Result(run.plan, self._recording(None, stopped or "time"), verdicts, {})
         if stopped is None and sampler.samples.n == 0:
             nothing = no_time_left(
-                run.plan.budgets, run.plan.effort, run.clock.seconds, restarted=run.explanations.restarts > 0
+                run.plan.budgets, run.plan.effort, run.clock.seconds, restarted=run.innocent.restarts > 0
             )
             run.verdicts |= {verdict.resource: verdict for verdict in nothing}
         self._phase.end()

@@ -33,7 +33,7 @@ class Case:
         clean: Retains nothing in the long run, and does not look like it.
         setup: Once, before the first call of an arm.
         teardown: Once, after the last call of an arm: gives back whatever a leaky arm has retained.
-        verdict: What the plugin is to call the leaky arm.
+        verdict: What the plugin is to call the leaky arm; ``inconclusive`` where only a budget makes it a leak.
         doubt: Why ``inconclusive`` is an honest answer to the fixed or clean arm; empty where it is none.
         timed: The verdict depends on how fast the machine is: threads end while the counters are read.
         process_wide: The set-up changes the process for everyone, so that these run after all others.
@@ -50,7 +50,7 @@ class Case:
     clean: Arm | None = None
     setup: Arm = nothing
     teardown: Arm = nothing
-    verdict: Literal["leak", "unclosed"] = "leak"
+    verdict: Literal["leak", "unclosed", "inconclusive"] = "leak"
     doubt: str = ""
     timed: bool = False
     process_wide: bool = False

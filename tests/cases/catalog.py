@@ -13,6 +13,7 @@ from cases import (
     descriptors,
     handed_over,
     hooks,
+    innocent,
     leftovers,
     mappings,
     native,
@@ -31,7 +32,7 @@ from cases.case import Arm, Case
 _FAMILIES: Final = (
     descriptors, collected, threads, processes, handed_over, shared, leftovers, temporary_paths, mappings, thread_memory, resident,
     objects, hooks, caches, aio, blocks, native,
-    warming, churn, transient,
+    warming, innocent, churn, transient,
 )  # fmt: skip
 
 # Cases that change the process for everyone come last: whatever they did not undo then colours no other.

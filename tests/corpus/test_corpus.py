@@ -142,7 +142,7 @@ def test_every_leak_is_red(outcome: Outcome, name: str) -> None:
         hits = [one for one in found if one["resource"] in case.kind and one["verdict"] == case.verdict]
         # What only the collector gave back is red where a budget names the resource, and yellow where it is judged
         # by default.
-        colour = "yellow" if case.verdict == "unclosed" else "red"
+        colour = "red" if case.verdict == "leak" else "yellow"
         # How many iterations it takes, while threads come and go, is a matter of the machine as well.
         most = math.inf if name == GATE else 300
         if not any(one["colour"] == colour and one["iterations"] <= most for one in hits):

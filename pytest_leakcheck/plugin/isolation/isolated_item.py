@@ -20,7 +20,7 @@ from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.chosen_tests import STOPPED
-from pytest_leakcheck.plugin.harness_errors import unmeasured, why_failed
+from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss
 from pytest_leakcheck.plugin.isolation.messages import (
@@ -29,7 +29,7 @@ from pytest_leakcheck.plugin.isolation.messages import (
     Warned,
     select,
 )
-from pytest_leakcheck.plugin.item_reports import findings_of, make_report, report_findings, report_of, tear_down, warn
+from pytest_leakcheck.plugin.item_reports import make_report, report_findings, report_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report import junit
@@ -56,36 +56,6 @@ def run_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, setti
         else:
             _log_answer(item, nextitem, plan, settings, answer)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-
-def decide_alone(item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, settings: Settings) -> str:
-    """Run an item in a subprocess after iterations in this process led to no decision; return why it decided nothing.
-
-    The reports of the subprocess are logged only if it reached a verdict; the returned text is empty then. The user did
-    not ask for that run, so a test that passed in this process must not fail because it depends on an earlier test, or
-    is not found again.
-    """
-    if why_not := supervisor.unsupported():
-        return why_not
-    try:
-        answer = _send(item, plan)
-    except Exception as error:  # noqa: BLE001 - errors of others are raised again
-        return why_failed(error)
-    why_not = _why_undecided(answer, plan)
-    if not why_not:
-        _log_answer(item, nextitem, plan, settings, answer)
-    return why_not
-
-
-def _why_undecided(answer: Answer, plan: Plan) -> str:
-    (messages,) = answer.messages
-    reports = [one.report for one in select(messages, Reported)]
-    if any(one["outcome"] == "failed" and "leakcheck_red" not in one for one in reports):
-        return "the test failed"
-    if all(one["when"] != "teardown" for one in reports):
-        return explain_loss(answer, plan.effort).reason
-    worst = [finding.verdict for one in reports for finding in findings_of(one.get("leakcheck", ""))]
-    return "no verdict" if not worst else next((one.reason for one in worst if one.outcome == "inconclusive"), "")
 
 
 def _run_once(

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import ADAPTIVE
+from pytest_leakcheck.config.plan import ADAPTIVE, Effort
 from pytest_leakcheck.judge.detection_floor import detection_floor
 from pytest_leakcheck.judge.growth import growth, looks
 from pytest_leakcheck.judge.judge_series import RETAINED, Context, judge
@@ -98,7 +98,7 @@ def outcome_at_random(source: random.Random, chance: float, iterations: int) -> 
         while len(readings) <= look:
             readings.append(readings[-1] + (source.random() < chance))
         series = Series("fd", tuple(readings), (0,) * look)
-        verdict = judge(series, Budget("fd"), Context(final=look >= most, horizon=most))
+        verdict = judge(series, Budget("fd"), Context(final=look >= most, effort=Effort(iterations=most)))
         if verdict is not None and (not iterations or look >= most or verdict.outcome != "ok"):
             return verdict.outcome
     raise AssertionError("undecided at the end")

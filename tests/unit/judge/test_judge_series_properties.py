@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.judge.judge_series import Context, Evidence, judge
+from pytest_leakcheck.config.plan import Effort
+from pytest_leakcheck.judge.judge_series import Context, Hint, judge
 from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.verdict import Verdict
@@ -86,9 +87,9 @@ def test_the_last_look_always_gives_a_verdict(
     exact_flat: bool,
 ) -> None:
     series = Series(resource, tuple(readings), tuple(released[: len(readings) - 1]))
-    context = Context(final=True, horizon=horizon, exact_flat=exact_flat)
-    evidence = Evidence(explained=explained)
-    verdict = judge(series, Budget(resource, level, unclosed=unclosed), context, evidence)
+    context = Context(final=True, effort=Effort(iterations=horizon), exact_flat=exact_flat)
+    hint = Hint(explained)
+    verdict = judge(series, Budget(resource, level, unclosed=unclosed), context, hint)
     assert verdict is not None
     assert verdict.iterations == series.iterations
 
@@ -97,7 +98,7 @@ def test_the_last_look_always_gives_a_verdict(
 @given(RESOURCES, READINGS, st.booleans())
 def test_what_only_falls_is_never_a_leak(resource: str, readings: list[int], final: bool) -> None:
     series = Series(resource, tuple(sorted(readings, reverse=True)))
-    verdict = judge(series, Budget(resource, 0), Context(final=final, horizon=1))
+    verdict = judge(series, Budget(resource, 0), Context(final=final, effort=Effort(iterations=1)))
     assert verdict is None or verdict.outcome not in ("leak", "over_budget")
 
 

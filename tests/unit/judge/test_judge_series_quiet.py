@@ -14,7 +14,7 @@ from walks import budget
 
 def quiet(resource: str, readings: Callable[[int], int], n: int, *, quiet_heap: bool = True) -> str | None:
     series = Series(resource, tuple(map(readings, range(n + 1))))
-    verdict = judge(series, budget(resource), Context(horizon=ADAPTIVE, quiet_heap=quiet_heap))
+    verdict = judge(series, budget(resource), Context(quiet_heap=quiet_heap))
     return None if verdict is None else verdict.outcome
 
 

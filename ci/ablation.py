@@ -1,0 +1,101 @@
+"""Switch off one mechanism after the other, judge all cases of tests/cases, and print what each changes.
+
+    .venv/bin/python ci/ablation.py                      all mechanisms
+    .venv/bin/python ci/ablation.py --only background    the mechanisms with "background" in their names
+
+A mechanism is what excuses growth, or a second look at it. One that changes no verdict has no case; write the case, or
+delete the mechanism. Verdicts are compared with those of a session in which nothing is switched off. Exit status 1 if a
+mechanism changes nothing.
+"""
+
+# ruff: noqa: E402 - the helpers of the tests are not installed
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+
+from cases.catalog import ARMS
+from projects import UNNAMED, Project
+from pytest_leakcheck.model.verdict import RED
+from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
+from sessions import ARMS_CONFTEST, ARMS_SESSION
+
+_JUDGE: Final = "from pytest_leakcheck.judge import judge_series"
+_RULES: Final = "from pytest_leakcheck.runner.resource_judge import ResourceJudge"
+# The statements that switch a mechanism off, in a conftest.py, by the name of the mechanism.
+MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
+    look.removeprefix("_look_").replace("_", " "): (
+        "from pytest_leakcheck.runner.innocent_growth import InnocentGrowth",
+        f"InnocentGrowth.{look} = lambda self, *_: None",
+    )
+    for look in vars(InnocentGrowth)
+    if look.startswith("_look_")
+} | {
+    "exact counters for rss": (_RULES, "ResourceJudge._shown_by_exact_counters = lambda self: 0.0"),
+    "minimum time": (_RULES, "ResourceJudge._may_end_by_itself = lambda self, *_: False"),
+    "releases in children": (_JUDGE, "judge_series._check_releases_elsewhere = lambda _case: None"),
+    "usual step": (_JUDGE, "judge_series.usual_step = lambda _readings, slope: slope"),
+    "quiet heap": ("from pytest_leakcheck.runner import warm_up", "warm_up.is_quiet = lambda: False"),
+}
+# The options of the sessions that are compared: nothing else makes tracers, and the tests of the plugin wait for nothing.
+_UNDER: Final = {
+    "at tracers": ("--cov=cases", "--cov-report="),
+    "minimum time": ("--leakcheck-min-time=3",),
+}
+_TIMEOUT: Final = 3600.0
+
+
+def main() -> int:
+    """Print a row for each mechanism; return 1 if one changes no verdict."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="PART", help="mechanisms with PART in their names")
+    parser.add_argument("--arms", default="", metavar="PART", help="arms with PART in their names")
+    options = parser.parse_args()
+    arms = [name for name in ARMS if options.arms in name]
+    usual: dict[tuple[str, ...], dict[str, str]] = {}
+    idle = []
+    for name, statements in MECHANISMS.items():
+        if options.only not in name:
+            continue
+        under = _UNDER.get(name, ())
+        if under not in usual:
+            usual[under] = _judge(arms, (), under)
+        without = _judge(arms, statements, under)
+        changed = [f"{arm} {usual[under][arm]} -> {without[arm]}" for arm in arms if usual[under][arm] != without[arm]]
+        print(f"{name:22} {'; '.join(changed) or 'changes nothing'}", flush=True)
+        if not changed:
+            idle.append(name)
+    return bool(idle)
+
+
+def _judge(arms: list[str], statements: tuple[str, ...], under: tuple[str, ...]) -> dict[str, str]:
+    """Return the worst outcome of each arm: red, in doubt or ok."""
+    with tempfile.TemporaryDirectory() as folder:
+        project = Project(Path(folder))
+        project.write("conftest.py", ARMS_CONFTEST + UNNAMED + "".join(f"\n    {line}" for line in statements) + "\n")
+        project.write("test_it.py", ARMS_SESSION.format(arms=arms))
+        project.write("tmp/keep", "")
+        temporary = str(project.folder / "tmp")
+        ran = project.run("--tb=no", *under, limit=_TIMEOUT, PYTHONPATH=str(ROOT / "tests"), TMPDIR=temporary)
+    outcomes: dict[str, set[str]] = {arm: set() for arm in arms}
+    for verdict in ran.findings:
+        outcomes[verdict["test"].partition("[")[2].removesuffix("]")].add(verdict["verdict"])
+    return {arm: _worst(seen) for arm, seen in outcomes.items()}
+
+
+def _worst(seen: set[str]) -> str:
+    if not seen:
+        return "no verdict"
+    return "red" if seen & RED else "in doubt" if "inconclusive" in seen else "ok"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""Look for an innocent cause of growth before it is called a leak.
+
+The causes are looked for only if the numbers show growth, so a clean test pays only for recording bounded caches at the
+start. Each has a case in ``tests/cases``, whose verdict changes without it (``ci/ablation.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from math import inf
+from typing import Final, TypeAlias
+
+from pytest_leakcheck.attribution.live_handles import Identities, new_handles, take_identities
+from pytest_leakcheck.judge.judge_series import Hint
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.probes.processes import thread_ids
+from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
+from pytest_leakcheck.runner.sampler import Sampler
+
+# A restart discards all readings and begins a new series. The most restarts because a cache has become full, and
+# because resources ended late or garbage was frozen.
+_MAX_FULL_RESTARTS: Final = 8
+_MAX_LATE_RESTARTS: Final = 2
+# A cache that holds less than this share of the growth is no explanation. For example, a test may leak executors with
+# one thread each: every executor could take more threads, but holds only one of those that leaked.
+_MIN_EXPLAINED_SHARE: Final = 0.1
+# Share of the growth that the entries of a cache must hold for the growth to be harmless. Below 1, because the size of
+# the entries is an estimate.
+_MIN_ACCOUNTED_SHARE: Final = 0.8
+# During a rest the test does not run, which shows whether a counter rises without the test. In seconds: the shortest
+# and the longest rest, and the total after which a measurement takes no further rest.
+_MIN_REST_SECONDS: Final = 0.02
+_MAX_REST_SECONDS: Final = 1.0
+_MAX_TOTAL_REST_SECONDS: Final = 4.0
+# Within these limits, a rest lasts as long as this many units took to arrive while the test ran, and at least as long
+# as this many iterations. That is enough to distinguish a steady source from a single late arrival.
+_ARRIVALS_PER_REST: Final = 10.0
+
+Look: TypeAlias = Callable[[Sampler, Verdict, int], Hint | None]
+
+
+class InnocentGrowth:
+    """The innocent causes of growth in one measurement. Create it before the first iteration.
+
+    Attributes:
+        restarts: How often the series has begun again.
+    """
+
+    def __init__(self, left: Mapping[str, str]) -> None:
+        """Prepare for a measurement; `left` is the earlier test that left a thread running, by the thread's number."""
+        self._left = left
+        self.restarts = self._late = 0
+        self._rested = 0.0
+
+    def watch(self) -> None:
+        """Record how full caches are, and the number of tracers, before instruments are opened."""
+        self._owners = BoundedOwners()
+        self._refilling = _EmptiedCaches()
+        self._tracers = tracers_of_coverage()
+
+    def start(self, identities: Identities) -> None:
+        """Record how full bounded owners are, and which threads and handles exist, when the series begins."""
+        self._identities = identities
+        self._threads = thread_ids()
+        self._owners.restart()
+
+    def looks(self) -> Iterator[Look]:
+        """Yield the looks for a cause, cheapest first; each takes the suspicion and the most iterations of the test.
+
+        Caches come before anything is frozen again, because frozen objects are not listed.
+        """
+        yield self._look_at_caches
+        yield self._look_at_emptied_caches
+        yield self._look_at_tracers
+        yield self._look_for_late_ends
+        yield self._look_for_frozen_garbage
+        yield self._look_in_background
+
+    def innocent_owners(self) -> frozenset[int]:
+        """Return the ``id()`` of caches that may grow as well, but do not hold the leak."""
+        return self._owners.identities()
+
+    def _look_at_caches(self, sampler: Sampler, suspicion: Verdict, most: int) -> Hint | None:
+        """A cache with a readable bound (a bounded owner) is still filling."""
+        name = suspicion.resource
+        filling = self._owners.filling(name, self._new_handles(sampler, name))
+        if filling is None or not (rate := _compute_explained_rate(filling, sampler, name)):
+            return None
+        if (at_most := _compute_full_level(filling, sampler, name, most)) is not None:
+            each, full = (_format_about(value, name) for value in (filling.retained / filling.entries, at_most))
+            return Hint(f"cache filling: {filling.text}, {each} each, at most {full}", rate, at_most)
+        # A level that is exceeded does not fall when the cache is full.
+        of_level = suspicion.outcome == "over_budget" and suspicion.kind != "predicted"
+        ended = filling.full and not of_level and self.restarts - self._late < _MAX_FULL_RESTARTS
+        self.restarts += ended
+        state = "has just become full" if filling.full else "still filling"
+        return Hint(f"bounded cache {state}: {filling.text}", rate, ended=ended)
+
+    def _new_handles(self, sampler: Sampler, name: str) -> frozenset[Hashable]:
+        if name in sampler.instruments.folders:
+            return frozenset(sampler.instruments.folders[name].names())
+        if find_resource(name).made_of != "handles":
+            return frozenset()
+        return new_handles(self._identities, take_identities(), name)
+
+    def _look_at_emptied_caches(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """A cache that can be emptied is still filling."""
+        return self._refilling.look(sampler, suspicion.resource)
+
+    def _look_at_tracers(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """coverage.py keeps a tracer for each thread."""
+        name, gained = suspicion.resource, tracers_of_coverage() - self._tracers
+        if not gained or gained * find_resource(name).per_tracer < sampler.samples.above_start(name):
+            return None
+        return Hint(f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage")
+
+    def _look_for_late_ends(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """Resources end by themselves a little later."""
+        if not self._may_begin_again(suspicion) or not _ended_late(sampler, suspicion.resource):
+            return None
+        sampler.patient = True
+        return self._begin_again()
+
+    def _look_for_frozen_garbage(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it."""
+        if not self._may_begin_again(suspicion):
+            return None
+        garbage = sampler.thaw(suspicion.resource)
+        if 2 * garbage < sampler.samples.above_start(suspicion.resource) or garbage <= 0:
+            sampler.refreeze()
+            return None
+        sampler.stay_thawed()
+        return self._begin_again()
+
+    def _may_begin_again(self, suspicion: Verdict) -> bool:
+        return suspicion.outcome != "inconclusive" and self._late < _MAX_LATE_RESTARTS and not _is_of_test(suspicion)
+
+    def _begin_again(self) -> Hint:
+        self._late += 1
+        self.restarts += 1
+        return Hint(ended=True)
+
+    def _look_in_background(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """The counter also rises while the test rests, at least half as fast.
+
+        Only threads that were there when the series began, and children, can be the cause. A pool that the test uses
+        may be among them, but it does nothing while the test rests.
+        """
+        name, slope = suspicion.resource, suspicion.slope
+        can_work = len(thread_ids() & self._threads) > 1 or sampler.children
+        in_folder = name in sampler.instruments.folders
+        if suspicion.outcome == "inconclusive" or slope <= 0 or _is_of_test(suspicion) or in_folder or not can_work:
+            return None
+        seconds_each = sampler.settling.seconds_per_iteration()
+        seconds = self._take_rest_seconds(_ARRIVALS_PER_REST * seconds_each / min(1.0, slope))
+        gained = sampler.settling.rest(seconds, name) if seconds else 0
+        if gained <= 0 or 2 * gained < slope / seconds_each * seconds:
+            return None
+        text = f"also grows while the test is paused, +{_format_about(gained, name)} in {seconds:.2g} s"
+        if tests := sorted({self._left[thread] for thread in thread_ids() if thread in self._left}):
+            text += f", after {' and '.join(tests)} left a thread running"
+        return Hint(
+            f"{text}: something started before the test causes it",
+            advice="stop what other tests start, or run this test alone: --leakcheck-isolate",
+        )
+
+    def _take_rest_seconds(self, wanted: float) -> float:
+        """Return the length of the next rest in seconds, and add it to the total; 0 if no time for rests is left."""
+        if self._rested >= _MAX_TOTAL_REST_SECONDS:
+            return 0.0
+        seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, wanted))
+        self._rested += seconds
+        return seconds
+
+
+class _EmptiedCaches:
+    """Caches that can be emptied on suspicion, at most once per iteration, to see how far a counter falls."""
+
+    def __init__(self) -> None:
+        self._caches = RefillingCaches()
+        self._explained: set[str] = set()
+        self._emptied_at = -1
+        self._entries = 0
+
+    def look(self, sampler: Sampler, name: str) -> Hint | None:
+        """Explain growth of memory by the caches that can be emptied, if most of it is in them."""
+        if find_resource(name).scarce:
+            return None
+        if name not in self._explained:
+            if self._emptied_at != sampler.samples.n:
+                self._emptied_at = sampler.samples.n
+                self._entries = self._caches.empty()
+            # A few entries do not explain many rises. If the counter falls nevertheless, the cause is another one, such
+            # as an arena of the interpreter's allocator that became free: 1 MiB of mapped memory at once.
+            enough = 2 * self._entries >= sampler.samples.rises(name)
+            if not enough or not 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
+                return None
+            # Record the explanation, because the fall cannot be seen again: it is attributed to the harness, so the
+            # series continues as if the entries still existed.
+            self._explained.add(name)
+        return Hint("bounded cache still filling: one of the standard library that empties on request (re, linecache)")
+
+
+def _is_of_test(suspicion: Verdict) -> bool:
+    return find_resource(suspicion.resource).of_test
+
+
+def _ended_late(sampler: Sampler, name: str) -> bool:
+    """Wait for resources that end by themselves, and return whether that undoes at least half of the growth.
+
+    Memory is waited for only if threads, child processes or tasks may end. These must then release as much as the
+    second half of the iterations has added: the first ones also fill the caches of allocators.
+    """
+    samples, settling = sampler.samples, sampler.settling
+    if find_resource(name).scarce:
+        stood = samples.above_start(name)
+        return settling.settle() and 2 * samples.above_start(name) <= stood
+    added = samples.level(name) - samples.columns[name][samples.n // 2]
+    return settling.may_end() and settling.settle() and sampler.came_down(name) >= added > 0
+
+
+def _compute_explained_rate(filling: Filling, sampler: Sampler, name: str) -> float:
+    """Return the growth per iteration that entries account for; 0 if that is too little to matter.
+
+    Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of it
+    (infinity), less explains nothing. An entry that may hold any amount explains up to two rises of the counter.
+    """
+    retained, gained = filling.retained, sampler.samples.above_start(name)
+    if retained == inf and 2 * filling.entries < sampler.samples.rises(name):
+        return 0.0
+    if find_resource(name).made_of in ("memory", "blocks"):
+        return inf if 2 * retained >= gained else 0.0
+    return retained / sampler.samples.n if retained >= _MIN_EXPLAINED_SHARE * gained else 0.0
+
+
+def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:
+    """Return the level above the start at which the bounded owners will be full; None if it is unknown or inconclusive.
+
+    It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if their entries do not
+    account for the growth (the rest is then judged), and for scarce resources, which the process may run out of before.
+    """
+    if find_resource(name).scarce:
+        return None
+    n, gained = sampler.samples.n, sampler.samples.above_start(name)
+    if filling.full or filling.left * n <= filling.entries * (most - n) or filling.at_most == inf:
+        return None
+    if filling.retained + n * find_resource(name).tolerance < _MIN_ACCOUNTED_SHARE * gained:
+        return None
+    return gained + max(0.0, filling.at_most - filling.retained)
+
+
+def _format_about(value: float, name: str) -> str:
+    return format_amount(round(value), find_resource(name).unit)

@@ -1,0 +1,161 @@
+"""Judge one resource of a running test, with a hint at an innocent cause if there is a suspicion.
+
+A suspicion is the verdict that the readings alone would give. The looks for a cause (`InnocentGrowth`) begin only then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Final, TypeAlias
+
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.exhaustion import device_lost
+from pytest_leakcheck.judge.growth import Growth, growth
+from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
+from pytest_leakcheck.judge.not_judged import miscounted
+from pytest_leakcheck.model.resources import exhausting, find_resource
+from pytest_leakcheck.model.verdict import RED, Verdict
+from pytest_leakcheck.runner.measurement_run import MeasurementRun
+from pytest_leakcheck.runner.sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class StartAgain:
+    """The series must start again: it grew by resources that ended late, by frozen garbage, or by a cache now full."""
+
+
+# While a test retains no more than this (in bytes, or in units of other counters), it may repeat a suspected leak until
+# its minimum time has passed.
+_MAX_WAITING_BYTES: Final = 64 << 20
+_MAX_WAITING_COUNT: Final = 1_000_000
+
+_MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
+
+Decision: TypeAlias = Verdict | StartAgain | None
+
+
+class ResourceJudge:
+    """The judge of the resources of one run."""
+
+    def __init__(self, run: MeasurementRun, sampler: Sampler) -> None:
+        self._run = run
+        self._sampler = sampler
+        # The level above the start that each resource had reached when a full cache made the series start again.
+        self._carried: dict[str, int] = {}
+
+    def decide(self, budget: Budget, *, final: bool) -> Decision:
+        """Return the final verdict, or None if more iterations are needed; `final`: no iteration will follow."""
+        sampler, name = self._sampler, budget.resource
+        device = sampler.instruments.device_for(name)
+        if device is not None and device.lost:
+            return device_lost(sampler.samples.series(name), budget, device.lost)
+        context = self._context(budget, final=final)
+        suspicion = judge(sampler.samples.series(name), budget, context)
+        if suspicion is None or (not final and self._may_end_by_itself(suspicion, context)):
+            return None
+        undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
+        suspicious = suspicion.outcome in ("leak", "over_budget") or undecided
+        hint = self._find_hint(budget, context, suspicion) if suspicious else NO_HINT
+        if isinstance(hint, StartAgain):
+            return hint
+        # A look may have waited for resources that end by themselves, and corrected the last reading.
+        verdict = judge(sampler.samples.series(name), budget, context, hint)
+        if verdict is None:
+            return None
+        if device is not None:
+            return verdict.adding(device.describe_growth())
+        why = sampler.instruments.miscounted(verdict)
+        return miscounted(verdict, why) if why else verdict
+
+    def doubts(self, budget: Budget, verdict: Verdict) -> bool:
+        """Return whether the readings since an ``ok`` raise a suspicion.
+
+        Handles are judged after some 13 iterations, memory after 50 to 230. What grows later must not stay ``ok``.
+        """
+        if verdict.outcome != "ok":
+            return False
+        series = self._sampler.samples.series(budget.resource)
+        suspicion = judge(series, budget, self._context(budget, final=False))
+        return suspicion is not None and suspicion.outcome in RED
+
+    def retains_much(self) -> bool:
+        """Return whether the test retains too much memory to continue only because its minimum time has not passed."""
+        samples = self._sampler.samples
+        return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
+
+    def _may_end_by_itself(self, suspicion: Verdict, context: Context) -> bool:
+        """Return whether more iterations, while cheap, may show that memory is a cache with hand-written eviction."""
+        effort, clock, resource = context.effort, self._run.clock, find_resource(suspicion.resource)
+        return (
+            suspicion.outcome == "leak"
+            and not (resource.scarce or context.is_fatal(suspicion.slope) or effort.iterations)
+            and clock.seconds < min(effort.min_time, effort.max_time)
+            and suspicion.level <= (_MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT)
+        )
+
+    def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
+        """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
+        run, sampler = self._run, self._sampler
+        hint = NO_HINT if budget.judges_all_growth else Hint(rate=max(0.0, self._shown_by_exact_counters()))
+        most = self._most_iterations()
+        for look in run.innocent.looks():
+            found = look(sampler, suspicion, most)
+            if found is None:
+                continue
+            if found.ended and not (found.text and run.clock.out_of_time):
+                if found.text:
+                    self._carry_levels()
+                return StartAgain()
+            if isfinite(found.rate):
+                part = Hint(rate=hint.rate + found.rate)
+                rest = judge(sampler.samples.series(budget.resource), budget, context, part)
+                if _is_growth(rest):
+                    hint = part
+                    continue
+                if rest is None or rest.outcome != "ok":
+                    found = replace(found, at_most=None)
+            return replace(found, rate=inf)
+        return hint
+
+    def _most_iterations(self) -> int:
+        effort, clock, n = self._run.plan.effort, self._run.clock, self._sampler.samples.n
+        cheap = (effort.min_time - clock.seconds) / max(1e-9, self._sampler.settling.seconds_per_iteration())
+        return max(effort.usual, min(effort.most, n + int(cheap)))
+
+    def _carry_levels(self) -> None:
+        """Note the levels reached: the growth until a cache was full still counts when a level is judged."""
+        samples = self._sampler.samples
+        for name in (one.resource for one in self._run.plan.budgets if samples.has(one.resource)):
+            self._carried[name] = self._carried.get(name, 0) + samples.above_start(name)
+
+    def _context(self, budget: Budget, *, final: bool) -> Context:
+        run, sampler, name = self._run, self._sampler, budget.resource
+        resource = find_resource(name)
+        limit, exact = run.limits.get(name), resource.exact_counter
+        compared = exact and budget.judges_all_growth and sampler.samples.has(exact)
+        elsewhere = resource.of_tree and sampler.children > 0
+        return Context(
+            final,
+            # With children, the counter covers the process tree, but the limit applies to each process.
+            headroom=None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name)),
+            carried=self._carried.get(name, 0),
+            exact_flat=bool(compared) and self._growth_of(exact).state == "flat",
+            elsewhere=elsewhere,
+            quiet_heap=run.quiet_heap,
+            # With the waits and collections of the harness, which take their share of the time.
+            seconds=run.clock.seconds / max(1, sampler.samples.n) if run.clock.out_of_time else 0.0,
+            effort=run.plan.effort,
+        )
+
+    def _growth_of(self, name: str) -> Growth:
+        return growth(self._sampler.samples.series(name).readings, find_resource(name).tolerance)
+
+    def _shown_by_exact_counters(self) -> float:
+        exact = (name for name in _MEMORY_BYTES if not find_resource(name).resolution)
+        return sum(self._growth_of(name).slope for name in exact if self._sampler.samples.has(name))
+
+
+def _is_growth(verdict: Verdict | None) -> bool:
+    """Return whether the verdict reports growth that continues, and not a level that is too high."""
+    return verdict is not None and (verdict.outcome == "leak" or verdict.kind == "predicted")
