@@ -20,6 +20,7 @@ from pytest_leakcheck.attribution.live_handles import alive_tasks, live_children
 from pytest_leakcheck.attribution.object_inspection import is_c, is_shared, module_of, walk
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.probes.folders import Folder
 
 # The parts of an entry that are searched.
 _MAX_PARTS: Final = 200
@@ -58,7 +59,7 @@ class Things:
         return int(what) if self.sized else 1
 
 
-def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Things | None:
+def things_of(resource: str, count: Callable[[], int], folder: Folder | None = None) -> Things | None:
     """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
     kind = find_resource(resource).handles
     if kind == "fds":
@@ -69,8 +70,8 @@ def things_of(resource: str, count: Callable[[], int], folder: str = "") -> Thin
         return Things(_hash_children_of_thread, lambda: dict.fromkeys(live_children(), ""))
     if kind == "tasks":
         return Things(count, lambda: dict.fromkeys(alive_tasks(), ""))
-    if folder:
-        return Things(count, lambda: dict.fromkeys((one.name for one in Path(folder).iterdir()), folder))
+    if folder is not None:
+        return Things(count, lambda: dict.fromkeys(folder.names(), folder.path))
     return None
 
 

@@ -189,10 +189,7 @@ def judge(series: Series, budget: Budget, context: Context | None = None, hint: 
 
 def judge_once(series: Series, budget: Budget) -> Verdict:
     """Judge a block that ran once, by the difference of its two readings and a budget with a level."""
-    return _judge_difference(_examine(series, budget, Context(final=True), NO_HINT))
-
-
-def _judge_difference(case: _Case) -> Verdict:
+    case = _examine(series, budget, Context(final=True), NO_HINT)
     readings = case.series.readings
     level, allowed, released = readings[-1] - readings[0], case.budget.level or 0, sum(case.series.released)
     if level > allowed + case.resource.slack:

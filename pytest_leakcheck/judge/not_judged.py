@@ -82,6 +82,23 @@ def miscounted(verdict: Verdict, reason: str) -> Verdict:
     return replace(verdict, outcome="inconclusive", reason=reason, advice=advice, floor=None)
 
 
+def origin_unknown(verdict: Verdict, entries: int, path: str) -> Verdict:
+    """Return the verdict on a folder with this many entries of unknown origin: ``inconclusive`` if it was ``ok``."""
+    if verdict.outcome != "ok":
+        return verdict
+    came = "1 entry" if entries == 1 else f"{entries} entries"
+    how = "-n0, and no other session at the same time"
+    if find_resource(verdict.resource).handles == "files":
+        how = "a private TMPDIR, or --leakcheck-isolate"
+    return replace(
+        verdict,
+        outcome="inconclusive",
+        reason=f"{came} of unknown origin in {path}: no audit event and no process that uses them shows who created them",
+        advice=f"if the test creates them in C, it leaks them; else run it where no other process writes there: {how}",
+        floor=None,
+    )
+
+
 def left_early(result: Result, step: int | None) -> Result:
     """Return the result of a loop that was left in this step, or never begun: ``inconclusive``, unless red already."""
     if any(verdict.outcome in RED for verdict in result.verdicts):

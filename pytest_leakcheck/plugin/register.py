@@ -28,8 +28,8 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 def register(config: pytest.Config, settings: Settings) -> None:
     """Register the measuring hooks, and prepare this process for them.
 
-    Child processes that are forked from now on become traceable. An xdist worker moves to its own temporary folder; the
-    main process removes stale folders of killed sessions.
+    Child processes that are forked from now on become traceable. A process that runs tests moves to its own temporary
+    folder; the main process removes stale folders of killed sessions.
     """
     set_project(config.rootpath, settings.blame)
     if prepare_children():
@@ -40,10 +40,10 @@ def register(config: pytest.Config, settings: Settings) -> None:
         account_for_tensors()
         config.add_cleanup(remove_probes)
     if PROCESS not in config.stash:
-        if is_worker(config):
-            use_own_folder(config)
-        else:
+        if not is_worker(config):
             remove_stale(clock.wall_time())
+        if is_worker(config) or not is_distributed(config):
+            use_own_folder(config)
     baseline = BaselineSession(config, settings)
     config.pluginmanager.register(baseline, "leakcheck-baseline")
     sampling = Sampling(config, settings) if PROCESS not in config.stash else None

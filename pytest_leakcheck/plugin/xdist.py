@@ -1,18 +1,25 @@
-"""Pass a temporary folder from an xdist controller to each of its workers."""
+"""Give each process that runs tests a temporary folder: an xdist controller passes it to a worker."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.runner.processes.private_tmpdir import make_folder, move_into, shared_folder
+from pytest_leakcheck.runner.processes.private_tmpdir import (
+    make_folder,
+    remove_at_exit,
+    shared_folder,
+    variables_for,
+)
 
 _FOLDER_KEY: Final = "leakcheck_folder"
 _SHARED_KEY: Final = "leakcheck_shared"
-# The session's temporary folder. The key is set only in a worker that uses a temporary folder of its own instead.
+# The session's temporary folder. The key is set only in a process that uses a temporary folder of its own instead.
 _SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
@@ -32,11 +39,27 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 def use_own_folder(config: pytest.Config) -> None:
-    """Make a worker use the temporary folder that the controller made for it, unless the program has chosen another."""
+    """Make this process use a temporary folder of its own, unless the program has chosen another one.
+
+    The controller makes, and removes, that of a worker.
+    """
     given: dict[str, Any] = getattr(config, "workerinput", {})
-    if _FOLDER_KEY in given and shared_folder() == given[_SHARED_KEY]:
-        move_into(Path(given[_FOLDER_KEY]))
-        config.stash[_SESSION_FOLDER] = given[_SHARED_KEY]
+    folder = None
+    with contextlib.suppress(OSError):
+        shared = shared_folder()
+        if is_worker(config):
+            folder = Path(given[_FOLDER_KEY]) if shared and shared == given.get(_SHARED_KEY) else None
+        elif shared and (folder := make_folder(shared)) is not None:
+            remove_at_exit(folder)
+    if folder is None:
+        return
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    for name, value in variables_for(folder).items():
+        patch.setenv(name, value)
+    # `tempfile` then reads the environment again.
+    patch.setattr(tempfile, "tempdir", None)
+    config.stash[_SESSION_FOLDER] = shared
 
 
 def shared_folder_of(config: pytest.Config) -> str | None:

@@ -10,18 +10,13 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, Final
 
-# Slots in one generation of the filter (see `MadeHere`), one byte each.
-_SLOTS: Final = 1 << 16
-_EMPTY_GENERATION: Final = bytes(_SLOTS)
-# Flags in a slot, for the creator of the entry: the test or a thread started after `MadeHere.start`; a thread that was
-# already running before the test.
-_BY_TEST: Final = 1
-_BY_EARLIER_THREAD: Final = 2
+# The size of the filter (see `MadeHere`), one byte for each slot.
+_SLOTS: Final = 1 << 19
+_EMPTY_PAGE: Final = bytes(1 << 12)
 # For each audit event, the index of the argument that holds the path of the new entry.
 _PATH_ARGUMENT_INDEX: Final = {
     "open": 0,
@@ -36,25 +31,21 @@ _PATH_ARGUMENT_INDEX: Final = {
 
 
 class MadeHere:
-    """The names of entries that this process and its forked children create, since the listing before the last one.
+    """The names of entries that this process and its forked children have created since `start`.
 
     They go into a preallocated Bloom filter, two slots per name, so memory does not grow while a test is measured. Only
     the last part of each path is stored, so any path to the folder will do. A name by another process is mistaken for
-    one made here with a probability of at most (2k / 65,536)^2, where k is the number of names.
+    one made here with a probability of at most (2k / 524,288)^2, where k is the number of names.
     """
 
     def __init__(self) -> None:
-        # Two generations of slots, because a listing may happen between an event and the creation of its entry. The
-        # next listing must still find the name.
-        self._marks = mmap.mmap(-1, 2 * _SLOTS)
-        self._offset = 0
-        self._earlier: frozenset[int] = frozenset()
+        self._marks = mmap.mmap(-1, _SLOTS)
 
-    def start(self, earlier: Iterable[int]) -> None:
-        """Forget all names and start recording; ``earlier`` holds native ids of threads that ran before the test."""
-        self._earlier = frozenset(earlier) - {threading.get_native_id()}
-        self.listed()
-        self.listed()
+    def start(self) -> None:
+        """Forget all names and start recording."""
+        # Its pages become resident here, and not while a test is measured.
+        for at in range(0, _SLOTS, len(_EMPTY_PAGE)):
+            self._marks[at : at + len(_EMPTY_PAGE)] = _EMPTY_PAGE
         if self not in _watching:
             _watching.append(self)
         _install_hook()
@@ -65,28 +56,12 @@ class MadeHere:
         self._marks.close()
 
     def note(self, name: str) -> None:
-        bit = _BY_EARLIER_THREAD if threading.get_native_id() in self._earlier else _BY_TEST
         one = hash(name)
-        self._marks[self._offset + one % _SLOTS] |= bit
-        self._marks[self._offset + (one >> 32) % _SLOTS] |= bit
+        self._marks[one % _SLOTS] = self._marks[(one >> 32) % _SLOTS] = 1
 
     def __contains__(self, name: str) -> bool:
-        """Return whether the test, or a thread started since `start`, has created this name."""
-        return bool(self._made_by(name) & _BY_TEST)
-
-    def by_earlier_thread(self, name: str) -> bool:
-        """Return whether a thread that was already running before the test has created this name."""
-        return bool(self._made_by(name) & _BY_EARLIER_THREAD)
-
-    def _made_by(self, name: str) -> int:
-        one, marks = hash(name), self._marks
-        now, before = (marks[at + one % _SLOTS] & marks[at + (one >> 32) % _SLOTS] for at in (0, _SLOTS))
-        return now | before
-
-    def listed(self) -> None:
-        """Start a new generation of the filter, and drop the one before the last; call this after each listing."""
-        self._offset ^= _SLOTS
-        self._marks[self._offset : self._offset + _SLOTS] = _EMPTY_GENERATION
+        one = hash(name)
+        return bool(self._marks[one % _SLOTS] and self._marks[(one >> 32) % _SLOTS])
 
 
 _watching: Final[list[MadeHere]] = []

@@ -29,13 +29,18 @@ def used_here(folder: str, names: Collection[str]) -> frozenset[str]:
 def _find_used(
     folder: str, names: Collection[str], processes: Iterable[int], without: Collection[int] = ()
 ) -> frozenset[str]:
-    prefix = folder.rstrip("/") + "/"
+    prefix, inodes = folder.rstrip("/") + "/", {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            inodes[os.lstat(prefix + name).st_ino] = name
     used: set[str] = set()
     for pid in processes:
         if pid not in without:
-            mapped = (one.path for one in read_mappings(str(pid), os.fsencode(folder)))
-            used.update(path for path in (*_open_paths(pid), *mapped) if path.startswith(prefix))
-    return frozenset(path[len(prefix) :].partition("/")[0] for path in used).intersection(names)
+            mapped = [one for one in read_mappings(str(pid), os.fsencode(prefix)) if one.path.startswith(prefix)]
+            used.update(path[len(prefix) :] for path in _open_paths(pid) if path.startswith(prefix))
+            # By inode, too: `sem_open` maps a semaphore, and then renames it.
+            used.update(name for one in mapped for name in (one.path[len(prefix) :], inodes.get(one.inode, "")))
+    return frozenset(path.partition("/")[0] for path in used).intersection(names)
 
 
 def _own_processes() -> set[int]:

@@ -1,250 +1,234 @@
 """Count entries in shared folders: shared memory and temporary files.
 
-A folder does not record who created an entry, and other processes use it too. The plugin therefore lets the test rest
-(pauses it) for a while, to see which entries arrive without it. Readings are numbered by row: row 0 is the start level,
-and each iteration adds a row. An entry is attributed as follows:
+In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), every new entry counts, at all levels. A
+folder that other processes use too does not record who created an entry, and is not searched below its top level:
 
-- Created by Python in this process since the test began (`audit_events`; but for threads that ran before), or in use by
-  this process or a descendant: it counts.
-- Owned by another user, or in use or created (`fanotify`, where available) by another process: it does not count.
-- Of unknown origin: it counts, unless it arrives while the test rests, or its name resembles the names of such entries.
-  Those still count if they arrive faster while the test runs than chance allows. This is not certain, so
-  `Folder.set_aside` holds the entries that are left out for their names, and the verdict mentions them.
+- An entry that Python in this process or a forked child has created (`audit_events`), or that this process tree uses,
+  counts.
+- One of another user, or in use by another process, does not count.
+- One of unknown origin counts until it raises a suspicion. Then it is set aside, and the verdict is not ``ok``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 from array import array
 from collections import Counter
-from dataclasses import dataclass
-from math import exp, lgamma, log
+from collections.abc import Iterator
+
+# The functions themselves: a test may replace those of the module.
+from os import fstat, scandir
 from typing import Final
 
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.audit_events import MadeHere
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.entry_provenance import Provenance
 from pytest_leakcheck.probes.folder_users import used_by_others, used_here
+from pytest_leakcheck.probes.own_descriptors import open_own
 
-# Duration of a slow listing in nanoseconds: a folder of 30,000 entries takes this long. After a slower listing that
-# adds no entry that counts, no listing is due for the same duration. While other processes keep changing the folder,
-# slow listings thus take at most half of the time.
+# The names of a private temporary folder and of the folder around it: short, because the path of a socket has 107 bytes.
+PRIVATE_PREFIX: Final = "leakcheck-"
+PRIVATE_NAME: Final = "t"
+PRIVATE_FOLDER: Final = re.compile(rf".*/{PRIVATE_PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
+# CPU time of a slow listing in nanoseconds: a folder of 30,000 entries takes this long. After a slower listing that
+# adds no entry that counts, no listing is due for the same duration, so slow listings take at most half of the time.
 _SLOW_LISTING_NS: Final = 10_000_000
+# The longest tick of the kernel's clock that is expected, in nanoseconds. A tick takes 10 ms at 100 Hz, and longer on a
+# virtual machine that waits for a CPU. A second change within one tick may leave the folder's time unchanged.
+_CLOCK_TICK_NS: Final = 100_000_000
+_REMOVED: Final = (FileNotFoundError, NotADirectoryError, PermissionError)
 # A run of hexadecimal digits with at least one decimal digit, and the random end of a name made by `tempfile` or
 # `multiprocessing`.
 _HEX_NUMBER: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _RANDOM_END: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
-# The accepted probability of attributing other processes' entries to the test (significance level).
-_SIGNIFICANCE: Final = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """Entries that do not count, because similar names also arrive while the test rests; the creators are unknown.
-
-    Of those that still exist, ``working`` counts those that arrived while the test ran, and ``resting`` those that
-    arrived during a rest, or by a thread that creates such entries then too. ``kinds`` are the patterns of the former.
-    """
-
-    working: int
-    resting: int
-    kinds: tuple[str, ...]
 
 
 class Folder:
     """``shm`` or ``disk``: entries added since the start that still exist, without those known to be other processes'.
 
-    Resolution: one entry; subfolders are not searched. Noise: other processes' entries, see `rested`; `others` maps
-    patterns of their names to an example. Cost: none while nothing changes (`probes.folder_changes`), otherwise one
-    listing. Scope: the machine. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable.
+    Resolution: one entry. Noise: entries of unknown origin. Cost: 1 us while nothing changes, otherwise one listing; a
+    private folder with subfolders is listed each time. Scope: the machine, or this process tree if the folder is
+    private. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable.
     """
 
     def __init__(self, resource: str, path: str) -> None:
         self.resource = resource
         self.path = path
-        self.others: dict[str, str] = {}
-        self.count = 0
-        self.changed = False
+        self.private = PRIVATE_FOLDER.fullmatch(path) is not None
+        self._made = None if self.private else MadeHere()
         # Dicts in place of sets, because the plugin counts the objects that the garbage collector tracks. Up to Python
         # 3.13, these do not include a dict of strings and ints.
-        self._known: dict[str, None] = {}
-        self._arrived: dict[str, int] = {}
-        # Entries attributed to other processes by their name: the row in which they arrived, or -1 if during a rest.
-        self._aside: dict[str, int] = {}
-        # Name patterns of entries created during a rest by threads that were already running before the test.
-        self._background_patterns: dict[str, None] = {}
-        self.provenance = Provenance(path)
-        # Removed entries that counted: name, row of arrival, row of removal.
-        self._gone: list[tuple[str, int, int]] = []
-        self._resting_arrivals: Counter[str] = Counter()
-        # The earliest time of the next listing in nanoseconds (0: at once). In an array, because an int would be a
-        # memory block of the plugin.
-        self._next_listing_ns = array("q", (0,))
+        self._start: dict[str, None] = {}
+        # Entries of a shared folder that Python here has not created: of unknown origin, with the row of their arrival;
+        # in use here; of other processes; of unknown origin, but set aside.
+        self._unknown: dict[str, int] = {}
+        self._used: dict[str, None] = {}
+        self._theirs: dict[str, None] = {}
+        self._aside: dict[str, None] = {}
+        # Removed entries of unknown origin: from which row on each counted, and the first one in which it no longer did.
+        self._gone: list[tuple[int, int]] = []
+        # In arrays, because ints would be memory blocks of the plugin: the counts of `relist` and of `read`, and the
+        # earliest time of the next listing in nanoseconds (0: at once).
+        self._count, self._read, self._next_ns = (array("q", (0,)) for _ in range(3))
+        # The time of the last change that `is_due` and `read` have seen, and whether it was over by then.
+        self._listed, self._counted = array("q", (0, 0)), array("q", (0, 0))
 
     def open(self) -> None:
         """Record the current entries as the start state; raise `Unavailable` if the folder cannot be listed."""
         try:
-            self.restart()
+            scandir(self.path).close()
+            self._file = open_own(self.path)
         except OSError as error:
             raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
-
-    def follow_makers(self) -> None:
-        self.provenance.follow()
+        if self._made is not None:
+            self._made.start()
+        self.restart()
 
     def close(self) -> None:
-        self.provenance.close()
+        self._file.close()
+        if self._made is not None:
+            self._made.stop()
 
     def restart(self) -> None:
         """Take the current entries as the start state and forget everything else."""
-        self._known = dict.fromkeys(os.listdir(self.path))
-        self._arrived.clear()
-        self._aside.clear()
-        self._background_patterns.clear()
-        self.provenance.restart()
-        self._gone.clear()
-        self._resting_arrivals.clear()
-        self.count = 0
-        self.changed = False
-        self._next_listing_ns[0] = 0
-
-    def kinds(self) -> list[str]:
-        """Return the folder's path with a name pattern, for each counted entry; similar names have the same pattern."""
-        common = Counter(kind for name in self._arrived for kind in name_patterns(name))
-        return [f"{self.path}/{max(name_patterns(name), key=common.__getitem__)}" for name in self._arrived]
-
-    def names(self) -> list[str]:
-        return list(self._arrived)
+        self._start = dict.fromkeys(self._list())
+        for entries in (self._unknown, self._used, self._theirs, self._aside, self._gone):
+            entries.clear()
+        self._count[0] = self._next_ns[0] = 0
+        self._listed[1] = self._counted[1] = 0
 
     @property
-    def own(self) -> int:
-        """The number of counted entries that Python in this process created, or that this process tree uses."""
-        return sum(1 for name in self._arrived if name in self.provenance.own)
+    def count(self) -> int:
+        """The number of entries that counted at the last listing."""
+        return self._count[0]
 
     @property
-    def made_here(self) -> int:
-        """The number of counted entries known to come from this process tree."""
-        return sum(1 for name in self._arrived if name in self.provenance.own or name in self.provenance.native)
+    def known(self) -> int:
+        """Those of `count` that are known to be the test's."""
+        return self._count[0] - len(self._unknown)
 
     @property
-    def set_aside(self) -> SetAside:
-        """A summary of the entries that do not count, although this process tree might have created them."""
-        working = [name for name, row in self._aside.items() if row >= 0 and not self._is_from_background(name)]
-        kinds = {kind for name in working for kind in name_patterns(name) if kind in self.others}
-        return SetAside(len(working), len(self._aside) - len(working), tuple(sorted(kinds)))
+    def aside(self) -> int:
+        """The number of existing entries of unknown origin that no longer count."""
+        return sum(1 for name in self._list() if name in self._aside)
 
-    def relist(self, row: int, *, resting: bool = False) -> None:
-        """List the folder, and record under this row which entries have arrived and which are gone."""
-        began = clock.monotonic_ns()
-        self.changed = False
-        now = dict.fromkeys(os.listdir(self.path))
-        for name in [name for name in self._arrived if name not in now]:
-            self._gone.append((name, self._arrived.pop(name), row))
-        for name in [name for name in self._aside if name not in now]:
-            del self._aside[name]
-        new = now.keys() - self._known.keys()
-        makers = self.provenance.take_makers(new)
-        for name in new:
-            origin = self.provenance.attribute(name, makers)
-            if origin == "elsewhere":
-                continue
-            if origin == "unknown" and self._resembles_others(name):
-                self._aside[name] = -1 if resting else row
-                continue
-            if origin == "unknown":
-                self.provenance.own.pop(name, None)
-            self._arrived[name] = row
-        self.provenance.listed(now, makers)
-        # An entry that is missing in one listing counts as new in the next listing that shows it.
-        self._known = now
-        risen, self.count = len(self._arrived) > self.count, len(self._arrived)
-        ended = clock.monotonic_ns()
-        self._next_listing_ns[0] = 2 * ended - began if ended - began > _SLOW_LISTING_NS and not risen else 0
-
-    def rested(self, row: int, seconds: float, worked: float) -> bool:
-        """List the folder after a rest; what arrived in it does not count, unless Python created it in this process.
-
-        ``seconds`` and ``worked`` are the total seconds of rest and of work since the start. Return whether a new name
-        pattern was attributed to other processes: then the counts of all rows change, and the caller must `recount`.
-        """
-        known = dict(self._arrived)
-        self.relist(row, resting=True)
-        arrived = [name for name in self._arrived if name not in known and name not in self.provenance.own]
-        self._resting_arrivals.update(kind for name in arrived for kind in name_patterns(name))
-        self._background_patterns |= dict.fromkeys(
-            kind for name in arrived if name in self.provenance.by_earlier_thread for kind in name_patterns(name)
-        )
-        before = (*known, *(gone[0] for gone in self._gone))
-        working = Counter(kind for name in before if name not in self.provenance.own for kind in name_patterns(name))
-        share = worked / (worked + seconds)
-        found = {
-            kind: name
-            for name in arrived
-            for kind in name_patterns(name)
-            if kind not in self.others
-            and self._resting_arrivals[kind] > 1
-            and not _exceeds_steady_arrivals(working[kind], self._resting_arrivals[kind], share)
-        }
-        self.others |= found
-        for name in arrived:
-            del self._arrived[name]
-            self._aside[name] = -1
-        if found:
-            theirs = [
-                name for name in self._arrived if name not in self.provenance.own and self._resembles_others(name)
-            ]
-            for name in theirs:
-                self._aside[name] = self._arrived.pop(name)
-            self._gone = [
-                gone for gone in self._gone if gone[0] in self.provenance.own or not self._resembles_others(gone[0])
-            ]
-        self.count = len(self._arrived)
-        return bool(found)
-
-    def set_aside_used(self) -> bool:
-        """Drop entries in use by other processes, count those in use here; return whether to `recount` all rows."""
-        unknown = [
-            name for name in self._arrived if name not in self.provenance.own and name not in self.provenance.native
-        ]
-        asked = [*unknown, *(name for name, row in self._aside.items() if row >= 0)]
-        if not asked:
-            return False
-        theirs = used_by_others(self.path, asked)
-        ours = used_here(self.path, asked) - theirs
-        for name in theirs:
-            self._arrived.pop(name, None)
-            self._aside.pop(name, None)
-        for name in ours:
-            self.provenance.own[name] = None
-            if name in self._aside:
-                self._arrived[name] = self._aside.pop(name)
-        self.count = len(self._arrived)
-        return bool(theirs or ours)
-
-    def recount(self, column: array[int], last: int) -> None:
-        """Rewrite the counts of rows 0 to `last`."""
-        for row in range(last + 1):
-            column[row] = 0
-        present = ((name, first, last + 1) for name, first in self._arrived.items())
-        for _name, first, until in (*self._gone, *present):
-            for row in range(first, until):
-                column[row] += 1
+    def read(self) -> int:
+        """Return how many entries count now; cheap enough for every traced call."""
+        if self._has_changed(self._counted):
+            self._read[0] = sum(1 for _ in self.names())
+        return self._read[0]
 
     def is_due(self, *, whole: bool) -> bool:
-        """Return whether something has changed and, unless ``whole``, the pause after a slow listing is over."""
-        return self.changed and (
-            whole or not self._next_listing_ns[0] or clock.monotonic_ns() >= self._next_listing_ns[0]
+        """Return whether entries may have changed and, unless ``whole``, the pause after a slow listing is over."""
+        return (whole or not self._next_ns[0] or clock.monotonic_ns() >= self._next_ns[0]) and self._has_changed(
+            self._listed
         )
 
-    def _is_from_background(self, name: str) -> bool:
-        """Return whether a thread from before the test made the entry, and also makes such names during rests."""
-        return name in self.provenance.by_earlier_thread and not self._background_patterns.keys().isdisjoint(
-            name_patterns(name)
-        )
+    def relist(self, row: int, *, waiting: bool = False) -> None:
+        """List the folder, and note which entries of unknown origin have come and gone since the row before.
 
-    def _resembles_others(self, name: str) -> bool:
-        return bool(self.others) and not self.others.keys().isdisjoint(name_patterns(name))
+        When `waiting`, the row before is corrected: what has gone since does not count there.
+        """
+        began = clock.thread_time()
+        try:
+            count = sum(1 for _ in self.names()) if self.private else self._count_shared(row, row - waiting)
+        except OSError:
+            # No descriptor is left to list it with.
+            self._listed[1] = 0
+            return
+        risen, self._count[0] = count > self._count[0], count
+        took = round((clock.thread_time() - began) * 1e9)
+        self._next_ns[0] = clock.monotonic_ns() + took if took > _SLOW_LISTING_NS and not risen else 0
+
+    def _count_shared(self, row: int, gone: int) -> int:
+        now = dict.fromkeys(self.names())
+        for name in [name for name in self._unknown if name not in now]:
+            self._gone.append((self._unknown.pop(name), gone))
+        for name in [name for name in now if name not in self._unknown and not self._is_ours(name)]:
+            if _belongs_to_other_user(f"{self.path}/{name}"):
+                self._theirs[name] = None
+                del now[name]
+            else:
+                self._unknown[name] = row
+        return len(now)
+
+    def names(self) -> Iterator[str]:
+        """Yield the entries that count now, relative to the folder."""
+        for name in self._list():
+            if name not in self._start and (
+                self.private or not (name in self._theirs or name in self._aside) or self._is_ours(name)
+            ):
+                yield name
+
+    def kinds(self) -> list[str]:
+        """Return a path with a name pattern, for each entry that counts; similar names have the same pattern."""
+        names = list(self.names())
+        tops = [name.partition("/")[0] for name in names]
+        common = Counter(kind for top in tops for kind in name_patterns(top))
+        shown = "$TMPDIR" if self.private else self.path
+        return [
+            f"{shown}/{max(name_patterns(top), key=common.__getitem__)}{'' if top == name else '/*'}"
+            for top, name in zip(tops, names, strict=True)
+        ]
+
+    def correct(self, column: array[int], last: int, *, set_aside: bool) -> None:
+        """Take entries off rows 0 to `last`: those in use by other processes, and those of unknown origin that are gone.
+
+        With `set_aside`, all others of unknown origin stop counting too. Entries in use here are no longer of unknown origin.
+        """
+        theirs = used_by_others(self.path, self._unknown) if self._unknown else frozenset()
+        ours = used_here(self.path, self._unknown) - theirs if self._unknown else frozenset()
+        for name in ours:
+            del self._unknown[name]
+            self._used[name] = None
+        left_out = list(self._unknown) if set_aside else list(theirs)
+        for name in left_out:
+            self._gone.append((self._unknown.pop(name), last + 1))
+            (self._theirs if name in theirs else self._aside)[name] = None
+        self._count[0] -= len(left_out)
+        for first, until in self._gone:
+            for row in range(first, min(until, last + 1)):
+                column[row] -= 1
+        self._gone.clear()
+
+    @property
+    def unknown(self) -> bool:
+        """Whether entries of unknown origin count, or have counted until they were removed."""
+        return bool(self._unknown or self._gone)
+
+    def _has_changed(self, times: array[int]) -> bool:
+        """Return whether entries may have changed since the last call; also True until 0.1 s after a change."""
+        try:
+            # Another file that the program has put under this number has another time.
+            if fstat(self._file.number).st_ctime_ns == times[0] and times[1]:
+                return False
+            status = self._file.status()
+        except OSError:
+            # The test has removed the folder.
+            return True
+        changed = times[0] = status.st_ctime_ns
+        times[1] = status.st_nlink and clock.wall_time_ns() - changed > _CLOCK_TICK_NS
+        return True
+
+    def _is_ours(self, name: str) -> bool:
+        return name in self._used or (self._made is not None and name in self._made)
+
+    def _list(self) -> Iterator[str]:
+        """Yield the entries of a shared folder, or those of a private one and all folders below it."""
+        folders = [""]
+        while folders:
+            above = folders.pop()
+            # The test may have removed it, or have put a file in its place.
+            with contextlib.suppress(*_REMOVED), scandir(f"{self.path}/{above}") as entries:
+                for entry in entries:
+                    yield f"{above}{entry.name}"
+                    if self.private and entry.is_dir(follow_symlinks=False):
+                        folders.append(f"{above}{entry.name}/")
+                        # The time of the folder does not tell what changes below it.
+                        self._listed[1] = self._counted[1] = 0
 
 
 def watched_folders() -> tuple[Folder, ...]:
@@ -257,14 +241,9 @@ def name_patterns(name: str) -> tuple[str, str]:
     return _HEX_NUMBER.sub("#", name), _RANDOM_END.sub("*", name)
 
 
-def _exceeds_steady_arrivals(working: int, resting: int, share: float) -> bool:
-    """Return whether a one-sided binomial test rejects steady arrivals; ``share`` is the part of the time at work."""
-    total = working + resting
-    here, there = log(share), log(1 - share)
-
-    def chance(k: int) -> float:
-        # In logarithms: the binomial coefficient of a few thousand exceeds the range of a float.
-        ways = lgamma(total + 1) - lgamma(k + 1) - lgamma(total - k + 1)
-        return exp(ways + k * here + (total - k) * there)
-
-    return sum(map(chance, range(working, total + 1))) < _SIGNIFICANCE
+def _belongs_to_other_user(path: str) -> bool:
+    try:
+        return hasattr(os, "geteuid") and os.lstat(path).st_uid != os.geteuid()
+    except OSError:
+        # The entry is gone, as the next listing will show.
+        return False

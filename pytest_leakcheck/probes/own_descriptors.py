@@ -17,7 +17,7 @@ with contextlib.suppress(ImportError):
 # The lowest descriptor number of the plugin, if the limit allows it. It is not higher, because the kernel's descriptor
 # table grows to the highest number in use, by 8 bytes per number.
 _LOWEST_HIGH_NUMBER: Final = 4000
-# The high numbers below the limit. One measurement takes nine of them, on Linux with fanotify.
+# The high numbers below the limit. One measurement takes eight of them on Linux.
 _HIGH_NUMBERS: Final = 24
 # The number of descriptors that `room_for_descriptors` allows in addition.
 _SPARE_DESCRIPTORS: Final = 64

@@ -35,6 +35,8 @@ class Diagnosis:
             # descriptors point to.
             sampler.instruments.watch.name_released(True)
         self._at_red = take_identities()
+        folder = sampler.instruments.folders.get(red.resource)
+        self._entries = group(folder.kinds()) if folder is not None else ()
         innocent = run.innocent.innocent_owners()
         self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, innocent)
 
@@ -61,22 +63,19 @@ class Diagnosis:
         If the verdict is about memory or objects, list for it what was created during the search and still exists.
         """
         held = survivors_of(self._sampler, self.red, self._start, self._at_red)
-        if self._search.kinds:
-            held[self.red.resource] = self._search.kinds
+        if found := self._search.kinds or self._entries:
+            held[self.red.resource] = found
         return held
 
 
 def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
     """List the handles that exist now and did not at the start, by resource."""
-    # Libraries map memory too, and other processes create entries in shared folders. So mappings and entries are listed
-    # only if the verdict is about them.
+    # Libraries map memory too, so mappings are listed only if the verdict is about them.
     held = {
         name: kinds
         for name, kinds in survivors(start, now).items()
         if name == red.resource or not find_resource(name).is_memory
     }
-    if red.resource in sampler.instruments.folders:
-        held[red.resource] = group(sampler.instruments.folders[red.resource].kinds())
     if sampler.instruments.watch.released_names:
         held[red.resource] = group_files(
             describe_target(name) for name in sampler.instruments.watch.released_names.elements()

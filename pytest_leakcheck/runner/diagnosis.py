@@ -177,15 +177,13 @@ class CauseSearch:
     def _find_site(self) -> Generator[None, None, Made]:
         sampler, name, slope = self._sampler, self._verdict.resource, self._verdict.slope
         read = sampler.instruments.counter(name)
-        folder = sampler.instruments.folders.get(name)
-        things = things_of(name, read, "" if folder is None else folder.path)
+        things = things_of(name, read, sampler.instruments.folders.get(name))
         device = sampler.instruments.device_for(name)
         if device is not None:
             things = pieces_of(device)
         if things is not None:
             made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
-            count = things.count if folder is None else (lambda: len(things.list_now()))
-            made = yield from find_line(made, count, slope, self._schedule)
+            made = yield from find_line(made, things.count, slope, self._schedule)
             return (yield from follow_companion(made, sampler, self._verdict, self._schedule))
         made, of_heap = Made(), self._resource.in_python_bytes
         if self._resource.in_python:

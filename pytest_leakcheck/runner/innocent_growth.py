@@ -150,8 +150,7 @@ class InnocentGrowth:
         """
         name, slope = suspicion.resource, suspicion.slope
         can_work = len(thread_ids() & self._threads) > 1 or sampler.children
-        in_folder = name in sampler.instruments.folders
-        if suspicion.outcome == "inconclusive" or slope <= 0 or _is_of_test(suspicion) or in_folder or not can_work:
+        if suspicion.outcome == "inconclusive" or slope <= 0 or _is_of_test(suspicion) or not can_work:
             return None
         seconds_each = sampler.settling.seconds_per_iteration()
         seconds = self._take_rest_seconds(_ARRIVALS_PER_REST * seconds_each / min(1.0, slope))

@@ -10,7 +10,6 @@ from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import Folder, watched_folders
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch
 from pytest_leakcheck.probes.memory import Rss
@@ -23,7 +22,7 @@ class Instruments:
     """The instruments that read the counters of one process; `device`, `resident` and `heap` are None if not read.
 
     `reads` has the reading functions of `probes`, by resource; `missing` says why a wanted resource cannot be read
-    here. `changes` is None if folders cannot be watched here. The caller opens `watch`, on the garbage collector, last.
+    here. The caller opens `watch`, on the garbage collector, last.
     """
 
     def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]]) -> None:
@@ -38,7 +37,6 @@ class Instruments:
         self.tree.open()
         names = set(wanted)
         self.folders: dict[str, Folder] = {}
-        self.changes: Changes | None = None
         self.probes, self.missing = open_instruments(names)
         self.reads = {probe.resource: probe.read for probe in self.probes}
         self.device = next((one for one in self.probes if isinstance(one, Vram)), None)
@@ -61,15 +59,7 @@ class Instruments:
                 except Unavailable as error:
                     self.missing[folder.resource] = error
                 else:
-                    folder.follow_makers()
                     self.folders[folder.resource] = folder
-        try:
-            self.changes = follow([folder.path for folder in self.folders.values()])
-        except OSError as error:
-            for name, folder in self.folders.items():
-                folder.close()
-                self.missing[name] = Unavailable(f"folders cannot be watched here ({error})")
-            self.folders.clear()
 
     def start(self, seconds: float) -> None:
         """Prepare the probes just before the start level is read; `seconds` is the duration of a short iteration."""
@@ -77,13 +67,6 @@ class Instruments:
             self.device.mark()
         if self.heap is not None:
             self.heap.start(seconds)
-
-    def note_changed_folders(self) -> None:
-        # The set of changed folders is an object that exists only after a change. This frame releases it before the
-        # objects are counted.
-        if self.changes is not None and (changed := self.changes.take()):
-            for folder in self.folders.values():
-                folder.changed |= folder.path in changed
 
     def close(self) -> None:
         """Close all but the watch on the garbage collector."""
@@ -94,8 +77,6 @@ class Instruments:
                 closing.callback(probe.close)
             for folder in self.folders.values():
                 closing.callback(folder.close)
-            if self.changes is not None:
-                closing.callback(self.changes.close)
 
     def reasons(self) -> dict[str, str]:
         """Return why wanted resources cannot be read, by resource, without those that this process does not use yet."""
@@ -121,7 +102,7 @@ class Instruments:
         return ""
 
     def counter(self, resource: str) -> Callable[[], int]:
-        """Return a reader of one counter, cheap enough for every traced call; it counts changes of a shared folder."""
+        """Return a reader of one counter, cheap enough for every traced call."""
         if resource in TREE:
             of_tree: tuple[Callable[[], int], ...] = (
                 self.tree.own_fds,
@@ -130,18 +111,7 @@ class Instruments:
             )
             return of_tree[TREE.index(resource)]
         if resource in self.folders:
-            return self._change_counter(self.folders[resource].path)
+            return self.folders[resource].read
         if self.heap is not None and resource == self.heap.resource:
             return self.heap.read
         return self.reads.get(resource) or self.gauges[resource.removeprefix(GAUGE_PREFIX)]
-
-    def _change_counter(self, path: str) -> Callable[[], int]:
-        changes, ticks = self.changes, 0
-        assert changes is not None
-
-        def count() -> int:
-            nonlocal ticks
-            ticks += path in changes.take()
-            return ticks
-
-        return count

@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final
 
 from pytest_leakcheck.attribution.live_handles import group, survivors, take_identities
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.judge_series import judge_once
-from pytest_leakcheck.judge.not_judged import miscounted, missing_verdicts
+from pytest_leakcheck.judge.not_judged import miscounted, missing_verdicts, origin_unknown
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.sampler import Sampler
-
-# Seconds to rest after the block, to see which entries other processes add to a shared folder.
-_REST_SECONDS: Final = 0.1
 
 
 @contextlib.contextmanager
@@ -48,8 +44,7 @@ def measure_block(
         if over:
             sampler.settling.settle()
         for shared in sampler.instruments.folders.keys() & set(over):
-            # Entries that arrive during the rest do not count, unless Python in this process creates them.
-            sampler.settling.rest(_REST_SECONDS, shared)
+            sampler.settling.correct_folder(shared, set_aside=True)
         verdicts = tuple(_judge(sampler, budget) for budget in readable)
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
@@ -71,5 +66,8 @@ def measure_block(
 
 def _judge(sampler: Sampler, budget: Budget) -> Verdict:
     verdict = judge_once(sampler.samples.series(budget.resource), budget)
+    folder = sampler.instruments.folders.get(budget.resource)
+    if folder is not None and (aside := folder.aside):
+        verdict = origin_unknown(verdict, aside, folder.path)
     why = sampler.instruments.miscounted(verdict)
     return miscounted(verdict, why) if why else verdict

@@ -6,7 +6,6 @@ This works only in a process started for it: a tracer is on while the test runs,
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import threading
 import tracemalloc
@@ -27,7 +26,6 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Instrument, Unavailable
 from pytest_leakcheck.probes.catalog import CATALOG, open_instruments
 from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.probes.folder_changes import Changes, follow
 from pytest_leakcheck.probes.folders import watched_folders
 from pytest_leakcheck.probes.memory import PeakRss
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
@@ -115,12 +113,12 @@ class Meter:
         for folder in watched_folders():
             if folder.resource in names:
                 try:
-                    entries = _NewEntries(folder.path)
-                except OSError as error:
-                    self.unavailable[folder.resource] = f"{folder.path}: {error.strerror}"
+                    folder.open()
+                except Unavailable as error:
+                    self.unavailable[folder.resource] = str(error)
                 else:
-                    self._reads[folder.resource] = entries.read
-                    self._closing.append(entries.close)
+                    self._reads[folder.resource] = folder.read
+                    self._closing.append(folder.close)
 
     def begin(self) -> None:
         gc.collect()
@@ -296,31 +294,3 @@ class _CallListener:
 
     def became_coarse(self) -> None:
         """Do nothing. From now on, peaks in deep calls are seen only if they last until an outer call or return."""
-
-
-class _NewEntries:
-    """The number of new entries of a folder; earlier ones do not count, so their removal hides none of the test's."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._changes: Changes = follow([path])
-        self._lock = threading.Lock()
-        self._before = frozenset(os.listdir(path))  # noqa: PTH208 - see `_count_new`
-        self._count = 0
-
-    def read(self) -> int:
-        # Several threads may read at the same time; one listing is enough.
-        if self._lock.acquire(blocking=False):
-            try:
-                if self._changes.take():
-                    self._count = self._count_new()
-            finally:
-                self._lock.release()
-        return self._count
-
-    def _count_new(self) -> int:
-        # `os.listdir`, because this runs at every change, and a `Path` would allocate an object per entry.
-        return sum(name not in self._before for name in os.listdir(self._path))  # noqa: PTH208
-
-    def close(self) -> None:
-        self._changes.close()

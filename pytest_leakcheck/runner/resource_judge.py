@@ -13,7 +13,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
-from pytest_leakcheck.judge.not_judged import miscounted
+from pytest_leakcheck.judge.not_judged import miscounted, origin_unknown
 from pytest_leakcheck.model.resources import exhausting, find_resource
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
@@ -51,7 +51,7 @@ class ResourceJudge:
         if device is not None and device.lost:
             return device_lost(sampler.samples.series(name), budget, device.lost)
         context = self._context(budget, final=final)
-        suspicion = judge(sampler.samples.series(name), budget, context)
+        suspicion = self._suspect(budget, context)
         if suspicion is None or (not final and self._may_end_by_itself(suspicion, context)):
             return None
         undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
@@ -61,12 +61,27 @@ class ResourceJudge:
             return hint
         # A look may have waited for resources that end by themselves, and corrected the last reading.
         verdict = judge(sampler.samples.series(name), budget, context, hint)
-        if verdict is None:
-            return None
-        if device is not None:
+        return None if verdict is None else self._confirm(verdict)
+
+    def _confirm(self, verdict: Verdict) -> Verdict:
+        """Correct a verdict whose count the test has spoilt, or is not known to be its own, and add the driver's count."""
+        instruments, name = self._sampler.instruments, verdict.resource
+        if (device := instruments.device_for(name)) is not None:
             return verdict.adding(device.describe_growth())
-        why = sampler.instruments.miscounted(verdict)
+        folder = instruments.folders.get(name)
+        if folder is not None and (aside := folder.aside):
+            return origin_unknown(verdict, aside, folder.path)
+        why = instruments.miscounted(verdict)
         return miscounted(verdict, why) if why else verdict
+
+    def _suspect(self, budget: Budget, context: Context) -> Verdict | None:
+        """Return the verdict by the readings alone; if that is not ``ok``, without entries of unknown origin."""
+        samples, settling, name = self._sampler.samples, self._sampler.settling, budget.resource
+        settling.correct_folder(name)
+        suspicion = judge(samples.series(name), budget, context)
+        if suspicion is None or suspicion.outcome == "ok" or not settling.correct_folder(name, set_aside=True):
+            return suspicion
+        return judge(samples.series(name), budget, context)
 
     def doubts(self, budget: Budget, verdict: Verdict) -> bool:
         """Return whether the readings since an ``ok`` raise a suspicion.

@@ -214,9 +214,8 @@ class Sampler:
             self.samples.columns[GAUGE_PREFIX + name][row] = gauge()
 
     def _read_folders(self, row: int, whole: bool) -> None:
-        self.instruments.note_changed_folders()
         for folder, column in self.settling.folder_columns:
-            if folder.changed and folder.is_due(whole=whole):
+            if folder.is_due(whole=whole):
                 self._list_folder(folder, row)
             column[row] = folder.count
 
@@ -229,7 +228,10 @@ class Sampler:
         self._due[0] = due
 
     def _list_folder(self, folder: Folder, row: int) -> None:
-        # Memory that a folder allocates to remember a change is the harness's own.
+        if folder.private:
+            folder.relist(row)
+            return
+        # Memory that a shared folder allocates to remember entries of unknown origin is the harness's own.
         _shift(self._own, self.instruments, -1)
         folder.relist(row)
         _shift(self._own, self.instruments, 1)
@@ -281,6 +283,7 @@ class Sampler:
         if resource in TREE:
             return self.instruments.tree.read()[TREE.index(resource)]
         if resource in self.instruments.folders:
+            self.instruments.folders[resource].relist(self.samples.n + 1, waiting=True)
             return self.instruments.folders[resource].count
         return self.samples.columns[resource][self.samples.n]
 

@@ -71,7 +71,7 @@ class Settling:
             own = not may_end and all(one.of_tree for one in standing)
             if not standing or waited >= patience or (own and self._is_alone()):
                 break
-            self._sleep(pause)
+            self._pause(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
             tree = tree_now()
             for name in scarce:
@@ -110,31 +110,30 @@ class Settling:
         return threads == 1 and processes == 0
 
     def rest(self, seconds: float, resource: str) -> int:
-        """Return how far a counter rises in a rest; new folder entries count only if made by Python in this process."""
-        if resource in self._instruments.folders:
-            self._sleep(seconds)
-            return self._read_one(resource) - self._samples.level(resource)
+        """Return how far a counter rises in a rest; entries of unknown origin do not count."""
+        folder = self._instruments.folders.get(resource)
+        if folder is not None:
+            known = folder.known
+            self._pause(seconds)
+            self._read_one(resource)
+            return folder.known - known
         # Read the counter in the same way before and after the rest. Objects that the harness has created to examine
         # the growth are then part of both readings.
         before = self._read_collected(resource)
-        clock.sleep(seconds)
-        self._rested += seconds
+        self._pause(seconds)
         return self._read_collected(resource) - before
 
-    def set_aside_used(self, resource: str) -> None:
-        """Correct all rows of a shared folder: entries that other processes use do not count, those in use here do."""
-        for folder, column in self.folder_columns:
-            if folder.resource == resource and folder.set_aside_used():
-                folder.recount(column, self._samples.n)
-
-    def _sleep(self, seconds: float) -> None:
-        """Sleep; entries that shared folders gain meanwhile do not count, nor may similar ones (`Folder.rested`)."""
+    def _pause(self, seconds: float) -> None:
         clock.sleep(seconds)
         self._rested += seconds
-        worked = clock.monotonic() - self._began - self._rested
+
+    def correct_folder(self, resource: str, *, set_aside: bool = False) -> bool:
+        """Correct the rows of a folder by `Folder.correct`; return whether there were entries of unknown origin."""
         for folder, column in self.folder_columns:
-            if folder.rested(self._samples.n + 1, self._rested, worked):
-                folder.recount(column, self._samples.n)
+            if folder.resource == resource and folder.unknown:
+                folder.correct(column, self._samples.n, set_aside=set_aside)
+                return True
+        return False
 
     def seconds_per_iteration(self) -> float:
         """Return the mean time of an iteration, without waits and rests."""

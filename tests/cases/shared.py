@@ -173,8 +173,14 @@ CASES = (
         teardown=unlink_files,
         line=(".tofile(path)",),
     ),
+    # Nothing tells who made what C code leaves in a folder that other processes use too.
     Case(
-        "segment_in_c", ("shm",), segment_in_c, segment_in_c_unlinked, teardown=unlink_files, line=("clib.shm_open(",)
+        "segment_in_c",
+        ("shm",),
+        segment_in_c,
+        segment_in_c_unlinked,
+        teardown=unlink_files,
+        verdict="inconclusive",
     ),
     Case(
         "semaphore_in_c",
@@ -182,7 +188,7 @@ CASES = (
         semaphore_in_c,
         semaphore_in_c_unlinked,
         teardown=unlink_files,
-        line=("clib.sem_open(",),
+        verdict="inconclusive",
     ),
     Case(
         "semaphore_for_children",

@@ -128,11 +128,8 @@ def test_descriptors_that_the_plugin_opened_are_closed(project: Project) -> None
         if "test_fault" in one["test"] and one["verdict"] != "ok"
     }
     # Memory may stay undecided on a busy machine, by its own movement. What is counted may not, nor may anything be lost.
-    # Who makes an entry of a shared folder is asked through a descriptor, and is not known while that is closed.
     assert {found[1] for found in odd} <= {"inconclusive"}, odd
-    of_others = {
-        found for found, why in odd.items() if "also come from elsewhere" in why and found[0] in ("shm", "disk")
-    }
+    of_others = {found for found, why in odd.items() if "of unknown origin" in why and found[0] in ("shm", "disk")}
     lost = {
         found: why
         for found, why in odd.items()

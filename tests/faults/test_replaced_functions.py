@@ -77,22 +77,6 @@ def test_a_message_of_megabytes_is_cut(project: Project) -> None:
     assert len(finding["reason"]) < 1000
 
 
-@pytest.mark.laboratory
-def test_a_queue_of_changes_that_was_overwritten_is_opened_again(project: Project) -> None:
-    """A regular file under its number is at its end at once, and stays there."""
-    body = """own = os.open(__file__, os.O_RDONLY)
-        for number in map(int, os.listdir("/proc/self/fd")):
-            target = f"/proc/self/fd/{number}"
-            if number > 500 and os.path.lexists(target) and "inotify" in os.readlink(target):
-                os.dup2(own, number)
-        os.close(own)"""
-    tests = TESTS.replace("fd_budget(0)", "disk_budget(0)", 1)
-    project.write("test_it.py", tests.replace("{body}", body).replace("{after}", "pass"))
-    ran = project.run()
-    assert ran.verdicts["test_replaces", "disk"] in ("ok", "inconclusive")
-    assert ran.verdicts["test_leaky", "fd"] == "leak"
-
-
 def test_control_characters_of_names_do_not_reach_the_terminal(project: Project) -> None:
     project.write(
         "test_it.py",

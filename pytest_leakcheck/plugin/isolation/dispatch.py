@@ -24,8 +24,9 @@ from pytest_leakcheck.plugin.rerun_command import plain_node_id
 from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.plugin.xdist import shared_folder_of
+from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
 from pytest_leakcheck.runner.processes import supervisor
-from pytest_leakcheck.runner.processes.private_tmpdir import PREFIX, has_room, variables_for
+from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
 
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
 START_UP: Final = 60.0
@@ -66,7 +67,7 @@ def send(
         item.ihook.pytest_timeout_cancel_timer(item=item)
     ranks = sizing.ranks if sizing else 1
     shared = shared_folder_of(item.config)
-    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         start = supervisor.Start(
             _prepare_command(item, folder, sizing),

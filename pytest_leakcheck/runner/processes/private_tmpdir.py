@@ -1,11 +1,11 @@
-"""Give a process a temporary folder of its own, apart from entries of other processes.
+"""Make a temporary folder for one process, apart from entries of other processes (`probes.folders.PRIVATE_FOLDER`).
 
-It is named ``t``, in a folder directly below the shared one, so that paths of sockets in it do not become too long. The
-session removes it; a later session removes that of a killed one after three days, as pytest does with its own folders.
+It lies in a folder directly below the shared one, so that paths of sockets in it do not become too long. The session removes it; a later session removes that of a killed one after three days, as pytest does with its own folders.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -16,11 +16,12 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-PREFIX: Final = "leakcheck-"
-# Name of the temporary folder that programs get. It lies in a folder whose name begins with `PREFIX`.
-_TMP_NAME: Final = "t"
-_FOLDER_PATTERN: Final = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
+from pytest_leakcheck.probes.folders import PRIVATE_NAME, PRIVATE_PREFIX
+
+_FOLDER_PATTERN: Final = re.compile(rf"{PRIVATE_PREFIX}[a-z0-9_]{{8}}")
 _TMPDIR_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")
+# The folder in which pytest makes those of ``tmp_path``.
+_PYTEST_VARIABLE: Final = "PYTEST_DEBUG_TEMPROOT"
 # Both in bytes: the maximum length of a Unix socket's path (`sun_path`), and the length of the longest suffix that the
 # standard library (`multiprocessing`) appends to the temporary folder.
 _MAX_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
@@ -41,27 +42,33 @@ def shared_folder() -> str:
 
 def make_folder(shared: str) -> Path | None:
     """Create a folder in `shared` for the temporary folder; None if socket paths fit in `shared`, but not there."""
-    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=shared)) if has_room(shared) else None
+    return Path(tempfile.mkdtemp(prefix=PRIVATE_PREFIX, dir=shared)) if has_room(shared) else None
 
 
 def has_room(shared: str) -> bool:
     """Return whether socket paths fit in a temporary folder below `shared`, or do not even fit in `shared` itself."""
     now = len(os.fsencode(shared)) + _MAX_SUFFIX
-    return not now <= _MAX_SOCKET_PATH < now + len(f"/{PREFIX}12345678/{_TMP_NAME}")
+    return not now <= _MAX_SOCKET_PATH < now + len(f"/{PRIVATE_PREFIX}12345678/{PRIVATE_NAME}")
 
 
 def variables_for(folder: Path) -> dict[str, str]:
-    """Create the temporary folder inside `folder`; return the environment variables that select it."""
-    own = folder / _TMP_NAME
+    """Create the temporary folder inside `folder`; return the environment variables that select it, but for pytest."""
+    own = folder / PRIVATE_NAME
     own.mkdir(mode=0o700, exist_ok=True)
-    return dict.fromkeys(_TMPDIR_VARIABLES, str(own))
+    outside = os.environ.get(_PYTEST_VARIABLE, str(folder.parent))
+    return {**dict.fromkeys(_TMPDIR_VARIABLES, str(own)), _PYTEST_VARIABLE: outside}
 
 
-def move_into(folder: Path) -> None:
-    """Make this process and the processes that it starts put their temporary files into `folder`."""
-    os.environ |= variables_for(folder)
-    # `tempfile` then reads the environment again.
-    tempfile.tempdir = None
+def remove_at_exit(folder: Path) -> None:
+    """Remove a folder when this process ends: what was imported later, and may have files in it, is cleared before."""
+    owner = os.getpid()
+
+    def remove() -> None:
+        # Not in a forked child.
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
 
 
 def remove_stale(now: float) -> None:
@@ -75,7 +82,7 @@ def remove_stale(now: float) -> None:
 def _is_stale(folder: Path, oldest: float) -> bool:
     """Return whether a folder was left by a session of this user; one that was killed early left an empty folder."""
     try:
-        inner = [folder / _TMP_NAME] if any(folder.iterdir()) else []
+        inner = [folder / PRIVATE_NAME] if any(folder.iterdir()) else []
         found = [path.lstat() for path in (folder, *inner)]
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""What Python makes in this process is known by its name, and by whose thread; what it does not report is not."""
+"""What Python makes in this process is known by its name; what it does not report is not."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ import pytest
 
 from pytest_leakcheck.probes import audit_events
 from pytest_leakcheck.probes.audit_events import MadeHere
-from pytest_leakcheck.probes.processes import thread_ids
 
 
 @pytest.fixture
 def made() -> Iterator[MadeHere]:
     one = MadeHere()
-    one.start(())
+    one.start()
     yield one
     one.stop()
 
@@ -90,15 +89,6 @@ def test_what_is_only_read_or_made_by_no_reported_call_is_not_known(made: MadeHe
     assert "pipe" not in made
 
 
-def test_a_name_is_forgotten_with_the_listing_after_the_next(made: MadeHere, tmp_path: Path) -> None:
-    """The event comes before the entry, so that a listing may come in between."""
-    (tmp_path / "one").touch()
-    made.listed()
-    assert "one" in made
-    made.listed()
-    assert "one" not in made
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_what_a_forked_child_makes_is_known(made: MadeHere, tmp_path: Path) -> None:
@@ -109,35 +99,10 @@ def test_what_a_forked_child_makes_is_known(made: MadeHere, tmp_path: Path) -> N
     assert "one" in made
 
 
-def test_what_an_earlier_thread_makes_is_told_from_what_a_new_one_makes(tmp_path: Path) -> None:
-    go, end = threading.Event(), threading.Event()
-
-    def work() -> None:
-        go.wait()
-        (tmp_path / "earlier").touch()
-        end.set()
-
-    earlier = threading.Thread(target=work)
-    earlier.start()
-    made = MadeHere()
-    made.start(map(int, thread_ids()))
-    go.set()
-    end.wait()
-    earlier.join()
-    new = threading.Thread(target=(tmp_path / "new").touch)
-    new.start()
-    new.join()
-    assert made.by_earlier_thread("earlier")
-    assert "earlier" not in made
-    assert "new" in made
-    assert not made.by_earlier_thread("new")
-    made.stop()
-
-
 def test_nothing_is_noted_once_it_has_stopped_and_there_is_one_hook(tmp_path: Path) -> None:
     for _ in range(3):
         made = MadeHere()
-        made.start(())
+        made.start()
         made.stop()
         (tmp_path / "one").touch()
     assert made not in audit_events._watching

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -67,21 +68,21 @@ def test_a_child_is_not_a_stranger(tmp_path: Path) -> None:
         child.kill()
 
 
-def test_it_is_taken_off_all_rows_and_does_not_come_again(tmp_path: Path) -> None:
-    folder = Folder("disk", str(tmp_path))
+def test_what_is_in_use_elsewhere_does_not_count_and_what_is_in_use_here_does(tmp_path: Path) -> None:
+    folder = Folder("shm", str(tmp_path))
     folder.open()
-    with stranger(tmp_path, "open"):
-        (tmp_path / "ours").touch()
+    os.mkfifo(tmp_path / "kept")
+    with stranger(tmp_path, "open"), (tmp_path / "kept").open("r+b", buffering=0):
         folder.relist(3)
         column = array("q", [0, 0, 0, folder.count])
         assert column[3] == 2
-        assert folder.set_aside_used()
-        folder.recount(column, 3)
+        assert folder.unknown
+        folder.correct(column, 3, set_aside=False)
         assert list(column) == [0, 0, 0, 1]
-        (tmp_path / "ours, too").touch()
+        assert (folder.unknown, folder.aside) == (False, 0)
         folder.relist(4)
-        assert folder.count == 2
-        assert not folder.set_aside_used()
+        assert (folder.count, list(folder.names())) == (1, ["kept"])
+    folder.close()
 
 
 def test_what_is_open_or_mapped_here_or_below_is_ours(tmp_path: Path) -> None:
@@ -99,17 +100,9 @@ def test_what_is_open_or_mapped_here_or_below_is_ours(tmp_path: Path) -> None:
         child.kill()
 
 
-def test_what_is_set_aside_and_turns_out_to_be_ours_counts_again(tmp_path: Path) -> None:
-    folder = Folder("shm", str(tmp_path))
-    folder.open()
-    with (tmp_path / "part-1").open("w"):
-        folder.relist(1)
-        for number in range(2, 6):
-            (tmp_path / f"part-{number}").touch()
-        assert folder.rested(2, seconds=1.0, worked=1.0)
-        assert (folder.count, folder.set_aside.working) == (0, 1)
-        column = array("q", [0, 1, 0])
-        assert folder.set_aside_used()
-        folder.recount(column, 1)
-        assert (folder.count, folder.own, folder.set_aside.working) == (1, 1, 0)
-        assert list(column) == [0, 1, 0]
+def test_a_semaphore_is_found_by_its_inode() -> None:
+    """It is mapped before it is given its name."""
+    kept = multiprocessing.get_context("spawn").Semaphore(1)
+    name = "sem." + kept._semlock.name.lstrip("/")  # type: ignore[attr-defined]
+    assert used_here("/dev/shm", [name]) == {name}
+    assert used_by_others("/dev/shm", [name]) == set()

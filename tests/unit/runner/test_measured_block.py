@@ -4,6 +4,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +44,16 @@ def test_a_block_that_raises_gives_its_own_error_and_leaves_nothing_open() -> No
     with pytest.raises(ZeroDivisionError), measure_block("t", (Budget("fd", 0),), {}):
         raise ZeroDivisionError
     assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+@pytest.mark.parametrize(("make", "outcome"), [(Path.touch, "over_budget"), (os.mkfifo, "inconclusive")])
+def test_an_entry_of_unknown_origin_leaves_a_block_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], outcome: str
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(Settling, "seconds_alone", 0.01)
+    with measure_block("t", (Budget("disk", 0),), {}) as finished:
+        make(tmp_path / "entry")
+    (verdict,) = finished().verdicts
+    assert verdict.outcome == outcome
+    assert verdict.reason.startswith("+1 after" if outcome == "over_budget" else "1 entry of unknown origin in ")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from pytest_leakcheck.probes.folders import PRIVATE_FOLDER
 from pytest_leakcheck.runner.processes.private_tmpdir import (
     has_room,
     make_folder,
-    move_into,
+    remove_at_exit,
     remove_stale,
     shared_folder,
     variables_for,
@@ -32,12 +33,34 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_the_environment_and_tempfile_name_it(shared: Path) -> None:
+def test_the_environment_names_it_and_leaves_the_folders_of_pytest_outside(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert shared_folder() == str(shared)
-    folder = Path(tempfile.mkdtemp(dir=shared))
-    move_into(folder)
-    assert tempfile.gettempdir() == os.environ["TMPDIR"] == os.environ["TEMP"] == os.environ["TMP"] == f"{folder}/t"
+    monkeypatch.delenv("PYTEST_DEBUG_TEMPROOT", raising=False)
+    folder = make_folder(str(shared))
+    assert folder
+    own = str(folder / "t")
+    assert variables_for(folder) == {"TMPDIR": own, "TEMP": own, "TMP": own, "PYTEST_DEBUG_TEMPROOT": str(shared)}
+    assert PRIVATE_FOLDER.fullmatch(own)
     assert (folder / "t").stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "/given")
+    assert variables_for(folder)["PYTEST_DEBUG_TEMPROOT"] == "/given"
+
+
+def test_it_is_removed_at_exit_but_not_by_a_child(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[Callable[[], None]] = []
+    monkeypatch.setattr("atexit.register", registered.append)
+    folder = make_folder(str(shared))
+    assert folder
+    remove_at_exit(folder)
+    (remove,) = registered
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: 1)
+        remove()
+    assert folder.exists()
+    remove()
+    assert not folder.exists()
 
 
 def test_a_folder_that_the_program_chose_is_kept(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
