@@ -106,15 +106,13 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
     """
     yield _line((headline(finding, width), "verdict"))
     yield ()
-    (label, text), *others = verdict_rows(finding)
-    yield from _wrap(label, text, "verdict")
-    yield from _wrap_rows([*others, *held_rows(finding)])
+    verdict, *others = verdict_rows(finding)
+    yield from _wrap([verdict], "verdict")
+    yield from _wrap([*others, *held_rows(finding)])
     if finding.culprit is not None:
         yield from _culprit_lines(finding.culprit)
-    if means := consequence(finding):
-        yield from _wrap("means", means)
-    yield from _wrap_rows([*setting_rows(finding), *advice_rows(finding)])
-    yield from _wrap("finding", finding.fingerprint)
+    means = [("means", text)] if (text := consequence(finding)) else []
+    yield from _wrap([*means, *setting_rows(finding), *advice_rows(finding), ("finding", finding.fingerprint)])
     # The command is never cut or wrapped, so that users can copy it.
     if command:
         yield _line((_indent("next"), "label"), (command, "command"))
@@ -124,25 +122,22 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
 
 
 def _culprit_lines(culprit: Culprit) -> Iterator[Line]:
-    for label, text in culprit_text.origin_rows(culprit, _TEXT_WIDTH):
-        yield from _wrap(label, text, "source" if text.startswith(culprit_text.SOURCE_INDENT) else "plain")
-    yield from _wrap_rows(culprit_text.holder_rows(culprit))
+    for row in culprit_text.origin_rows(culprit, _TEXT_WIDTH):
+        yield from _wrap([row], "source" if row[1].startswith(culprit_text.SOURCE_INDENT) else "plain")
+    yield from _wrap(culprit_text.holder_rows(culprit))
     for text, note in culprit_text.references(culprit, _TEXT_WIDTH):
         yield _line((_indent("") + text, "plain"), (note and culprit_text.ARROW + note, "verdict"))
     if culprit.hint:
-        yield from _wrap("hint", culprit.hint)
+        yield from _wrap([("hint", culprit.hint)])
 
 
-def _wrap_rows(rows: Iterable[tuple[str, str]]) -> Iterator[Line]:
+def _wrap(rows: Iterable[tuple[str, str]], style: Style = "plain") -> Iterator[Line]:
     for label, text in rows:
-        yield from _wrap(label, text)
-
-
-def _wrap(label: str, text: str, style: Style = "plain") -> Iterator[Line]:
-    for piece in textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]:
-        begin = _indent(label) if piece else _indent(label).rstrip()
-        yield _line((begin, "verdict" if style == "verdict" else "label"), (piece, style))
-        label = ""
+        for at, piece in enumerate(textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]):
+            begin = _indent("" if at else label)
+            yield _line(
+                (begin if piece else begin.rstrip(), "verdict" if style == "verdict" else "label"), (piece, style)
+            )
 
 
 def _indent(label: str) -> str:
