@@ -102,9 +102,11 @@ def read(path: Path) -> Report:
     first, *lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     start = _START.match(first)
     if start is None:
-        raise ReportError(f"not a report: its first line has no schema; {_ADVICE}")
+        raise ReportError(
+            f'not a report: it does not begin with {{"schema": {FirstLine.SCHEMA}, "resources"; {_ADVICE}'
+        )
     if int(start[1]) != FirstLine.SCHEMA:
-        raise ReportError(f"a report of schema {start[1]}, and this version reads schema {FirstLine.SCHEMA}; {_ADVICE}")
+        raise ReportError(f"a report of schema {start[1]}: this version reads schema {FirstLine.SCHEMA}; {_ADVICE}")
     resources = _decode(FirstLine, first, 1).resources
     findings: list[Finding] = []
     # What follows the last line break is empty, or a line that a killed session was writing.
@@ -119,9 +121,11 @@ def read(path: Path) -> Report:
 def _decode(kind: type[T], line: str, number: int) -> T:
     try:
         return decode(kind, loads(line))
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        what = "its values are nested too deeply"
+    except ValueError as error:
         what = str(error) if isinstance(error, DecodeError) else f"not JSON: {error}"
-        raise ReportError(f"damaged in line {number}: {what}; {_ADVICE}") from None
+    raise ReportError(f"damaged in line {number}: {what}; {_ADVICE}")
 
 
 def _check_verdicts(finding: Finding, added: Mapping[str, Resource], number: int) -> None:

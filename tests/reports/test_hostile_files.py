@@ -18,7 +18,11 @@ TOO_DEEP, TOO_LARGE = "damaged: its values are nested too deeply", "damaged: a n
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f'{{"findings": {DEEP}}}', TOO_DEEP),
+        (
+            f'{{"schema": 4, "resources": {DEEP}}}\n',
+            "damaged in line 1: its values are nested too deeply; write a new report: pytest --leakcheck "
+            "--leakcheck-json=FILE",
+        ),
         (f'{BEGAN}{{"at": 2.0, "totals": {DEEP}}}\n', TOO_DEEP),
         (f'{BEGAN}{{"at": 2.0, "totals": {{"fd": {BIG}}}}}\n', TOO_LARGE),
         (f'{BEGAN}{{"at": {BIG}, "totals": {{"fd": 3}}}}\n', TOO_LARGE),

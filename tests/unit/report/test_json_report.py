@@ -126,11 +126,11 @@ def test_a_killed_session_has_the_findings_that_it_had_written(report: Path, kep
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not a report: its first line has no schema"),
-        ("[]\n", "not a report: its first line has no schema"),
-        ('{"schema": 1, "known": []}\n', "not a report: its first line has no schema"),
-        ('{"schema": 3, "findings": [\n]}\n', "a report of schema 3, and this version reads schema 4"),
-        ('{"schema": 99, "resources": {}}\n', "a report of schema 99, and this version reads schema 4"),
+        ("", "not a report: it does not begin with "),
+        ("[]\n", "not a report: it does not begin with "),
+        ('{"schema": 1, "known": []}\n', "not a report: it does not begin with "),
+        ('{"schema": 3, "findings": [\n]}\n', "a report of schema 3: this version reads schema 4"),
+        ('{"schema": 99, "resources": {}}\n', "a report of schema 99: this version reads schema 4"),
         ('{"schema": 4, "resources": 3}\n', "damaged in line 1: resources: expected object, got 3"),
         ('{"schema": 4, "resources": {}}\n3\n', "damaged in line 2: value: expected object, got 3"),
         ('{"schema": 4, "resources": {}}\n{]\n', "damaged in line 2: not JSON: "),
