@@ -28,7 +28,7 @@ class AppendedFile:
 
     def write(self, text: str) -> None:
         """Append a text. If that raises `OSError`, the next call begins with what is not written yet."""
-        # File names may contain bytes that are not UTF-8. The error handler turns each into an escape that JSON accepts.
+        # File names on a page may contain bytes that are not UTF-8. The error handler turns each into an escape.
         self._unwritten += text.encode("utf-8", errors="backslashreplace")
         if self._pipe is not None:
             self._write_all(self._pipe)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 # The functions themselves: a test may replace those of the module.
-from json import dumps, loads
+from json import loads
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
@@ -19,7 +19,7 @@ from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.not_judged import interrupted
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
-from pytest_leakcheck.model.decoding import decode, encode
+from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST
 from pytest_leakcheck.plugin.errors import LeakError
@@ -28,6 +28,7 @@ from pytest_leakcheck.plugin.stash import KNOWN
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.report import junit
 from pytest_leakcheck.report.finding_text import WIDTH, plain, styled_lines
+from pytest_leakcheck.report.json_file import to_line
 
 if TYPE_CHECKING:
     # Not imported at run time, because only sessions that run tests in subprocesses need this module.
@@ -43,7 +44,7 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     with OriginalFunctions():
         found = findings_of(data.pop("leakcheck", ""))
         own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
-        data["leakcheck"] = "".join(map(to_text, own))
+        data["leakcheck"] = "".join(map(to_line, own))
         # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
         data |= {name: tuple(data[name]) for name in ("location", "longrepr") if isinstance(data[name], list)}
         data |= {name: [tuple(pair) for pair in data[name]] for name in ("sections", "user_properties")}
@@ -134,7 +135,7 @@ def attach(report: pytest.TestReport, findings: list[Finding], call: pytest.Call
     if known := next((one.known for one in findings if one.known), ""):
         report.leakcheck_known = known  # type: ignore[attr-defined]
     with OriginalFunctions():
-        report.leakcheck = "".join(map(to_text, findings))  # type: ignore[attr-defined]
+        report.leakcheck = "".join(map(to_line, findings))  # type: ignore[attr-defined]
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
     if isinstance(error, LeakError):
         report.leakcheck_lines = error.lines  # type: ignore[attr-defined]
@@ -151,11 +152,6 @@ def findings_of(text: str, nodeid: str = "") -> list[Finding]:
         if one["recording"]["test"] == nodeid:
             one["recording"]["test"] = nodeid
     return [decode(Finding, one) for one in found]
-
-
-def to_text(finding: Finding) -> str:
-    """Return a finding as a line of text, in ASCII, which every transport between processes accepts."""
-    return dumps(encode(finding)) + "\n"
 
 
 def report_results(item: pytest.Item, results: Iterable[Result], settings: Settings) -> None:

@@ -20,7 +20,7 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import added_rows
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.plugin.appended_file import AppendedFile
-from pytest_leakcheck.plugin.item_reports import findings_of, to_text
+from pytest_leakcheck.plugin.item_reports import findings_of
 from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
 from pytest_leakcheck.probes.command_lines import mask_secrets
 from pytest_leakcheck.report import json_file
@@ -57,7 +57,7 @@ class ReportFiles:
         self._causes.add(finding)
         self._try_to_write(finding)
         if self._html is not None:
-            self._lines.append(to_text(finding))
+            self._lines.append(json_file.to_line(finding))
 
     def finish(self, describe: Callable[[], Session]) -> Iterator[str]:
         """Write what is left, and yield what went wrong."""

@@ -16,12 +16,13 @@ from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.chosen_tests import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
-from pytest_leakcheck.plugin.item_reports import findings_of, to_text
+from pytest_leakcheck.plugin.item_reports import findings_of
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
 from pytest_leakcheck.plugin.shown_failures import FindingReport, SameCause, SameCauseReport, shown_on
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.glyphs import printable
+from pytest_leakcheck.report.json_file import to_line
 from pytest_leakcheck.report.terminal_summary import (
     Tally,
     first_line,
@@ -135,7 +136,7 @@ class SessionReport:
         if self._files is not None:
             self._files.add(finding)
         if finding.colour != "green" or self._wanted in ("all", "sensitivity"):
-            self._shown.append(to_text(finding))
+            self._shown.append(to_line(finding))
 
     @property
     def _wanted(self) -> str:

@@ -81,8 +81,8 @@ class ReportError(LeakcheckError, ValueError):
 
 
 def to_line(content: FirstLine | Finding | LastLine) -> str:
-    """Return the JSON of a line, with its end."""
-    return dumps(encode(content), ensure_ascii=False) + "\n"
+    """Return the JSON of a line, with its end, in ASCII, which every transport between processes accepts."""
+    return dumps(encode(content)) + "\n"
 
 
 def is_report(path: Path) -> bool:
@@ -98,7 +98,6 @@ def read(path: Path) -> Report:
         OSError: The file cannot be read.
         ReportError: It is not a report, was written by another version, or is damaged.
     """
-    # A killed session may have written a part of a character.
     first, *lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     start = _START.match(first)
     if start is None:
