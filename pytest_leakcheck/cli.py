@@ -35,7 +35,8 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in (repro_command, watch_command, report_command, compare_command, baseline_command):
         command.add_parser(commands)
-    words, to_start = watch_command.split_command(arguments)
+    at = list(arguments).index("--") if "--" in arguments else len(arguments)
+    words, to_start = arguments[:at], list(arguments[at + 1 :])
     given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))
     if given.command is None:
         if unknown or to_start:

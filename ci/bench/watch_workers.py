@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.watch.events import Began, Sample
-from pytest_leakcheck.watch.forecast import Outlook, first_to_end, outlooks
-from pytest_leakcheck.watch.history import History
-from pytest_leakcheck.watch.ledger import read_ledger
-from pytest_leakcheck.watch.ledger_page import read_histories
-from pytest_leakcheck.watch.status_text import last_lines
+from pytest_leakcheck.watch.forecast import Outlook, outlooks
+from pytest_leakcheck.watch.history import History, read_histories, read_ledger
+from pytest_leakcheck.watch.status_text import lines
 
 TRAINING: Final = Path(__file__).with_name("watched_training.py")
 LIMIT: Final = 1024
@@ -31,13 +28,7 @@ PER_SWITCH: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A training run that was watched.
-
-    Attributes:
-        said: Output of the training run and of the watch.
-        taken: Number of steps that the training run did until it ended.
-        ledger: File that the watch wrote.
-    """
+    """A training run that was watched: what it and the watch printed, the steps until it ended, and the ledger."""
 
     said: str
     taken: int
@@ -48,49 +39,31 @@ class Watched:
         (history,) = read_histories(self.ledger)
         return history
 
+    def part(self, share: float) -> History:
+        """Return what was recorded up to a share of the steps."""
+        start, *rows = read_ledger(self.ledger)
+        history = History(start)
+        for row in rows:
+            if (row.step or 0) > share * self.taken:
+                break
+            history.add(row)
+        return history
+
     def limit_reached(self) -> tuple[int, float]:
         """Return the step and the time at which a worker first had too few free descriptors for another switch.
 
         The time is in seconds since the epoch. The training run continues for some steps after that, because its
-        workers prepare switches in advance.
-
-        Raises:
-            ValueError: No worker reached the limit.
+        workers prepare switches in advance. Raise ValueError if no worker reached the limit.
         """
-        history = self.whole()
-        tracks = [tracks["fd"] for tracks in history.processes.values()]
-        full = (at for fd in tracks for at, count in zip(fd.at, fd.values, strict=True) if count > LIMIT - PER_SWITCH)
+        tracks = self.whole().tracks
+        fds = [track for name, track in tracks.items() if name.startswith("fd of ")]
+        full = (at for fd in fds for at, count in zip(fd.at, fd.values, strict=True) if count > LIMIT - PER_SWITCH)
         moment = min(full)
-        total = history.totals["fd"]
-        return max(step for step, at in zip(total.steps, total.at, strict=True) if at <= moment), moment
-
-    def part(self, share: float) -> History:
-        """Return what was recorded up to a share of the steps."""
-        events = [event for event in read_ledger(self.ledger) if not isinstance(event, str)]
-        began = next(event for event in events if isinstance(event, Began))
-        history = History(began)
-        for event in events:
-            if isinstance(event, Sample) and (event.step or 0) > share * self.taken:
-                break
-            if not isinstance(event, Began):
-                history.absorb(event)
-        return history
-
-
-@dataclass(frozen=True, slots=True)
-class Foretold:
-    """The forecast steps and seconds to the limit, each as a ratio to the actual number; 1 is exact."""
-
-    steps: float
-    seconds: float
+        return max(step for step, at in zip(tracks["fd"].steps, tracks["fd"].at, strict=True) if at <= moment), moment
 
 
 def watch(arm: str, workers: int, switches: int, ledger: Path, interval: float = 0.1) -> Watched:
-    """Run the training run under `pytest-leakcheck watch`.
-
-    Raises:
-        subprocess.CalledProcessError: It could not be watched.
-    """
+    """Run the training run under `pytest-leakcheck watch`; `subprocess.CalledProcessError` if that fails."""
     command = [sys.executable, "-m", "pytest_leakcheck.cli", "watch", "--ledger", str(ledger)]
     command += [f"--interval={interval}", "--", sys.executable, "-W", "ignore", str(TRAINING)]
     command += [arm, str(workers), str(switches), str(LIMIT)]
@@ -102,23 +75,21 @@ def watch(arm: str, workers: int, switches: int, ledger: Path, interval: float =
 
 def descriptors(history: History) -> Outlook:
     """Return the forecast for the descriptors of the whole process tree."""
-    return outlooks(history, floor=True)["fd"]
+    return outlooks(history)["fd"]
 
 
-def foretold(watched: Watched, share: float) -> Foretold:
+def foretold(watched: Watched, share: float) -> tuple[float, float]:
     """Compare the forecast after a share of the steps with the actual end.
 
-    Raises:
-        LookupError: There was no forecast of an end.
+    Return the forecast steps and seconds to the limit, each as a ratio to the actual number; 1 is exact. Raise
+    LookupError if there was no forecast.
     """
     history = watched.part(share)
-    end = first_to_end(history)
-    if end is None or end[1].expected_steps is None or end[1].expected_seconds is None or history.steps is None:
+    fd = descriptors(history)
+    if not fd.left or history.step is None:
         raise LookupError(f"no end was foretold after {share:.0%}")
-    _pid, its = end
     at_step, at = watched.limit_reached()
-    steps, seconds = at_step - history.steps, at - history.last
-    return Foretold(end[1].expected_steps / steps, (its.expected_seconds or 0.0) / seconds)
+    return fd.left[0] / (at_step - history.step), fd.left[0] * fd.pace / (at - history.last)
 
 
 def main() -> None:
@@ -131,21 +102,19 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         leaky = watch("leaky", given.workers, 1_000_000, Path(folder, "leaky.jsonl"))
-        print(*last_lines(leaky.whole()), sep="\n")
-        slope = descriptors(leaky.whole()).per_step
+        print(*lines(leaky.whole()), sep="\n")
+        slope = descriptors(leaky.whole()).slope
         shown = f"{slope.value:.3f}" if slope is not None else "not known"
         print(f"died after {leaky.taken} switches; slope {shown} per switch, {PER_SWITCH} are leaked")
         for share in (0.25, 0.5, 0.75):
             try:
-                forecast = foretold(leaky, share)
+                steps, seconds = foretold(leaky, share)
             except LookupError as error:
                 print(error)
                 continue
-            print(
-                f"foretold after {share:.0%} of it: {forecast.steps:.3f} of the steps, {forecast.seconds:.3f} of the time to the limit"
-            )
+            print(f"foretold after {share:.0%} of it: {steps:.3f} of the steps, {seconds:.3f} of the time to the limit")
         fixed = watch("fixed", given.workers, given.switches, Path(folder, "fixed.jsonl"))
-        print(*last_lines(fixed.whole()), sep="\n")
+        print(*lines(fixed.whole()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,131 +1,112 @@
-"""Run one watch: sample the process tree, and record each event. Expensive readings are less frequent than samples."""
+"""Run one watch: sample the process tree, keep each row in the history, and append it to the ledger."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.model.resources import RESIDENT
-from pytest_leakcheck.watch.cpu_budget import Allowance
-from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
-from pytest_leakcheck.watch.gpu import Devices
-from pytest_leakcheck.watch.history import History
-from pytest_leakcheck.watch.ledger import Ledger
-from pytest_leakcheck.watch.new_descriptors import Newcomers
-from pytest_leakcheck.watch.process_limits import fd_limit, memory_room
-from pytest_leakcheck.watch.process_tree import Tree, command_of
+from pytest_leakcheck.attribution.live_handles import describe_target
+from pytest_leakcheck.model.resources import DESCRIPTORS, RESIDENT
+from pytest_leakcheck.probes.garbage_collector import open_targets
+from pytest_leakcheck.watch.history import SCHEMA, History, Ledger, Row
+from pytest_leakcheck.watch.process_tree import Devices, Tree, command_of, memory_room
 
-# Share of one core for each kind of expensive reading: descriptor targets, limits, device memory.
-_CPU_SHARE: Final = 0.0005
+# Share of one core for what is expensive: the search for processes, limits, device memory, and descriptor targets.
+_CPU_SHARE: Final = 0.004
+# Maximum number of targets (what descriptors refer to) listed per process, because files may have ever new names. The
+# others are counted together.
+_MAX_TARGETS: Final = 20
 
 
 class Following:
-    """One watch of a process tree, recorded in ``history``."""
+    """One watch of a process tree, recorded in ``history``, and in the ledger at ``path``."""
 
-    def __init__(self, root: int, ledger: Ledger | None, interval: float) -> None:
-        """Start to watch a process and its descendants; raise `WatchError` if there is no such process.
+    def __init__(self, root: int, path: Path | None, interval: float) -> None:
+        """Start to watch a process and its descendants; by default, the ledger is ``watch-PID.jsonl`` in this folder.
 
-        The caller closes the ledger (None: no file), and times the samples: ``interval`` is only recorded.
+        The caller times the samples. Raise OSError if there is no such process, or the ledger cannot be written.
         """
-        self._tree = Tree(root)
-        self._ledger = ledger
+        self.tree = Tree(root)
+        self.path = path or Path(f"watch-{root}.jsonl")
+        self._ledger: Ledger | None = Ledger(self.path)
         self._newcomers, self._devices = Newcomers(), Devices()
-        self._descriptor_allowance, self._limits_allowance, self._device_allowance = (
-            Allowance(_CPU_SHARE) for _ in range(3)
-        )
         self._device_memory: dict[str, tuple[int, int]] = {}
-        began = Began(time.time(), root, command_of(root), interval)
-        self.history = History(began)
-        self._write(began)
+        self._search_due = float("-inf")
+        start = Row(time.time(), SCHEMA, root, command_of(root), interval)
+        self.history = History(start)
+        self._record(start)
 
-    @property
-    def ended(self) -> bool:
-        """Whether the root process has ended, or `end` was called."""
-        return self._tree.ended or bool(self.history.ended)
-
-    def sample(self, step: int | None = None) -> Sample:
-        """Read all counters of the tree, and the expensive readings that are due."""
-        sample = self._tree.sample(step)
-        self._record_new_processes(sample)
-        if self._device_allowance.due:
-            self._device_allowance.do(lambda: self._read_devices(sample.at))
-        if self._device_memory:
-            used = {name: used for name, (used, _free) in self._device_memory.items()}
-            sample = replace(sample, totals={**sample.totals, **used})
-        if self._tree.pids:
-            # When all processes have ended, no sample is recorded: its totals would look like a drop to 0.
-            self._emit(sample)
-        if self._limits_allowance.due:
-            self._limits_allowance.do(lambda: self._emit_limits(sample.at))
-        if self._descriptor_allowance.due:
-            self._descriptor_allowance.do(lambda: self._emit_new_descriptors(sample))
-        return sample
-
-    def _record_new_processes(self, sample: Sample) -> None:
-        processes = sample.processes
-        if not self.history.samples:
-            self._record_first_state(processes)
-        for event in self._tree.events():
-            self._emit(event)
-            if isinstance(event, Came):
-                self._record_first_state({pid: processes[pid] for pid in event.names if pid in processes})
-
-    def _read_devices(self, at: float) -> None:
-        self._device_memory = self._devices.read(self._tree.pids)
-        if self._devices.note and self._devices.note not in self.history.notes:
-            self._emit(Note(at, self._devices.note))
-
-    def kill(self) -> None:
-        self._tree.kill()
+    def sample(self, step: int | None = None, *, search: bool = False) -> None:
+        """Record all counters; and with ``search``, or if it is due, new processes, limits and new descriptors."""
+        at, began = round(time.time(), 3), time.thread_time()
+        search = search or time.monotonic() >= self._search_due
+        if search:
+            self.tree.find()
+            self._device_memory = self._devices.read(self.tree.followed)
+        values = self.tree.read()
+        if not self.tree.followed:
+            # After the last process has ended, the totals would look like a drop to 0.
+            return
+        values |= {name: used for name, (used, _free) in self._device_memory.items()}
+        limits = self._read_limits(values) if search else {}
+        new = self._newcomers.look(values) if search else {}
+        notes = {*self.tree.notes, self._devices.note} - {"", *self.history.notes}
+        self._record(Row(at, step=step, values=values, limits=limits, new=new, notes=tuple(notes)))
+        if search:
+            self._search_due = time.monotonic() + (time.thread_time() - began) / _CPU_SHARE
 
     def end(self, because: str) -> None:
-        """End the watch with a last sample. A second call does nothing."""
-        if not self.history.ended:
-            if not self._tree.ended:
-                # Search for new descriptors even if no search is due, because the last state shows most of a leak.
-                self._emit_new_descriptors(self.sample(self.history.steps))
-            self._emit(Ended(time.time(), because))
-            self._devices.close()
+        """End the watch, with a last sample if the root process still runs."""
+        if not self.tree.ended:
+            # Search even if that is not due, because the last state shows most of a leak.
+            self.sample(self.history.step, search=True)
+        self._record(Row(time.time(), ended=because))
+        self._devices.close()
+        if self._ledger is not None:
+            self._ledger.close()
 
-    def _record_first_state(self, processes: Mapping[int, Reading]) -> None:
-        """Record the descriptor limits and the initial descriptors of new processes."""
-        fds = {pid: limit for pid in processes if (limit := fd_limit(pid)) is not None}
-        self._emit(Limits(time.time(), fds, self.history.room, self.history.because))
-        self._newcomers.meet(processes)
+    def _read_limits(self, values: Mapping[str, int]) -> dict[str, tuple[int, str]]:
+        limits = {name: (limit, f"ulimit -n {limit:,}") for name, limit in self.tree.fd_limits()}
+        for name, (used, free) in self._device_memory.items():
+            limits[name] = used + free, f"device {name.partition(':')[2]}"
+        room, because = memory_room(self.tree.root)
+        return limits | {RESIDENT: (values[RESIDENT] + room, because)}
 
-    def _emit(self, event: Event) -> None:
-        self.history.absorb(event)
-        self._write(event)
-
-    def _write(self, event: Event) -> None:
-        if self._ledger is None:
-            return
+    def _record(self, row: Row) -> None:
+        self.history.add(row)
         try:
-            self._ledger.write(event)
+            if self._ledger is not None:
+                self._ledger.write(row)
         except OSError as error:
             # A full disk must not end the watch, nor the training run that a `Watcher` is part of.
             self._ledger = None
-            self.history.note(f"the ledger ends here, it can no longer be written: {error.strerror}")
-
-    def _emit_limits(self, at: float) -> None:
-        known = self.history.limits
-        fds = {
-            pid: limit for pid in self._tree.pids if (limit := fd_limit(pid)) is not None and limit != known.get(pid)
-        }
-        room = {name: free for name, (_used, free) in self._device_memory.items()}
-        because = {name: f"device {name.partition(':')[2]}" for name in room}
-        room[RESIDENT], because[RESIDENT] = memory_room(self._tree.root)
-        self._emit(Limits(at, fds, room, because))
-
-    def _emit_new_descriptors(self, sample: Sample) -> None:
-        found = self._newcomers.look(sample.processes)
-        if found:
-            self._emit(News(sample.at, found))
+            self.history.notes[f"the ledger ends here, it can no longer be written: {error.strerror}"] = None
 
 
-def default_ledger(root: int) -> Path:
-    """Return the default path of a ledger: ``watch-PID.jsonl`` in the current folder."""
-    return Path(f"watch-{root}.jsonl")
+class Newcomers:
+    """The descriptors that each process has opened since it was first seen."""
+
+    def __init__(self) -> None:
+        # By the name of the counter of each process: its initial targets, and the last count.
+        self._seen: dict[str, tuple[Counter[str], int]] = {}
+
+    def look(self, values: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """Return the new descriptors (`Row.new`) of processes whose count has changed since the last call."""
+        before, self._seen, found = self._seen, {}, {}
+        for name, count in values.items():
+            if name.startswith(f"{DESCRIPTORS} of "):
+                initial, last = before.get(name) or (_count_targets(name), count)
+                self._seen[name] = initial, count
+                if count != last:
+                    new = _count_targets(name) - initial
+                    found[name] = dict(new.most_common(_MAX_TARGETS))
+                    if rest := new.total() - sum(found[name].values()):
+                        found[name]["others"] = rest
+        return found
+
+
+def _count_targets(name: str) -> Counter[str]:
+    return Counter(map(describe_target, open_targets(name.rpartition(" ")[2]).values()))

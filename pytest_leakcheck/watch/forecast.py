@@ -4,74 +4,26 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.judge.detection_floor import detection_floor
 from pytest_leakcheck.judge.growth import growth
-from pytest_leakcheck.judge.judge_series import RETAINED, SCARCE
+from pytest_leakcheck.judge.judge_series import SCARCE
 from pytest_leakcheck.judge.slope import FEWEST, Slope, fit_slope
-from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, Resource, find_resource
-from pytest_leakcheck.model.units import Unit
-from pytest_leakcheck.watch.history import History, Track
+from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, Resource, find_resource
+from pytest_leakcheck.watch.history import History, Track, resource_name
 
 State: TypeAlias = Literal["grows", "flat", "unsure"]
 
 # With fewer intervals between readings, the state is ``unsure``. Thirteen intervals without growth exclude, with 99 %
 # confidence, a leak that occurs at random in one of three intervals (`judge_series.SCARCE`).
 _MIN_INTERVALS: Final = 13
-# Readings are multiplied by this before the search for the detection floor (`Outlook.floor`). The search tries whole
-# numbers only. With readings a second apart, it would otherwise find no floor below one per second.
+# Readings are multiplied by this before the search for the detection floor, which tries whole numbers only: it would find
+# no floor below one per reading.
 _FLOOR_SCALE: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The part of a `Track` (the readings of one counter) that a forecast uses.
-
-    ``at`` is in seconds since the epoch. ``steps`` are -1 where unknown; `since_first_step` leaves them empty if too
-    few are known or they do not advance.
-    """
-
-    at: Sequence[float]
-    steps: Sequence[int]
-    values: Sequence[int]
-
-    @classmethod
-    def of(cls, track: Track, until: float = math.inf) -> Window:
-        """Return the readings of a track up to the time `until`."""
-        end = bisect_right(track.at, until)
-        return cls(track.at[:end], track.steps[:end], track.values[:end])
-
-    def since_first_step(self) -> Window:
-        """Return the readings from the first known step on; before it, training imports modules and starts workers.
-
-        If there are too few steps or they do not advance, return all readings, without steps.
-        """
-        known = bisect_left(self.steps, 0) if len(self.steps) else 0
-        steps = self.steps[known:]
-        if len(steps) > FEWEST and steps[-1] > steps[0]:
-            return Window(self.at[known:], steps, self.values[known:])
-        return Window(self.at, (), self.values)
-
-    def evenly(self) -> Window:
-        """Return one reading per number of steps, so that they are equally far apart; needs steps (`since_first_step`).
-
-        A training run that becomes slower grows less per reading, although not less per step.
-        """
-        known = len(set(self.steps))
-        stride = max(1, math.ceil((self.steps[-1] - self.steps[0] + 1) / known))
-        # The last reading up to each step, and not a minimum: the fewer readings a minimum has, the higher it is.
-        chosen = [bisect_right(self.steps, step) - 1 for step in range(self.steps[0], self.steps[-1] + 1, stride)]
-        return Window([self.at[i] for i in chosen], [self.steps[i] for i in chosen], [self.values[i] for i in chosen])
-
-    def later_half(self) -> Window:
-        """Return the later half of `since_first_step`, which cannot be warm-up."""
-        since = self.since_first_step()
-        half = len(since.at) // 2
-        return Window(since.at[half:], since.steps[half:], since.values[half:])
+_MAX_PROCESSES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,130 +31,126 @@ class Outlook:
     """The forecast for one counter.
 
     Attributes:
-        now: The last reading that the forecast uses.
-        gained: Growth from the first reading to `now`.
-        state: ``grows`` if `judge.growth` finds growth and the slope is above 0. ``flat`` if `judge.growth` finds the
-            counter flat, or the confidence interval of the slope begins at or below 0. ``unsure`` otherwise, and always
-            with too few readings.
-        per_second: Slope over `Window.later_half`; None if there are too few readings.
-        per_step: The same slope per step; None if the steps are not known.
-        room: How much the counter may still grow before its limit; None if there is no limit or it is not known.
-        floor: If ``flat``, the smallest sustained growth per second that this watch would have detected; None
-            otherwise, or if it was not determined.
+        now: The last reading that the forecast uses; ``gained`` is the growth from the first reading to it.
+        state: ``grows`` if `judge.growth` finds growth and the slope is above 0; ``flat`` if it finds none, or the
+            interval of the slope begins at or below 0; ``unsure`` otherwise, and always with too few readings.
+        axis: The unit of x for `slope`, `left` and `floor`: a step if the steps of the training are known.
+        slope: Of the later half, which cannot be warm-up; None with too few readings. Time 0 is the first reading.
+        pace: Seconds per unit of the axis.
+        left: How much of the axis is left until a limit: expected, shortest and longest (may be infinite). Empty if
+            the counter does not grow, or no limit is known. ``limit`` says what sets the limit.
+        floor: If ``flat``, the smallest sustained growth that this watch would have detected; None if not determined.
     """
 
-    name: str
-    unit: Unit
+    resource: Resource
     now: int
     gained: int
-    state: State
-    per_second: Slope | None = None
-    per_step: Slope | None = None
-    room: int | None = None
+    state: State = "unsure"
+    axis: Literal["step", "second"] = "second"
+    slope: Slope | None = None
+    pace: float = 1.0
+    left: tuple[float, ...] = ()
+    limit: str = ""
     floor: float | None = None
-    floor_per_step: float | None = None
 
-    @property
-    def seconds_left(self) -> tuple[float, float] | None:
-        """Seconds until the room is used up, by the confidence interval: shortest, and longest (may be infinite)."""
-        return _bounds_until_full(self.room, self.per_second) if self.state == "grows" else None
 
-    @property
-    def expected_seconds(self) -> float | None:
-        """Expected seconds until the room is used up; None if the counter does not grow or its room is not known."""
-        return _expected_until_full(self.room, self.per_second) if self.state == "grows" else None
+def outlooks(history: History) -> dict[str, Outlook]:
+    """Return forecasts by name of the counter: of all totals, and of the processes that grew most.
 
-    @property
-    def expected_steps(self) -> float | None:
-        """Expected steps until the room is used up; None also if the steps are not known."""
-        return _expected_until_full(self.room, self.per_step) if self.state == "grows" else None
+    The total of ``fd`` has the limit of the process that will run out of descriptors first. After the end of the watch,
+    totals have floors, and processes that have ended count.
+    """
+    until = _end_of_work(history)
+    totals = {
+        name: outlook_of(name, track, history.limits.get(name), floor=not history.live, until=until)
+        for name, track in history.tracks.items()
+        if " of " not in name
+    }
+    limits = {name: limit for name, limit in history.limits.items() if name in history.values}
+    grown = [*_most_grown(history, DESCRIPTORS), *_most_grown(history, RESIDENT)]
+    processes = {name: outlook_of(name, history.tracks[name], limits.get(name), until=until) for name in grown}
+    ends = [
+        (one.left[0] * one.pace, name)
+        for name, one in processes.items()
+        if one.left and one.resource.name == DESCRIPTORS
+    ]
+    if ends and DESCRIPTORS in totals:
+        name = min(ends)[1]
+        first, fd = processes[name], totals[DESCRIPTORS]
+        left = tuple(one * first.pace / fd.pace for one in first.left)
+        limit = f"{name.removeprefix(f'{DESCRIPTORS} of ')}, {first.limit}"
+        totals[DESCRIPTORS] = replace(fd, left=left, limit=limit)
+    # A single process would only repeat the totals.
+    several = len(history.tracks) - len(totals) > 2
+    return totals | {name: one for name, one in processes.items() if several and one.state != "flat"}
 
 
 def outlook_of(
-    name: str, track: Track, room: int | None = None, *, floor: bool = False, until: float = math.inf
+    name: str, track: Track, limit: tuple[int, str] | None = None, *, floor: bool = False, until: float = math.inf
 ) -> Outlook:
-    """Return the forecast for one counter; the part of its name before a colon names the resource.
+    """Return the forecast for one counter, from readings up to ``until`` (since the epoch). A floor takes up to 0.1 s."""
+    end = bisect_right(track.at, until)
+    resource, now = find_resource(resource_name(name)), track.values[max(0, end - 1)]
+    found = Outlook(resource, now, now - track.values[0])
+    window = Track(track.at[:end], (), track.values[:end])
+    known = bisect_left(track.steps, 0, 0, end)
+    if end - known > FEWEST and track.steps[end - 1] > track.steps[known]:
+        # Before the first step, training imports modules and starts workers.
+        window = track.part(known, end)
+    late = window.part(len(window.at) // 2, len(window.at))
+    slope = fit_slope(late.steps, late.values)
+    if slope is not None:
+        pace = (late.at[-1] - late.at[0]) / (late.steps[-1] - late.steps[0])
+        found = replace(found, axis="step", pace=pace or 1.0)
+    else:
+        # From the first reading: seconds since the epoch are so large that a median of differences loses precision.
+        slope = fit_slope([at - track.at[0] for at in late.at], late.values)
+    found = replace(found, slope=slope, state=_growth_state(window, resource, slope))
+    if found.state == "grows" and slope is not None and limit is not None:
+        room = max(0, limit[0] - found.now)
+        longest = room / slope.low if slope.low > 0 else math.inf
+        return replace(found, left=(room / slope.value, room / slope.high, longest), limit=limit[1])
+    return replace(found, floor=_floor(window, found)) if floor and found.state == "flat" else found
 
-    ``room`` is what may be added to the last reading; None if there is no limit or it is not known. The ``floor`` takes
-    up to a tenth of a second. Readings after ``until`` (seconds since the epoch) are ignored.
-    """
-    resource = find_resource(name.partition(":")[0])
-    window = Window.of(track, until)
-    values = window.values
-    if len(values) < 2:
-        return Outlook(name, resource.unit, track.last, 0, "unsure", room=room)
-    late = window.later_half()
-    # Times start at 0: seconds since the epoch are so large that a median of differences would lose precision.
-    per_second = fit_slope([moment - late.at[0] for moment in late.at], late.values)
-    per_step = fit_slope(late.steps, late.values) if late.steps else None
-    state = _growth_state(window.since_first_step(), resource, per_step or per_second)
-    found = Outlook(name, resource.unit, values[-1], values[-1] - values[0], state, per_second, per_step, room)
-    if floor and state == "flat":
-        return _add_floor(found, window.since_first_step(), resource)
-    return found
 
-
-def outlooks(history: History, *, floor: bool = False) -> dict[str, Outlook]:
-    """Return the forecasts of all totals by name; ``fd`` has no room, only limits per process (`first_to_end`)."""
-    until = end_of_work(history)
-    return {
-        name: outlook_of(name, track, history.room.get(name), floor=floor, until=until)
-        for name, track in history.totals.items()
+def _most_grown(history: History, resource: str) -> list[str]:
+    """Return the counters of the processes in which a resource has grown most, the largest growth first."""
+    gains = {
+        name: track.values[-1] - track.values[0]
+        for name, track in history.tracks.items()
+        if name.startswith(f"{resource} of ") and (name in history.values or not history.live)
     }
+    return sorted((name for name in gains if gains[name] > 0), key=lambda name: -gains[name])[:_MAX_PROCESSES]
 
 
-def end_of_work(history: History) -> float:
-    """Return the time of the last reading that forecasts use; infinite if there are no readings.
+def _end_of_work(history: History) -> float:
+    """Return the time of the last reading before the workers end, which must not look as if growth had stopped.
 
-    When training ends, its workers end first and release what they held, which must not look as if growth had stopped.
-    So the last readings are ignored if they have fewer processes than the median of the later half; and those right
+    The last readings are ignored if they have fewer processes than the median of the later half; and those right
     before, while descriptors fall, because the kernel closes the descriptors of a process before the process is gone.
     """
-    track, fds = history.totals.get(CHILDREN), history.totals.get(DESCRIPTORS)
-    if track is None or not len(track.values):
+    children, fds = history.tracks.get(CHILDREN), history.tracks.get(DESCRIPTORS)
+    if children is None or fds is None:
         return math.inf
-    usual = median(track.values[len(track.values) // 2 :])
-    last = max(at for at, count in enumerate(track.values) if count >= usual)
-    if last == len(track.values) - 1 and not history.ended:
-        return track.at[last]
-    while fds is not None and 0 < last < len(fds.values) and fds.values[last] < fds.values[last - 1]:
-        last -= 1
-    return track.at[last]
+    usual = median(children.values[len(children.at) // 2 :])
+    last = max(at for at, count in enumerate(children.values) if count >= usual)
+    if last < len(children.at) - 1 or history.ended:
+        while 0 < last < len(fds.at) and fds.values[last] < fds.values[last - 1]:
+            last -= 1
+    return children.at[last]
 
 
-def process_outlooks(history: History, name: str = DESCRIPTORS, most: int = 8) -> dict[int, Outlook]:
-    """Return forecasts by PID for the processes whose ``fd`` or ``rss`` has grown most, the largest growth first.
-
-    Only live processes are considered; after the end of the watch, all that the history has kept.
-    """
-    gains = {
-        pid: tracks[name].last - tracks[name].values[0]
-        for pid, tracks in history.processes.items()
-        if (pid in history.alive or history.ended) and len(tracks[name].values)
-    }
-    chosen = sorted((pid for pid in gains if gains[pid] > 0), key=lambda pid: -gains[pid])[:most]
-    return {pid: outlook_of(name, history.processes[pid][name], _process_room(history, pid, name)) for pid in chosen}
-
-
-def first_to_end(history: History) -> tuple[int, Outlook] | None:
-    """Return the process that is expected to run out of descriptors first, and its forecast; None if none is."""
-    ends = [(pid, one) for pid, one in process_outlooks(history).items() if one.expected_seconds is not None]
-    return min(ends, key=lambda pair: pair[1].expected_seconds or 0.0, default=None)
-
-
-def _process_room(history: History, pid: int, name: str) -> int | None:
-    """Return how many descriptors a live process may still open; None if unknown, and for ``rss`` (no limit)."""
-    limit = history.limits.get(pid) if name == DESCRIPTORS and pid in history.alive else None
-    return None if limit is None else max(0, limit - history.processes[pid][DESCRIPTORS].last)
-
-
-def _growth_state(window: Window, resource: Resource, slope: Slope | None) -> State:
-    profile = SCARCE if resource.scarce else RETAINED
-    if slope is None or len(window.values) <= _MIN_INTERVALS:
+def _growth_state(window: Track, resource: Resource, slope: Slope | None) -> State:
+    if slope is None or len(window.at) <= _MIN_INTERVALS:
         return "unsure"
-    grown = growth(window.values, resource.tolerance, profile.leak)
-    if grown.state == "undecided" and window.steps and len(evenly := window.evenly().values) > _MIN_INTERVALS:
-        grown = growth(evenly, resource.tolerance, profile.leak)
+    grown = growth(window.values, resource.tolerance, SCARCE.leak)
+    if grown.state == "undecided" and (steps := window.steps):
+        # A training that becomes slower grows less per reading, not per step. The last reading up to each step, and not
+        # a minimum: the fewer readings a minimum has, the higher it is.
+        stride = max(1, math.ceil((steps[-1] - steps[0] + 1) / len(set(steps))))
+        evenly = [window.values[bisect_right(steps, step) - 1] for step in range(steps[0], steps[-1] + 1, stride)]
+        if len(evenly) > _MIN_INTERVALS:
+            grown = growth(evenly, resource.tolerance, SCARCE.leak)
     if grown.state == "growing" and slope.value > 0:
         return "grows"
     # A training run opens and closes descriptors all the time, so a counter is seldom as constant as `judge.growth`
@@ -210,32 +158,12 @@ def _growth_state(window: Window, resource: Resource, slope: Slope | None) -> St
     return "flat" if grown.state == "flat" or slope.low <= 0 else "unsure"
 
 
-def _add_floor(found: Outlook, window: Window, resource: Resource) -> Outlook:
-    """Add the detection floor, found by trial as for a noisy counter, because descriptors come and go all the time."""
-    values = [value * _FLOOR_SCALE for value in window.values]
-    grain = resource.grain * _FLOOR_SCALE if resource.unit == "count" else resource.grain
+def _floor(window: Track, found: Outlook) -> float | None:
+    """Return `Outlook.floor`, found by trial as for a noisy counter, because descriptors come and go all the time."""
+    resource = found.resource
+    grain = resource.grain * (_FLOOR_SCALE if resource.unit == "count" else 1)
     counter = replace(resource, scarce=False, grain=grain)
-    profile = SCARCE if resource.scarce else RETAINED
-    least = detection_floor(values, counter, resource.tolerance * _FLOOR_SCALE, profile.leak, quiet=0)
-    if least is None:
-        return found
-    per_reading = least / _FLOOR_SCALE
-    readings = len(window.at) - 1
-    seconds = (window.at[-1] - window.at[0]) / readings
-    late = window.later_half()
-    steps = (late.steps[-1] - late.steps[0]) / (len(late.steps) - 1) if late.steps else 0
-    return replace(
-        found,
-        floor=per_reading / seconds if seconds > 0 else None,
-        floor_per_step=per_reading / steps if steps > 0 else None,
-    )
-
-
-def _expected_until_full(room: int | None, slope: Slope | None) -> float | None:
-    return room / slope.value if room is not None and slope is not None and slope.value > 0 else None
-
-
-def _bounds_until_full(room: int | None, slope: Slope | None) -> tuple[float, float] | None:
-    if room is None or slope is None or slope.high <= 0:
-        return None
-    return room / slope.high, room / slope.low if slope.low > 0 else float("inf")
+    values = [value * _FLOOR_SCALE for value in window.values]
+    least = detection_floor(values, counter, resource.tolerance * _FLOOR_SCALE, SCARCE.leak, quiet=0)
+    seconds = (window.at[-1] - window.at[0]) / (len(window.at) - 1)
+    return least / _FLOOR_SCALE * found.pace / seconds if least is not None and seconds > 0 else None

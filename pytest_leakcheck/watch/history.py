@@ -1,37 +1,133 @@
-"""Keep the state of a watch in bounded memory, from the events of a running watch or of a ledger."""
+"""Define the rows of a watch, keep them in bounded memory, and write and read them as a ledger: a JSON row per line."""
 
 from __future__ import annotations
 
+import json
+import math
 from array import array
-from collections import Counter, deque
-from collections.abc import Mapping
-from typing import Final
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar, Final
 
-from pytest_leakcheck.model.resources import DESCRIPTORS, RESIDENT
-from pytest_leakcheck.watch.events import Began, Came, Ended, Event, Limits, News, Note, Reading, Sample
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
 
-# Maximum number of readings in a track. A watch of one night takes 40,000 samples, but a chart and a slope need only a
-# few hundred.
+# Version of the format; `read_ledger` rejects others.
+SCHEMA: Final = 1
+# A process whose memory changes by fewer bytes is not written again, because memory changes in every row.
+_MIN_RSS_CHANGE_BYTES: Final = 1 << 20
+_RSS: Final = f"{RESIDENT} of "
+_ENDED: Final = -1
+# Maximum number of readings in a track: a watch of one night takes 40,000 samples, a slope and a chart need hundreds.
 _MAX_READINGS: Final = 512
-_MAX_NOTES: Final = 20
-# Number of ended processes whose readings are kept; these are the last ones to end.
-_MAX_ENDED_PROCESSES: Final = 64
+# Number of counters of ended processes that are kept; these are the last ones to end.
+_MAX_ENDED: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was read at one moment, or the start or the end of a watch; a ledger may hold several watches.
+
+    Attributes:
+        at: Seconds since the epoch.
+        watch: The version of the format in the first row of a watch, with ``root`` (its PID), ``command`` and ``interval``
+            (seconds); 0 in other rows.
+        step: Step of the training; None if it is not known.
+        values: Counters by name: ``fd``, ``thread``, ``process``, ``rss`` and ``vram:N`` of the whole tree, ``fd of NAME
+            PID`` and ``rss of NAME PID`` of each process. A line of the ledger has only those that have changed, with -1
+            for those of a process that has ended.
+        limits: The value at which a counter ends the run, and what sets that limit, by the same names.
+        new: Descriptors that a process has opened since it was first seen, by the name of its counter and by target.
+        ended: Why the watch ended. A watch without this was killed, or still runs. ``notes`` says what was not read.
+    """
+
+    SPARSE: ClassVar = True
+
+    at: float
+    watch: int = 0
+    root: int = 0
+    command: str = ""
+    interval: float = 0.0
+    step: int | None = None
+    values: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    new: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    ended: str = ""
+
+
+class Ledger:
+    """A file that rows are appended to; OSError if it cannot be created or written."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self._written: dict[str, int] = {}
+        if self._file.tell():
+            # A watch that was killed may have left half a line; end it, to keep the next one apart.
+            self._file.write(b"\n")
+
+    def write(self, row: Row) -> None:
+        """Append one line, in a single write call."""
+        if row.values:
+            changed = {
+                name: value
+                for name, value in row.values.items()
+                if abs(value - self._written.get(name, math.inf))
+                >= (_MIN_RSS_CHANGE_BYTES if name.startswith(_RSS) else 1)
+            }
+            ended = dict.fromkeys(self._written.keys() - row.values.keys(), _ENDED)
+            self._written = {name: self._written.get(name, 0) for name in row.values} | changed
+            row = replace(row, values=changed | ended)
+        self._file.write(json.dumps(encode(row), separators=(",", ":")).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_ledger(path: Path) -> Iterator[Row]:
+    """Yield the rows with all their values; a line that cannot be read, such as a torn one, becomes a row with a note.
+
+    Raise `DecodeError` if the first line is not the start of a watch.
+    """
+    values: dict[str, int] = {}
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if number > 1 and line == b"\n":
+                continue
+            try:
+                row = decode(Row, json.loads(line))
+                if row.watch not in ({SCHEMA} if number == 1 else {0, SCHEMA}):
+                    raise DecodeError(f"watch {row.watch} is not {SCHEMA}: written by another version")
+                if unknown := [name for name in row.values if resource_name(name) not in RESOURCES]:
+                    raise DecodeError(f"unknown counter {unknown[0]!r}")
+            except ValueError as error:
+                if number == 1:
+                    raise DecodeError(f"not a watch ledger: {error}") from None
+                yield Row(0.0, notes=(f"line {number} cannot be read: {error}",))
+                continue
+            all_values = {} if row.watch else values | dict(row.values)
+            values = {name: value for name, value in all_values.items() if value != _ENDED}
+            yield replace(row, values={} if row.ended else values)
+
+
+def resource_name(counter: str) -> str:
+    """Return ``vram`` of ``vram:0``, and ``fd`` of ``fd of python 42``."""
+    return counter.partition(" ")[0].partition(":")[0]
 
 
 class Track:
-    """The readings of one counter, at equal intervals.
+    """The readings of one counter, at equal intervals: if there are too many, every other one is dropped.
 
-    When there are too many, every other one is dropped, and the interval doubles. ``at`` is in seconds since the epoch;
-    ``steps`` are those of the training, -1 if not known; ``last`` is the latest reading, even if it was dropped.
+    ``at`` is in seconds since the epoch; ``steps`` are -1 if unknown, or empty if not used.
     """
 
-    def __init__(self) -> None:
-        self.at, self.steps, self.values = array("d"), array("q"), array("q")
-        self.last = 0
+    def __init__(self, at: Iterable[float] = (), steps: Iterable[int] = (), values: Iterable[int] = ()) -> None:
+        self.at, self.steps, self.values = array("d", at), array("q", steps), array("q", values)
         self._stride, self._seen = 1, 0
 
     def add(self, at: float, step: int, value: int) -> None:
-        self.last = value
         if self._seen % self._stride == 0:
             self.at.append(at)
             self.steps.append(step)
@@ -41,118 +137,66 @@ class Track:
                 self._stride *= 2
         self._seen += 1
 
+    def part(self, start: int, end: int) -> Track:
+        return Track(self.at[start:end], self.steps[start:end], self.values[start:end])
+
 
 class History:
     """The state of one watch.
 
-    Attributes:
-        totals: Tracks of the whole tree, by name of the counter.
-        processes: Tracks of each live process and of the last ones to end, by PID and name (``fd``, ``rss``).
-        names: Names of the processes below the root, by PID.
-        limits: Soft limit of descriptors (RLIMIT_NOFILE) by PID.
-        room: Bytes that may still be added before a limit is reached, by name of the total.
-        because: What sets that limit, as text, by the same names.
-        new: Number of open descriptors that a process did not have when the watch first saw it, by PID and target.
-        looked: When `new` was last updated; this, `first` and `last` (sample) are in seconds since the epoch.
-        ended: Why the watch ended; empty if it has not.
-        came: Number of processes found below the root; `went` is the number of those that have ended.
+    ``tracks`` has the readings by name of the counter, with those of the last processes to end. ``values``, ``limits``,
+    ``new``, ``step`` and ``ended`` are the latest of the rows, and ``notes`` their notes, as keys. ``live`` says whether
+    more rows may come. ``first`` and ``last`` are the times of samples, ``looked`` that of ``new``.
     """
 
-    def __init__(self, began: Began) -> None:
-        self.began = began
-        self.totals: dict[str, Track] = {}
-        self.processes: dict[int, dict[str, Track]] = {}
-        self.names: dict[int, str] = {}
-        self.limits: dict[int, int] = {}
-        self.room: dict[str, int] = {}
-        self.because: dict[str, str] = {}
-        self.new: dict[int, Mapping[str, int]] = {}
-        self.notes: list[str] = []
-        self.ended = ""
+    def __init__(self, start: Row) -> None:
+        self.start = start
+        self.tracks: dict[str, Track] = {}
+        self.values: Mapping[str, int] = {}
+        self.limits: dict[str, tuple[int, str]] = {}
+        self.new: dict[str, Mapping[str, int]] = {}
+        self.notes: dict[str, None] = {}
+        self.step: int | None = None
+        self.ended, self.live = "", True
         self.samples = 0
-        self.came = self.went = 0
-        self.first = self.last = self.looked = began.at
-        self._latest: dict[int, Reading] = {}
-        # The step of the last sample that had one. Tracks are thinned out, so the last step in a track may be older.
-        self._step: int | None = None
-        self._ended_pids: deque[int] = deque()
+        self.first = self.last = self.looked = start.at
+        self._gone: deque[str] = deque()
 
-    @property
-    def seconds(self) -> float:
-        """Seconds from the first sample to the last."""
-        return self.last - self.first
-
-    @property
-    def steps(self) -> int | None:
-        """Step of the last sample that had one; None if unknown."""
-        return self._step
-
-    @property
-    def alive(self) -> Mapping[int, Reading]:
-        """The last reading of each live process, by PID."""
-        return self._latest
-
-    def absorb(self, event: Event) -> None:
-        """Update the state with an event; raise ValueError if it is the start of another watch."""
-        match event:
-            case Sample():
-                self._add_sample(event)
-            case Came(_at, names):
-                self.names.update(names)
-                self.came += len(names)
-            case Limits(_at, fds, room, because):
-                self.limits.update(fds)
-                self.room, self.because = dict(room), dict(because)
-            case News(at, targets):
-                self.new.update(targets)
-                self.looked = at
-            case Note(_at, text):
-                self.note(text)
-            case Ended(_at, because):
-                self.ended = because
-            case Began():
-                raise ValueError("a watch can begin only once")
-
-    def note(self, text: str) -> None:
-        """Keep a remark, unless it is already kept or there are too many."""
-        if text not in self.notes and len(self.notes) < _MAX_NOTES:
-            self.notes.append(text)
-
-    def new_targets(self) -> Counter[str]:
-        """Return the number of new descriptors of all processes, by target."""
-        counts: Counter[str] = Counter()
-        for found in self.new.values():
-            counts.update(found)
-        return counts
-
-    def _add_sample(self, sample: Sample) -> None:
-        step = -1 if sample.step is None else sample.step
-        if not self.samples:
-            self.first = sample.at
+    def add(self, row: Row) -> None:
+        self.notes |= dict.fromkeys(row.notes)
+        self.limits.update(row.limits)
+        if row.ended:
+            self.ended, self.live = row.ended, False
+        if row.step is not None:
+            self.step = row.step
+        if row.new:
+            self.new.update(row.new)
+            self.looked = row.at
+        if not row.values:
+            return
+        self.first = self.first if self.samples else row.at
+        self.last = row.at
         self.samples += 1
-        self.last = sample.at
-        if sample.step is not None:
-            self._step = sample.step
-        for name, value in sample.totals.items():
-            if name not in self.totals:
-                self.totals[name] = Track()
-            self.totals[name].add(sample.at, step, value)
-        for pid in sample.gone:
-            self._remove_process(pid)
-        # A ledger omits processes that have not changed, so the latest readings of all live processes are added.
-        self._latest.update(sample.processes)
-        for pid, reading in self._latest.items():
-            tracks = self.processes.get(pid)
-            if tracks is None:
-                tracks = self.processes[pid] = {DESCRIPTORS: Track(), RESIDENT: Track()}
-            tracks[DESCRIPTORS].add(sample.at, step, reading.fds)
-            tracks[RESIDENT].add(sample.at, step, reading.rss)
-
-    def _remove_process(self, pid: int) -> None:
-        self._latest.pop(pid, None)
-        self.went += 1
-        self._ended_pids.append(pid)
-        if len(self._ended_pids) > _MAX_ENDED_PROCESSES:
-            old = self._ended_pids.popleft()
-            for kept in (self.processes, self.names, self.limits, self.new):
+        for name, value in row.values.items():
+            if name not in self.tracks:
+                self.tracks[name] = Track()
+            self.tracks[name].add(row.at, -1 if row.step is None else row.step, value)
+        self._gone.extend(self.values.keys() - row.values.keys())
+        self.values = row.values
+        while len(self._gone) > _MAX_ENDED:
+            old = self._gone.popleft()
+            for kept in (self.tracks, self.limits, self.new):
                 kept.pop(old, None)
+
+
+def read_histories(path: Path) -> list[History]:
+    """Return the watches of a ledger in order; raise `DecodeError` if it is none."""
+    found: list[History] = []
+    for row in read_ledger(path):
+        if row.watch:
+            found.append(History(row))
+            found[-1].live = False
+        found[-1].add(row)
+    if not found:
+        raise DecodeError("not a watch ledger: the file is empty")
+    return found

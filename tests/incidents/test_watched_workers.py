@@ -21,10 +21,12 @@ def test_the_leaky_arm_dies_as_foretold(tmp_path: Path) -> None:
     assert LEAST <= watched.taken <= MOST
     fd = descriptors(watched.whole())
     assert fd.state == "grows"
-    assert fd.per_step is not None
-    assert fd.per_step.value == pytest.approx(PER_SWITCH, rel=0.05)
+    assert fd.axis == "step"
+    assert fd.slope is not None
+    assert fd.slope.value == pytest.approx(PER_SWITCH, rel=0.05)
     # By steps, since how fast they come is the machine's matter.
-    assert foretold(watched, 0.5).steps == pytest.approx(1, rel=0.1)
+    steps, _seconds = foretold(watched, 0.5)
+    assert steps == pytest.approx(1, rel=0.1)
 
 
 def test_the_fixed_arm_shows_no_growth_and_what_would_have_shown(tmp_path: Path) -> None:
@@ -32,8 +34,8 @@ def test_the_fixed_arm_shows_no_growth_and_what_would_have_shown(tmp_path: Path)
     assert watched.taken == 200
     fd = descriptors(watched.whole())
     assert fd.state == "flat"
-    assert fd.expected_seconds is None
+    assert not fd.left
     # A sixth of the leak that was fixed, or less.
-    assert fd.floor_per_step is not None
-    assert fd.floor_per_step <= PER_SWITCH / 6
+    assert fd.floor is not None
+    assert fd.floor <= PER_SWITCH / 6
     assert "no growth seen; would have caught ≥ " in watched.said

@@ -108,14 +108,14 @@ def test_a_planted_violation_is_found() -> None:
     planted["model.units"] += "\ndef late():\n    from pytest_leakcheck.judge.growth import growth\n"
     planted["judge.growth"] += "\nif TYPE_CHECKING:\n    from pytest_leakcheck.runner import repetition\n"
     planted["model.verdict"] += "\nimport pytest\n"
-    planted["watch.events"] += "\nfrom pytest_leakcheck.plugin.stash import PLAN\n"
+    planted["watch.history"] += "\nfrom pytest_leakcheck.plugin.stash import PLAN\n"
     planted["runner.repetition"] += "\nfrom _pytest.runner import runtestprotocol\n"
     assert violations(planted) == [
         "judge.growth imports runner.repetition",
         "model.units imports judge.growth",
         "model.verdict imports pytest",
         "runner.repetition imports _pytest",
-        "watch.events imports plugin.stash",
+        "watch.history imports plugin.stash",
     ]
     planted = sources()
     planted["judge.growth"] += "\ndef late():\n    from pytest_leakcheck.judge.judge_series import judge\n"
@@ -164,7 +164,6 @@ OTHER_MEANINGS = {
     ("report/scaling_text.py", "process"),
     ("report/scaling_text.py", "thread"),
     ("runner/environment.py", "vram"),
-    ("watch/status_text.py", "process"),
 }
 
 

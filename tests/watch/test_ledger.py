@@ -5,116 +5,93 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from pytest_leakcheck.watch.events import (
-    Began,
-    Came,
-    Ended,
-    Event,
-    EventError,
-    Limits,
-    News,
-    Note,
-    Reading,
-    Sample,
-    from_json,
-    to_json,
-)
-from pytest_leakcheck.watch.ledger import Ledger, LedgerError, read_ledger
-from pytest_leakcheck.watch.ledger_page import page_of_ledger, read_histories
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.watch.history import Ledger, Row, read_histories, read_ledger
+from pytest_leakcheck.watch.ledger_page import page_of_ledger
 
-BEGAN = Began(1000.0, 42, "python train.py", 1.0)
+START = Row(1000.0, 1, 42, "python train.py", 1.0)
 
 
-def sample(at: float, fds: int, rss: int = 0, step: int | None = None) -> Sample:
-    totals = {"fd": fds, "thread": 1, "process": 0, "rss": rss}
-    return Sample(at, step, totals, {42: Reading(fds, 1, rss)})
+def sample(at: float, fds: int, rss: int = 0) -> Row:
+    return Row(at, values={"fd": fds, "rss": rss, "fd of python 42": fds, "rss of python 42": rss})
 
 
-def written(path: Path, *events: Event) -> Path:
+def written(path: Path, *rows: Row) -> Path:
     with closing(Ledger(path)) as ledger:
-        for event in events:
-            ledger.write(event)
+        for row in rows:
+            ledger.write(row)
     return path
 
 
 @pytest.mark.parametrize(
-    "event",
+    "row",
     [
-        BEGAN,
-        Sample(1.5, None, {"fd": 1}),
-        Sample(1.5, None, {"fd": 1}, {}, (3,)),
-        Sample(1.5, 7, {"fd": 1, "vram:0": 5}, {3: Reading(-1, 2, 3)}, (4, 5)),
-        Came(1.0, {7: "python", 8: "worker \udcff"}),
-        Limits(1.0, {7: 1024}, {"rss": 5}, {"rss": "cgroup x"}),
-        News(1.0, {7: {"/dev/null": 3, 'a"b\n': 1}}),
-        Note(1.0, "a note"),
-        Ended(1.0, "stopped"),
+        START,
+        Row(1.5, step=7, values={"fd": 1, "vram:0": 5, "fd of worker \udcff 3": -1}, limits={"rss": (5, "cgroup x")}),
+        Row(1.0, new={"fd of python 42": {"/dev/null": 3, 'a"b\n': 1}}, notes=("a note",)),
+        Row(1.0, ended="stopped"),
     ],
 )
-def test_an_event_comes_back_equal(event: Event) -> None:
-    assert from_json(json.loads(json.dumps(to_json(event)))) == event
+def test_a_row_comes_back_equal(row: Row) -> None:
+    assert decode(Row, json.loads(json.dumps(encode(row)))) == row
 
 
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text(),
-        lambda inner: (
-            st.lists(inner)
-            | st.dictionaries(st.sampled_from(["at", "totals", "watch", "new", "came", "limits", "gone"]), inner)
-        ),
-    )
-)
-def test_anything_else_is_no_event(data: object) -> None:
-    with pytest.raises(EventError):
-        assert from_json(data) is None
-
-
-def test_only_processes_that_changed_are_written(tmp_path: Path) -> None:
-    samples = [sample(1, 5), sample(2, 5, rss=1000), sample(3, 6), sample(4, 6, rss=2 << 20)]
-    path = written(tmp_path / "a", BEGAN, *samples)
+def test_only_what_changed_is_written_and_all_is_read(tmp_path: Path) -> None:
+    gone = Row(5, values={"fd": 0, "rss": 0})
+    samples = [sample(1, 5), sample(2, 5, rss=1000), sample(3, 6, rss=1000), sample(4, 6, rss=2 << 20), gone]
+    path = written(tmp_path / "a", START, *samples)
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()][1:]
-    assert [line.get("processes") for line in lines] == [
-        {"42": [5, 1, 0]},
-        {},
-        {"42": [6, 1, 0]},
-        {"42": [6, 1, 2 << 20]},
+    assert [line.get("values") for line in lines] == [
+        {"fd": 5, "rss": 0, "fd of python 42": 5, "rss of python 42": 0},
+        {"rss": 1000},
+        {"fd": 6, "fd of python 42": 6},
+        {"rss": 2 << 20, "rss of python 42": 2 << 20},
+        {"fd": 0, "rss": 0, "fd of python 42": -1, "rss of python 42": -1},
     ]
     (history,) = read_histories(path)
-    assert list(history.totals["fd"].values) == [5, 5, 6, 6]
-    assert list(history.processes[42]["fd"].values) == [5, 5, 6, 6]
+    assert history.samples == 5
+    assert list(history.tracks["fd"].values) == [5, 5, 6, 6, 0]
+    assert list(history.tracks["fd of python 42"].values) == [5, 5, 6, 6]
+    assert history.values == {"fd": 0, "rss": 0}
 
 
 def test_a_second_watch_is_appended(tmp_path: Path) -> None:
-    path = written(tmp_path / "a", BEGAN, sample(1, 5), Ended(2.0, "over"))
-    written(path, BEGAN, sample(9, 7))
+    path = written(tmp_path / "a", START, sample(1, 5), Row(2.0, ended="over"))
+    written(path, START, sample(9, 7))
     first, second = read_histories(path)
     assert (first.samples, first.ended) == (1, "over")
     assert (second.samples, second.ended) == (1, "")
+    assert page_of_ledger(path).partial
 
 
 def test_a_torn_line_is_named_and_costs_only_itself(tmp_path: Path) -> None:
-    path = written(tmp_path / "a", BEGAN, sample(1, 5), sample(2, 6))
+    path = written(tmp_path / "a", START, sample(1, 5), sample(2, 6))
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     (history,) = read_histories(path)
     assert history.samples == 1
-    assert history.notes == ["line 3 is incomplete: the watch was killed while it wrote it"]
-    assert page_of_ledger(path).partial
+    assert [note.partition(": ")[0] for note in history.notes] == ["line 3 cannot be read"]
 
     # What is appended later does not become part of it.
-    written(path, BEGAN, sample(9, 7), Ended(10.0, "over"))
+    written(path, START, sample(9, 7), Row(10.0, ended="over"))
     first, second = read_histories(path)
     assert path.read_bytes().startswith(whole[:-20] + b"\n")
     assert (first.samples, second.samples) == (1, 1)
-    assert first.notes[0].startswith("line 3 cannot be read: ")
+    assert [note.partition(": ")[0] for note in first.notes] == ["line 3 cannot be read"]
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", '{"at": 1, "note": "a"}\n', '{"at": 1, "watch": 99}\n', "\x00\n"])
+@pytest.mark.parametrize(
+    "text", ["{}\n", "\n{}\n", "[]", "1", '{"at": 1, "notes": ["a"]}\n', '{"at": 1, "watch": 99}\n', "\x00\n"]
+)
 def test_what_is_no_ledger_says_so(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(LedgerError, match="not a watch ledger"):
+    with pytest.raises(DecodeError, match="not a watch ledger"):
         list(read_ledger(path))
+
+
+def test_an_empty_file_is_no_ledger(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(DecodeError, match="not a watch ledger: the file is empty"):
+        read_histories(tmp_path / "a")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.watch.ledger_page import read_histories
+from pytest_leakcheck.watch.history import read_histories
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
 
@@ -63,4 +63,4 @@ def test_a_fit(tmp_path: Path, arm: str, said: str, steps: int) -> None:
     fd = next(line for line in done.stderr.splitlines() if line.startswith("  fd "))
     assert said in fd
     (history,) = read_histories(tmp_path / "fit.jsonl")
-    assert (history.steps, history.ended) == (steps, "closed by the training run")
+    assert (history.step, history.ended) == (steps, "closed by the training run")

@@ -8,19 +8,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pytest_leakcheck.watch.gpu import Devices
-from pytest_leakcheck.watch.process_limits import memory_room
+from pytest_leakcheck.watch.process_tree import Devices, memory_room
 
 GIB = 1 << 30
-
-
-def fake_proc(folder: Path, cgroup: str, files: dict[str, str]) -> None:
-    (folder / "proc" / "7").mkdir(parents=True)
-    (folder / "proc" / "7" / "cgroup").write_text(cgroup, encoding="utf-8")
-    for name, text in files.items():
-        path = folder / "cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +29,11 @@ def fake_proc(folder: Path, cgroup: str, files: dict[str, str]) -> None:
         ),
         (
             "4:memory:/job\n0::/\n",
-            {"memory/job/memory.limit_in_bytes": f"{2 * GIB}", "memory/job/memory.usage_in_bytes": f"{GIB}"},
+            {
+                "memory/job/memory.limit_in_bytes": f"{2 * GIB}",
+                "memory/job/memory.usage_in_bytes": f"{GIB}",
+                "memory/job/memory.stat": "",
+            },
             (GIB, "cgroup job"),
         ),
         (
@@ -47,7 +41,11 @@ def fake_proc(folder: Path, cgroup: str, files: dict[str, str]) -> None:
             {"memory/job/memory.limit_in_bytes": f"{(1 << 63) - 4096}", "memory/job/memory.usage_in_bytes": "1"},
             (10 * GIB, "memory of the machine"),
         ),
-        ("0::/far\n", {"memory.max": f"{3 * GIB}", "memory.current": f"{4 * GIB}"}, (0, "cgroup cgroup")),
+        (
+            "0::/far\n",
+            {"memory.max": f"{3 * GIB}", "memory.current": f"{4 * GIB}", "memory.stat": "anon 5\n"},
+            (0, "cgroup cgroup"),
+        ),
     ],
     ids=["none", "unlimited", "version 2, above", "version 1", "version 1, unlimited", "container"],
 )
@@ -55,59 +53,53 @@ def test_room_for_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, files: dict[str, str], room: tuple[int, str]
 ) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10 * GIB))
-    fake_proc(tmp_path, cgroup, files)
+    for name, text in {"proc/7/cgroup": cgroup, **{f"cgroup/{name}": text for name, text in files.items()}}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     assert memory_room(7, tmp_path / "proc", tmp_path / "cgroup") == room
 
 
-class FakeNvml:
+class NVMLError(Exception):
+    pass
+
+
+def fake_nvml(*, lost: bool = False) -> SimpleNamespace:
     """Two devices; the first is used by process 7 and another, the second by the other alone."""
+    other = SimpleNamespace(pid=8, usedGpuMemory=GIB)
+    running = [[SimpleNamespace(pid=7, usedGpuMemory=2 * GIB), other], [other]]
 
-    class NVMLError(Exception):
-        pass
+    def memory(index: int) -> SimpleNamespace:
+        if lost:
+            raise NVMLError("GPU is lost")
+        return SimpleNamespace(used=5 * GIB + index, free=3 * GIB + index)
 
-    def __init__(self, *, lost: bool = False) -> None:
-        self.lost = lost
-        self.ended = 0
-
-    def nvmlInit(self) -> None:  # noqa: N802 - NVML's own names
-        pass
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.ended += 1
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return 2
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
-        if self.lost:
-            raise self.NVMLError("GPU is lost")
-        return SimpleNamespace(used=5 * GIB + handle, free=3 * GIB + handle)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[SimpleNamespace]:  # noqa: N802
-        other = SimpleNamespace(pid=8, usedGpuMemory=GIB)
-        return [other] if handle else [SimpleNamespace(pid=7, usedGpuMemory=2 * GIB), other]
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetComputeRunningProcesses=lambda index: running[index],
+    )
 
 
 def test_device_memory_is_that_of_the_processes() -> None:
-    nvml = FakeNvml()
-    devices = Devices(nvml)
+    devices = Devices(fake_nvml())
     assert devices.read([7]) == {"vram:0": (2 * GIB, 3 * GIB)}
     assert devices.note == ""
     devices.close()
-    devices.close()
-    assert nvml.ended == 1
+    assert devices.read([7]) == {}
 
 
 def test_unknown_to_the_driver_whole_devices_are_told() -> None:
-    devices = Devices(FakeNvml())
+    devices = Devices(fake_nvml())
     assert devices.read([99]) == {"vram:0": (5 * GIB, 3 * GIB), "vram:1": (5 * GIB + 1, 3 * GIB + 1)}
     assert "counted for all processes" in devices.note
 
 
 def test_a_device_that_is_lost_is_told() -> None:
-    devices = Devices(FakeNvml(lost=True))
+    devices = Devices(fake_nvml(lost=True))
     assert devices.read([7]) == {}
     assert devices.note == "device 1 does not answer: GPU is lost"
