@@ -65,8 +65,7 @@ class Following:
             self.sample(self.history.step, search=True)
         self._record(Row(time.time(), ended=because))
         self._devices.close()
-        if self._ledger is not None:
-            self._ledger.close()
+        self._close_ledger()
 
     def _read_limits(self, values: Mapping[str, int]) -> dict[str, tuple[int, str]]:
         limits = {name: (limit, f"ulimit -n {limit:,}") for name, limit in self.tree.fd_limits()}
@@ -82,8 +81,13 @@ class Following:
                 self._ledger.write(row)
         except OSError as error:
             # A full disk must not end the watch, nor the training run that a `Watcher` is part of.
-            self._ledger = None
             self.history.notes[f"the ledger ends here, it can no longer be written: {error.strerror}"] = None
+            self._close_ledger()
+
+    def _close_ledger(self) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
 
 
 class Newcomers:

@@ -69,20 +69,16 @@ def outlooks(history: History) -> dict[str, Outlook]:
     limits = {name: limit for name, limit in history.limits.items() if name in history.values}
     grown = [*_most_grown(history, DESCRIPTORS), *_most_grown(history, RESIDENT)]
     processes = {name: outlook_of(name, history.tracks[name], limits.get(name), until=until) for name in grown}
-    ends = [
-        (one.left[0] * one.pace, name)
-        for name, one in processes.items()
-        if one.left and one.resource.name == DESCRIPTORS
-    ]
+    ends = {name: one.left[0] * one.pace for name, one in processes.items() if one.left and one.resource.scarce}
     if ends and DESCRIPTORS in totals:
-        name = min(ends)[1]
+        name = min(ends, key=ends.__getitem__)
         first, fd = processes[name], totals[DESCRIPTORS]
         left = tuple(one * first.pace / fd.pace for one in first.left)
         limit = f"{name.removeprefix(f'{DESCRIPTORS} of ')}, {first.limit}"
         totals[DESCRIPTORS] = replace(fd, left=left, limit=limit)
     # A single process would only repeat the totals.
-    several = len(history.tracks) - len(totals) > 2
-    return totals | {name: one for name, one in processes.items() if several and one.state != "flat"}
+    shown = {name: one for name, one in processes.items() if one.state != "flat"}
+    return totals | shown if len(history.tracks) - len(totals) > 2 else totals
 
 
 def outlook_of(
