@@ -1,29 +1,43 @@
 """Watch the leaky training run of incident 2 until it dies, and compare the forecasts with the actual end.
 
-The script then watches the fixed training run. A step of either run is one switch to the next chunk of the videos.
+The script then watches the fixed training run. Both have PyAV loaders in DataLoader workers of torch. A step is one
+switch to the next chunk of the videos, in which a worker replaces the loaders of all nine cameras.
 
 Usage: python ci/bench/watch_workers.py [--workers 8] [--switches 400]
+       python ci/bench/watch_workers.py train leaky|fixed WORKERS SWITCHES (the run alone)
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import resource
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from leakcheck_incidents.pyav_loader.chunks import Recording
+from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
+from leakcheck_incidents.synthetic.video import Clip, write_clip
 from pytest_leakcheck.watch.forecast import Outlook, outlooks
 from pytest_leakcheck.watch.history import History, read_histories, read_ledger
 from pytest_leakcheck.watch.status_text import lines
+from pytest_leakcheck.watch.training import Watcher
 
-TRAINING: Final = Path(__file__).with_name("watched_training.py")
+# The limit of descriptors of the training run, and how many a switch leaks: one for each of nine cameras.
 LIMIT: Final = 1024
-# Number of descriptors that a switch leaks: one for each of nine cameras.
 PER_SWITCH: Final = 9
+FRAMES: Final = 20
+GOP: Final = 10
+# Seconds per training step. The larger part would run on an accelerator, and is simulated by waiting. Computing it on
+# CPU cores that are shared with other work would vary the pace by a third within a minute, too much to forecast a time.
+PACE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +79,8 @@ class Watched:
 def watch(arm: str, workers: int, switches: int, ledger: Path, interval: float = 0.1) -> Watched:
     """Run the training run under `pytest-leakcheck watch`; `subprocess.CalledProcessError` if that fails."""
     command = [sys.executable, "-m", "pytest_leakcheck.cli", "watch", "--ledger", str(ledger)]
-    command += [f"--interval={interval}", "--", sys.executable, "-W", "ignore", str(TRAINING)]
-    command += [arm, str(workers), str(switches), str(LIMIT)]
+    command += [f"--interval={interval}", "--", sys.executable, "-W", "ignore", __file__]
+    command += ["train", arm, str(workers), str(switches)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     said = done.stdout + done.stderr
     (taken,) = re.findall(r"^taken: (\d+)$", said, re.MULTILINE)
@@ -90,6 +104,51 @@ def foretold(watched: Watched, share: float) -> tuple[float, float]:
         raise LookupError(f"no end was foretold after {share:.0%}")
     at_step, at = watched.limit_reached()
     return fd.left[0] / (at_step - history.step), fd.left[0] * fd.pace / (at - history.last)
+
+
+def learner() -> Callable[[list[float]], None]:
+    """Return a training step that takes `PACE` seconds; the workers wait for it, as in real training runs."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(torch.nn.Conv2d(9, 16, 3), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    due = time.monotonic()
+
+    def learn(means: list[float]) -> None:
+        nonlocal due
+        optimizer.zero_grad()
+        pictures = torch.tensor(means).reshape(1, PER_SWITCH, 1, 1).expand(1, PER_SWITCH, 96, 96)
+        model(pictures).square().mean().backward()
+        optimizer.step()
+        # A late step does not shorten the following ones.
+        due = max(due + PACE, time.monotonic())
+        time.sleep(max(0.0, due - time.monotonic()))
+
+    return learn
+
+
+def train(arm: str, workers: int, switches: int) -> int:
+    """Train on a number of switches, or until a worker fails. Return the number of completed switches."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_clip(Clip(width=64, height=64, frames=FRAMES, gop=GOP), Path(folder, "clip.mp4"))
+        videos = {(f"camera{number}", "rgb"): path for number in range(PER_SWITCH)}
+        setting = Setting("fork", prefetch=2, collector=False, workers=workers)
+        implementation = import_module(f"leakcheck_incidents.pyav_loader.{arm}")
+        parent = Parent(Switches(implementation, Recording(videos, FRAMES, GOP), setting), setting)
+        taken = 0
+        learn = learner()
+        with Watcher() as watcher:
+            try:
+                while taken < switches:
+                    learn(parent.take())
+                    taken += 1
+                    watcher.step()
+            except RuntimeError as error:
+                print(str(error).strip().splitlines()[-1])
+        parent.close()
+    return taken
 
 
 def main() -> None:
@@ -118,4 +177,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["train"]:
+        print("taken:", train(sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    else:
+        main()
