@@ -156,7 +156,6 @@ OTHER_MEANINGS = {
     ("attribution/handle_kinds.py", "mmap"),
     ("attribution/heap/reference_text.py", "thread"),
     ("config/scaling_marker.py", "thread"),
-    ("config/settings.py", "vram"),
     ("plugin/isolation/dispatch.py", "task"),
     ("plugin/isolation/metered_run.py", "thread"),
     ("plugin/progress_line.py", "fd"),
