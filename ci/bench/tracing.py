@@ -24,10 +24,10 @@ from statistics import median
 from typing import Any
 
 from pytest_leakcheck.attribution.tracing.allocations import DEPTHS, Allocations
+from pytest_leakcheck.attribution.tracing.backends import Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrivals
-from pytest_leakcheck.attribution.tracing.trace_events import Listener
-from pytest_leakcheck.attribution.tracing.tracer import Tracer
+from pytest_leakcheck.attribution.tracing.tracer import Listener
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.native_heap import Heap
 

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
-from pytest_leakcheck.attribution.tracing.line_tracer import Lines
-from pytest_leakcheck.attribution.tracing.trace_events import Event, Handler, Listener
-from pytest_leakcheck.attribution.tracing.tracer import Tracer
+from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, Listener
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.garbage_collector import open_targets
 

@@ -14,9 +14,9 @@ from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
-from pytest_leakcheck.attribution.tracing.frames import line_at
+from pytest_leakcheck.attribution.tracing.source_code import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
-from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler, is_left_out
+from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler, is_left_out
 from pytest_leakcheck.model.culprit import Site
 
 # A call explains a growth if it retains at least `LEAST` times and at most `MOST` times that amount. If a call retains
@@ -48,7 +48,7 @@ class Traced:
         path: From the outermost frame to the call that retains the growth; empty if nothing grew or no call was found.
         kept: How much that call retains, over all traced iterations since `CallTree.forget`.
         code: The last function of the path, if the path does not name the call in it that retains the growth; else
-            None. If it is set, the path usually ends at the line of its ``def``; `Lines` finds the right line.
+            None. If it is set, the path usually ends at the line of its ``def``; `LineTracer` finds the right line.
         flows: The largest amounts that calls in the last function retained or released, as text; empty if a single call
             or the function's own lines explain the growth.
         balanced: Whether nothing explains the growth, and one call or the function's own lines retain more than `MOST`

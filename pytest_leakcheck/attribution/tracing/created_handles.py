@@ -10,9 +10,9 @@ from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from pytest_leakcheck.attribution.object_inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.frames import path_to
+from pytest_leakcheck.attribution.tracing.source_code import path_to
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover, UntracedThreads
-from pytest_leakcheck.attribution.tracing.trace_events import OWN, Event, Handler, is_left_out
+from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler, is_left_out
 from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)
@@ -29,7 +29,7 @@ class Arrival:
     Attributes:
         path: The call path at which the handle was first seen, outermost first.
         exact: Whether the last line of the path created it. If not, the function of that line probably created it there
-            or earlier, perhaps in a call that makes no event. `line_tracer.Lines` then finds the line.
+            or earlier, perhaps in a call that makes no event. `line_tracer` then finds the line.
         code: The function of the last line; None where it is unknown.
         lasti: Offset in `code` of the call that created it, or that was running when it was first seen. -1 if that call
             is unknown, because the handle may have been created earlier.

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType, FrameType
-from typing import Final
+from typing import Final, Literal
 
 from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST, is_by_chance
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
-from pytest_leakcheck.attribution.tracing.trace_events import LineBackend, Step, is_of_the_program
+from pytest_leakcheck.attribution.tracing.tracer import is_of_the_program
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.clock import monotonic
 
@@ -25,9 +26,11 @@ from pytest_leakcheck.probes.clock import monotonic
 _MIN_LONE_RATIO: Final = 0.25
 # A line grows alone if the absolute amounts of all other lines add up to at most this share of its own.
 _MAX_OTHERS_RATIO: Final = 0.1
+# A frame is entered or resumed, reaches a line, or is left or suspended.
+Step = Literal["enter", "line", "leave"]
 
 
-class Lines:
+class LineTracer(ABC):
     """Tracer of the lines of one function: `arm` just before each iteration, `disarm` right after, `close` at the end.
 
     The counter's growth while a line runs, calls included, is charged to that line. Growth while no frame of the
@@ -36,8 +39,7 @@ class Lines:
     """
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
-        """Create a tracer for one function; raise `Unavailable` if all tool ids of ``sys.monitoring`` are in use."""
-        self.code = code
+        self._code = code
         self.interrupted = ""
         self.throttle = Throttle(plain_seconds)
         self._read = read
@@ -48,14 +50,14 @@ class Lines:
         self._last = 0
         self._stacks = threading.local()
         self._armed = False
-        if sys.version_info >= (3, 12):
-            from pytest_leakcheck.attribution.tracing.monitoring_backend import MonitoredLines
 
-            self._backend: LineBackend = MonitoredLines(self)
-        else:
-            from pytest_leakcheck.attribution.tracing.setprofile_backend import TracedLines
+    @abstractmethod
+    def _install(self, running: list[FrameType]) -> None:
+        """Begin to report lines; frames of the function that run already are given innermost first."""
 
-            self._backend = TracedLines(self)
+    @abstractmethod
+    def _remove(self) -> str:
+        """Stop reporting, and return why some events may have been missed; empty if none were."""
 
     def arm(self) -> None:
         if self.interrupted or self._armed:
@@ -66,13 +68,13 @@ class Lines:
         running = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if frame.f_code is self.code:
+            if frame.f_code is self._code:
                 running.append(frame)
             frame = frame.f_back
         self._stacks.lines = [one.f_lineno for one in reversed(running)]
         self.throttle.begin()
         self._last = self._read()
-        self._backend.install(running)
+        self._install(running)
 
     def disarm(self) -> None:
         if not self._armed:
@@ -82,11 +84,10 @@ class Lines:
         if self._stacks.lines:
             self.step("leave")
         self.throttle.stop()
-        self.interrupted = self._backend.remove() or self.interrupted
+        self.interrupted = self._remove() or self.interrupted
 
     def close(self) -> None:
         self.disarm()
-        self._backend.close()
 
     def forget(self) -> None:
         """Reset all sums; for use after the first iteration, which fills caches."""

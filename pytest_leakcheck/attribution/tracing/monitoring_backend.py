@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.tracing.line_tracer import LineTracer
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED
-from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, EventSink, Handler, LineSink, Unavailable
+from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Event, Handler, Listener
 
 _TOOL_NAME: Final = "pytest-leakcheck"
 # Tool ids in order of preference. First 4 and 3, which `sys.monitoring` reserves for no kind of tool.
@@ -23,29 +24,33 @@ def monitoring() -> Any:
     return getattr(sys, "monitoring")  # noqa: B009
 
 
-def take_tool_id() -> int:
-    """Acquire a free tool id of `sys.monitoring`; raise `Unavailable` if all are in use."""
-    for tool in _TOOL_IDS:
-        if monitoring().get_tool(tool) is None:
-            monitoring().use_tool_id(tool, _TOOL_NAME)
-            return tool
-    holders = ", ".join(str(monitoring().get_tool(tool)) for tool in sorted(_TOOL_IDS))
-    raise Unavailable(f"all sys.monitoring tool ids are in use ({holders}): run without one of these tools")
+class _Tool:
+    """A free tool id of `sys.monitoring` with its callbacks."""
 
+    def __init__(self, callbacks: Mapping[int, Callable[..., object]]) -> None:
+        """Acquire it; raise `RuntimeError` if all are in use."""
+        free = [number for number in _TOOL_IDS if monitoring().get_tool(number) is None]
+        if not free:
+            holders = ", ".join(str(monitoring().get_tool(number)) for number in sorted(_TOOL_IDS))
+            raise RuntimeError(f"all sys.monitoring tool ids are in use ({holders}): run without one of these tools")
+        self.number = free[0]
+        monitoring().use_tool_id(self.number, _TOOL_NAME)
+        self._callbacks = callbacks
+        for event, callback in callbacks.items():
+            monitoring().register_callback(self.number, event, callback)
 
-def give_tool_id_back(tool: int, callbacks: Iterable[int]) -> None:
-    """Unregister the callbacks and release a tool id, unless the program has freed it: another tool may hold it."""
-    if holds_tool_id(tool):
-        for event in callbacks:
-            monitoring().register_callback(tool, event, None)
-        monitoring().free_tool_id(tool)
-        # Without this, events that were disabled for this id would stay disabled for the next tool that acquires it.
-        monitoring().restart_events()
+    @property
+    def is_held(self) -> bool:
+        """Whether the id still belongs to this package; the program may have freed it, and another tool may hold it."""
+        return bool(monitoring().get_tool(self.number) == _TOOL_NAME)
 
-
-def holds_tool_id(tool: int) -> bool:
-    """Return whether a tool id still belongs to this package."""
-    return bool(monitoring().get_tool(tool) == _TOOL_NAME)
+    def close(self) -> None:
+        if self.is_held:
+            for event in self._callbacks:
+                monitoring().register_callback(self.number, event, None)
+            monitoring().free_tool_id(self.number)
+            # Without this, events that were disabled for this id would stay disabled for the next tool that acquires it.
+            monitoring().restart_events()
 
 
 class _ThreadState:
@@ -58,42 +63,40 @@ class _ThreadState:
         self.handler = handler
 
 
-class Monitored:
-    """A backend with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
+class MonitoredCalls(CallTracer):
+    """A tracer with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
 
-    def __init__(self, tracer: EventSink) -> None:
-        self._tracer = tracer
-        self._throttle = tracer.throttle
+    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+        super().__init__(listener, plain_seconds, longest)
         self._disable = monitoring().DISABLE
         self._threads = threading.local()
-        self._tool = take_tool_id()
-        self._callbacks = self._make_callbacks()
-        for event, callback in self._callbacks.items():
-            monitoring().register_callback(self._tool, event, callback)
+        callbacks = self._make_callbacks()
+        self._tool = _Tool(callbacks)
         # C_RETURN and C_RAISE are delivered together with CALL, and are not enabled themselves.
         events = monitoring().events
-        self._events = sum(self._callbacks) & ~(events.C_RETURN | events.C_RAISE)
+        self._events = sum(callbacks) & ~(events.C_RETURN | events.C_RAISE)
 
-    def prepare(self, handler: Handler) -> None:
+    def _prepare(self, handler: Handler) -> None:
         self._threads = threading.local()
         self._threads.state = _ThreadState(handler)
 
-    def install(self) -> None:
-        if not holds_tool_id(self._tool):
+    def _install(self) -> None:
+        if not self._tool.is_held:
             return
-        if self._tracer.throttle.coarse:
+        if self.coarse:
             # Enable the events again that were disabled because an iteration was stopped or a C call was too deep.
             monitoring().restart_events()
-        monitoring().set_events(self._tool, self._events)
+        monitoring().set_events(self._tool.number, self._events)
 
-    def remove(self) -> str:
-        if not holds_tool_id(self._tool):
+    def _remove(self) -> str:
+        if not self._tool.is_held:
             return _TOOL_ID_FREED
-        monitoring().set_events(self._tool, 0)
+        monitoring().set_events(self._tool.number, 0)
         return ""
 
     def close(self) -> None:
-        give_tool_id_back(self._tool, self._callbacks)
+        super().close()
+        self._tool.close()
 
     def _make_callbacks(self) -> dict[int, Callable[..., object]]:
         events = monitoring().events
@@ -116,13 +119,13 @@ class Monitored:
         state = self._thread_state()
         depth = state.depth = state.depth + 1
         # Check the depth before reading the frame, because most calls are too deep for a throttled tracer.
-        limit = self._throttle.limit
+        limit = self.throttle.limit
         if depth > limit + 1:
-            self._throttle.skip()
+            self.throttle.skip()
             return self._disable if limit == STOPPED else None
         frame = _getframe(up)
         if depth <= limit:
-            self._tracer.report(state.handler, depth, "call", frame, None)
+            self.report(state.handler, depth, "call", frame, None)
         else:
             self._report_as_c(state, "c_call", frame)
         return None
@@ -134,12 +137,12 @@ class Monitored:
         state = self._thread_state()
         depth = state.depth
         state.depth = depth - 1
-        limit = self._throttle.limit
+        limit = self.throttle.limit
         if depth > limit + 1:
             return self._disable if limit == STOPPED else None
         frame = _getframe(up)
         if depth <= limit:
-            self._tracer.report(state.handler, depth, "return", frame, None)
+            self.report(state.handler, depth, "return", frame, None)
         else:
             self._report_as_c(state, "c_return", frame)
         return None
@@ -148,7 +151,7 @@ class Monitored:
         """Report a frame just below the depth limit as if its caller called a C function."""
         caller = frame.f_back
         if caller is not None and not QUIET[caller.f_code.co_filename]:
-            self._tracer.report(state.handler, state.depth, event, caller, frame.f_code)
+            self.report(state.handler, state.depth, event, caller, frame.f_code)
 
     def _on_c_call(self, code: CodeType, _offset: int, called: object, _argument: object) -> object:
         kind = type(called)
@@ -158,11 +161,11 @@ class Monitored:
         if QUIET[code.co_filename]:
             return self._disable
         state = self._thread_state()
-        if state.depth > self._throttle.limit:
+        if state.depth > self.throttle.limit:
             # This disables the call instruction at any depth. If it then runs at a smaller depth, the growth in its
             # call is charged to the calling function itself.
             return self._disable
-        self._tracer.report(state.handler, state.depth, "c_call", _getframe(1), called)
+        self.report(state.handler, state.depth, "c_call", _getframe(1), called)
         return None
 
     def _on_c_return(self, code: CodeType, _offset: int, called: object, _argument: object) -> None:
@@ -170,8 +173,8 @@ class Monitored:
         if kind is FunctionType or kind is MethodType or QUIET[code.co_filename]:
             return
         state = self._thread_state()
-        if state.depth <= self._throttle.limit:
-            self._tracer.report(state.handler, state.depth, "c_return", _getframe(1), called)
+        if state.depth <= self.throttle.limit:
+            self.report(state.handler, state.depth, "c_return", _getframe(1), called)
 
     # PY_THROW and PY_UNWIND cannot be disabled, so the callbacks must not return DISABLE.
     def _on_throw(self, code: CodeType, _offset: int, _error: object) -> None:
@@ -184,58 +187,56 @@ class Monitored:
         try:
             state: _ThreadState = self._threads.state
         except AttributeError:
-            state = self._threads.state = _ThreadState(self._tracer.new_handler())
+            state = self._threads.state = _ThreadState(self.listener.handler())
         return state
 
 
-class MonitoredLines:
-    """A backend that reports the lines of one function."""
+class MonitoredLines(LineTracer):
+    """A tracer of the lines of one function."""
 
-    def __init__(self, lines: LineSink) -> None:
-        self._lines = lines
-        self._tool = take_tool_id()
+    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
+        super().__init__(code, read, plain_seconds)
         events = monitoring().events
         # The events of exceptions can only be enabled for all functions at once.
         self._everywhere = events.PY_UNWIND | events.PY_THROW
         self._inside = events.LINE | events.PY_START | events.PY_RESUME | events.PY_RETURN | events.PY_YIELD
-        self._callbacks = self._make_callbacks()
-        for event, callback in self._callbacks.items():
-            monitoring().register_callback(self._tool, event, callback)
+        self._tool = _Tool(self._make_callbacks())
 
-    def install(self, running: list[FrameType]) -> None:  # noqa: ARG002 - events also come from frames that run already
-        if not holds_tool_id(self._tool):
+    def _install(self, running: list[FrameType]) -> None:  # noqa: ARG002 - events also come from frames that run already
+        if not self._tool.is_held:
             return
-        if self._lines.throttle.coarse:
+        if self.throttle.coarse:
             monitoring().restart_events()
-        monitoring().set_local_events(self._tool, self._lines.code, self._inside)
-        monitoring().set_events(self._tool, self._everywhere)
+        monitoring().set_local_events(self._tool.number, self._code, self._inside)
+        monitoring().set_events(self._tool.number, self._everywhere)
 
-    def remove(self) -> str:
-        if not holds_tool_id(self._tool):
+    def _remove(self) -> str:
+        if not self._tool.is_held:
             return _TOOL_ID_FREED
-        monitoring().set_local_events(self._tool, self._lines.code, 0)
-        monitoring().set_events(self._tool, 0)
+        monitoring().set_local_events(self._tool.number, self._code, 0)
+        monitoring().set_events(self._tool.number, 0)
         return ""
 
     def close(self) -> None:
-        give_tool_id_back(self._tool, self._callbacks)
+        super().close()
+        self._tool.close()
 
     def _make_callbacks(self) -> dict[int, Callable[..., object]]:
-        lines, throttle, code_wanted = self._lines, self._lines.throttle, self._lines.code
+        step, throttle, code_wanted = self.step, self.throttle, self._code
         disable = monitoring().DISABLE
 
         def at_line(_code: CodeType, line: int) -> object:
-            lines.step("line", line)
+            step("line", line)
             # Disable the event once tracing is stopped. Otherwise, a long loop would cause an event in every pass.
             return disable if throttle.limit == STOPPED else None
 
         def entered(code: CodeType, *_: object) -> None:
             if code is code_wanted:
-                lines.step("enter")
+                step("enter")
 
         def left(code: CodeType, *_: object) -> None:
             if code is code_wanted:
-                lines.step("leave")
+                step("leave")
 
         events = monitoring().events
         return {

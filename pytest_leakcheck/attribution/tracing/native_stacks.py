@@ -62,7 +62,7 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
         return Made(why=f"{made.why}; {obstacle}")
     import memray
 
-    counted = 0
+    counted, found = 0, None
     with tempfile.TemporaryDirectory(prefix="pytest-leakcheck-", ignore_cleanup_errors=True) as folder:
         file = Path(folder, "allocations.bin")
         try:
@@ -75,12 +75,11 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
                         tracking.enter_context(memray.Tracker(file, native_traces=True))
             if counted:
                 with memray.FileReader(file) as reader:
-                    records = reader.get_leaked_allocation_records(merge_threads=True)
-                    made = find_most(records, slope * counted) or made
+                    found = find_most(reader.get_leaked_allocation_records(merge_threads=True), slope * counted)
         except RuntimeError as error:
             # Another tracker of memray is active.
-            made = Made(why=f"{made.why}; memray: {error}")
-    return made
+            return Made(why=f"{made.why}; memray: {error}")
+    return found or made
 
 
 def find_most(records: Iterable[Record], wanted: float) -> Made | None:

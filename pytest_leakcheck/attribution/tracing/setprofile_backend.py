@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.tracing.line_tracer import LineTracer
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED
-from pytest_leakcheck.attribution.tracing.trace_events import QUIET, Event, EventSink, Handler, LineSink
+from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Event, Handler, Listener, outer_frame
 
 _Hook = Callable[[FrameType, str, Any], object]
 _DISPLACED: Final = (
@@ -27,17 +28,17 @@ _EVENT_OF_KIND: Final[dict[str, Event]] = {
 _TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing uses"
 
 
-class Profiled:
-    """A backend with one profile function per thread.
+class ProfiledCalls(CallTracer):
+    """A tracer with one profile function per thread.
 
     A profile function that was set before is replaced while an iteration runs, and restored after it. Threads that
     started before tracing are not traced, because only a thread itself can set its profile function.
     """
 
-    def __init__(self, tracer: EventSink) -> None:
-        self._tracer = tracer
+    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+        super().__init__(listener, plain_seconds, longest)
         self._hook: _Hook | None = None
-        # A bound method is a new object at each access; this one is compared by identity in `remove`.
+        # A bound method is a new object at each access; this one is compared by identity in `_remove`.
         self._thread_hook = self._start_thread
         self._before: Any = None
         self._before_in_threads: Any = None
@@ -45,10 +46,12 @@ class Profiled:
         self._gave_up = False
         self._closed = False
 
-    def prepare(self, handler: Handler) -> None:
+    def _prepare(self, handler: Handler) -> None:
+        # The hook would make objects of these frames, which run already.
+        outer_frame(sys._getframe())
         self._hook = self._new_hook(handler)
 
-    def install(self) -> None:
+    def _install(self) -> None:
         self._before = sys.getprofile()
         self._before_in_threads = threading.getprofile()
         threading.setprofile(self._thread_hook)
@@ -56,7 +59,7 @@ class Profiled:
         self._gave_up = False
         sys.setprofile(self._hook)
 
-    def remove(self) -> str:
+    def _remove(self) -> str:
         why = ""
         current: Any = sys.getprofile()
         if current is self._hook or (current is None and self._gave_up):
@@ -68,17 +71,18 @@ class Profiled:
             threading.setprofile(self._before_in_threads)
         else:
             why = _DISPLACED
-        # The hook was created before the counter was first read. It is kept until the next `prepare`: releasing it
+        # The hook was created before the counter was first read. It is kept until the next `_prepare`: releasing it
         # here, before the counter is last read, would change the counter.
         self._active = False
         return why
 
     def close(self) -> None:
+        super().close()
         self._closed = True
         self._before = self._hook = None
 
     def _new_hook(self, handler: Handler) -> _Hook:
-        throttle, report_event = self._tracer.throttle, self._report
+        throttle, report_event = self.throttle, self._report
         # The first traced frame has depth 1.
         depth = 0
 
@@ -111,18 +115,18 @@ class Profiled:
     def _report(self, handler: Handler, depth: int, frame: FrameType, kind: str, called: Any) -> None:
         """Pass an event to the tracer; a frame just below the depth limit as if its caller called a C function."""
         event = _EVENT_OF_KIND[kind]
-        if depth > self._tracer.throttle.limit:
+        if depth > self.throttle.limit:
             caller = frame.f_back
             if caller is None or QUIET[caller.f_code.co_filename]:
                 return
             event, frame, called = "c_call" if kind == "call" else "c_return", caller, frame.f_code
         if called is sys.setprofile:
-            self._tracer.interrupt(_DISPLACED)
+            self.interrupt(_DISPLACED)
             return
-        self._tracer.report(handler, depth, event, frame, called)
+        self.report(handler, depth, event, frame, called)
 
     def _start_thread(self, frame: FrameType, kind: str, called: Any) -> None:
-        hook = self._new_hook(self._tracer.new_handler())
+        hook = self._new_hook(self.listener.handler())
         displaced: Any = self._before_in_threads
 
         def guarded(frame: FrameType, kind: str, called: Any) -> None:
@@ -133,16 +137,16 @@ class Profiled:
             hook(frame, kind, called)
 
         sys.setprofile(guarded)
-        if self._tracer.throttle.limit != STOPPED:
+        if self.throttle.limit != STOPPED:
             guarded(frame, kind, called)
 
 
-class TracedLines:
-    """A backend that reports the lines of one function, and restores a trace function that was set before."""
+class TracedLines(LineTracer):
+    """A tracer of the lines of one function that restores a trace function that was set before."""
 
-    def __init__(self, lines: LineSink) -> None:
-        self._lines = lines
-        # A bound method is a new object at each access; these are compared by identity in `remove`.
+    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
+        super().__init__(code, read, plain_seconds)
+        # A bound method is a new object at each access; these are compared by identity in `_remove`.
         self._trace_function = self._on_call
         self._line_function = self._on_step
         self._before: Any = None
@@ -150,7 +154,7 @@ class TracedLines:
         self._running: list[tuple[FrameType, Any]] = []
         self._active = False
 
-    def install(self, running: list[FrameType]) -> None:
+    def _install(self, running: list[FrameType]) -> None:
         self._before = sys.gettrace()
         self._before_in_threads = threading.gettrace()
         # A frame that was entered earlier gets no "call" event, so its trace function is set here.
@@ -161,7 +165,7 @@ class TracedLines:
         threading.settrace(self._trace_function)
         sys.settrace(self._trace_function)
 
-    def remove(self) -> str:
+    def _remove(self) -> str:
         why = ""
         current: Any = sys.gettrace()
         if current is self._trace_function:
@@ -182,23 +186,20 @@ class TracedLines:
         self._running.clear()
         return why
 
-    def close(self) -> None:
-        """Do nothing, because the backend holds no hook between iterations."""
-
     def _on_call(self, frame: FrameType, _kind: str, _argument: Any) -> Any:
         if not self._active:
             # This thread outlived the iteration. Only the thread itself can restore its trace function.
             sys.settrace(self._before_in_threads)
             return None
-        if frame.f_code is not self._lines.code:
+        if frame.f_code is not self._code:
             return None
-        self._lines.step("enter")
+        self.step("enter")
         return self._line_function
 
     def _on_step(self, frame: FrameType, kind: str, _argument: Any) -> Any:
         if self._active:
             if kind == "line":
-                self._lines.step("line", frame.f_lineno)
+                self.step("line", frame.f_lineno)
             elif kind == "return":
-                self._lines.step("leave")
+                self.step("leave")
         return self._line_function

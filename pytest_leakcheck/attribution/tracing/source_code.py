@@ -1,4 +1,4 @@
-"""Read the source of a site (one line of a call path): the text of the line and the function around it."""
+"""Make the sites of a call path (a line each) from frames, and read their source: the line and the function around."""
 
 from __future__ import annotations
 
@@ -10,13 +10,33 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Final
 
 from pytest_leakcheck.attribution.call_paths import is_harness, tells_phase
+from pytest_leakcheck.attribution.object_inspection import name_of
 from pytest_leakcheck.model.culprit import Site
 
 _DOTTED_NAME: Final = re.compile(r"[A-Za-z_][\w.]*$")
+
+
+def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
+    """Return the call path to a frame's current line, outermost first; `call` is what it calls, as ``name()``."""
+    found: list[Site] = []
+    while frame is not None:
+        code = frame.f_code
+        found.append(Site(code.co_filename, frame.f_lineno or code.co_firstlineno, name_of(code), call))
+        call = f"{name_of(code)}()"
+        frame = frame.f_back
+    return tuple(reversed(found))
+
+
+def line_at(code: CodeType, lasti: int) -> int:
+    """Return the line of the instruction at an offset, as in ``frame.f_lasti``; 0 if it has none."""
+    for start, end, line in code.co_lines():
+        if start <= lasti < end:
+            return line or 0
+    return 0
 
 
 def text_of(site: Site) -> str:

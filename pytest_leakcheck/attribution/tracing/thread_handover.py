@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import is_standard
 from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
-from pytest_leakcheck.attribution.tracing.frames import path_to
-from pytest_leakcheck.attribution.tracing.trace_events import Event
+from pytest_leakcheck.attribution.tracing.source_code import path_to
+from pytest_leakcheck.attribution.tracing.tracer import Event
 from pytest_leakcheck.model.culprit import Site
 
 # C functions that only wait for another thread or wake one. They create nothing, so a change that is seen when one

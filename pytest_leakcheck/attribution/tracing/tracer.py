@@ -1,63 +1,90 @@
 """Call a listener at each call and return of Python and C functions.
 
-The backend is ``sys.setprofile`` on Python 3.11, and ``sys.monitoring`` on later versions. In both cases the
-listener gets the same events (`trace_events.Event`), each with its frame. If tracing is too slow, the tracer leaves out
-the events of deep frames, and reports a function just below the depth limit as if it were a C function. Call paths then
-become shorter and stay correct. Threads that started before tracing are traced only with ``sys.monitoring``.
+`CallTracer` has what the two backends share; `backends` chooses between them. The listener gets the same events from
+both, each with its frame. If tracing is too slow, the events of deep frames are left out, and a function just below the
+depth limit is reported as if it were a C function. Call paths then become shorter and stay correct.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
-from types import FrameType
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, Literal, Protocol
 
-from pytest_leakcheck.attribution.call_paths import is_standard
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
-from pytest_leakcheck.attribution.tracing.trace_events import (
-    OWN,
-    QUIET,
-    Backend,
-    Event,
-    Handler,
-    Listener,
-    is_of_the_program,
-)
 from pytest_leakcheck.probes.clock import monotonic
 
+# "begin" and "end" come once per iteration, before and after all other events. Their frame is the iteration's outer
+# frame: the innermost frame outside of this package when the iteration begins. "cut" comes in place of "end" if the
+# last part of the iteration was not traced.
+Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
+# Arguments: the event; the frame that is entered or left, or that calls a C function; the C function, or the code
+# object that is reported in its place. The third argument has no meaning at other events.
+Handler = Callable[[Event, FrameType, Any], None]
+# Ends with a separator, so that a folder whose name only begins like this one does not match.
+_PACKAGE_FOLDER: Final = str(Path(__file__).parents[2]) + "/"
 
-class _StandardFiles(dict[str, bool]):
-    """Cache by file name: whether code is of the standard library or generated, such as that of a dataclass."""
+
+class _Files(dict[str, bool]):
+    """Cache by file name."""
+
+    def __init__(self, decide: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._decide = decide
 
     def __missing__(self, file: str) -> bool:
-        standard = self[file] = is_standard(file) or file.startswith("<")
-        return standard
+        decided = self[file] = self._decide(file)
+        return decided
 
 
-_STANDARD: Final = _StandardFiles()
+# Files of this package; files whose events are not reported, also those of pytest and plugins; and those of the
+# standard library, with generated code, such as that of a dataclass.
+OWN: Final = _Files(lambda file: file.startswith(_PACKAGE_FOLDER))
+QUIET: Final = _Files(is_harness)
+_STANDARD: Final = _Files(lambda file: is_standard(file) or file.startswith("<"))
 
 
-class Tracer:
+class Listener(Protocol):
+    """Receiver of a tracer's events."""
+
+    def begin(self) -> None:
+        """Begin an iteration. What happened between the previous iteration and this one was not traced."""
+
+    def handler(self) -> Handler:
+        """Return the function to call at each event of one thread. The tracer calls this method once per thread."""
+
+    def became_coarse(self) -> None:
+        """Take note that some events are left out from now on."""
+
+
+class CallTracer(ABC):
     """Tracer of calls and returns; `interrupted` is why tracing ended early, empty if it did not.
 
     Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in one thread.
     """
 
     def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
-        """Create a tracer; raise `Unavailable` if all tool ids of ``sys.monitoring`` are in use."""
         self.interrupted = ""
         self.throttle = Throttle(plain_seconds, longest)
-        self._listener = listener
+        self.listener = listener
         self._handler: Handler | None = None
         self._armed = False
-        if sys.version_info >= (3, 12):
-            from pytest_leakcheck.attribution.tracing.monitoring_backend import Monitored
 
-            self._backend: Backend = Monitored(self)
-        else:
-            from pytest_leakcheck.attribution.tracing.setprofile_backend import Profiled
+    @abstractmethod
+    def _prepare(self, handler: Handler) -> None:
+        """Allocate the memory that the backend needs, before the listener first reads its counter."""
 
-            self._backend = Profiled(self)
+    @abstractmethod
+    def _install(self) -> None: ...
+
+    @abstractmethod
+    def _remove(self) -> str:
+        """Stop reporting, and return why some events may have been missed; empty if none were."""
 
     @property
     def coarse(self) -> bool:
@@ -69,14 +96,13 @@ class Tracer:
             return
         self._armed = True
         if self._handler is None:
-            self._handler = self.new_handler()
-        # The object of this frame is made before the listener reads its counter.
-        outer = outer_frame(sys._getframe())
-        self._backend.prepare(self._handler)
-        self._listener.begin()
+            self._handler = self.listener.handler()
+        outer = outer_frame(sys._getframe(1))
+        self._prepare(self._handler)
+        self.listener.begin()
         self._call_handler(self._handler, "begin", outer, None)
         self.throttle.begin()
-        self._backend.install()
+        self._install()
 
     def disarm(self) -> None:
         """Stop reporting events, and restore what the backend replaced."""
@@ -84,17 +110,13 @@ class Tracer:
             return
         self._armed = False
         self.throttle.stop()
-        why = self._backend.remove()
+        why = self._remove()
         self.interrupted = self.interrupted or why
         assert self._handler is not None
         self._call_handler(self._handler, "cut" if self.throttle.cut else "end", outer_frame(sys._getframe(1)), None)
 
     def close(self) -> None:
         self.disarm()
-        self._backend.close()
-
-    def new_handler(self) -> Handler:
-        return self._listener.handler()
 
     def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
         """Pass an event to the listener and charge its cost; skip standard library functions of the test runner."""
@@ -106,7 +128,7 @@ class Tracer:
         self._call_handler(handler, event, frame, called)
         # If another thread ran meanwhile, this one waited, and the elapsed time is not the cost of the event.
         if throttle.spend(depth, began if turn == throttle.turn else None):
-            self._listener.became_coarse()
+            self.listener.became_coarse()
 
     def _call_handler(self, handler: Handler, event: Event, frame: FrameType, called: Any) -> None:
         """Call a handler. An error of the listener itself ends tracing, and is not raised."""
@@ -121,6 +143,7 @@ class Tracer:
             self.interrupt(f"the listener failed: {type(error).__name__}: {error}")
 
     def interrupt(self, why: str) -> None:
+        """Report nothing more, in this iteration and in later ones."""
         self.interrupted = self.interrupted or why
         self.throttle.stop()
 
@@ -138,3 +161,22 @@ def outer_frame(frame: FrameType) -> FrameType:
     while OWN[frame.f_code.co_filename] and frame.f_back is not None:
         frame = frame.f_back
     return frame
+
+
+def is_left_out(called: object) -> bool:
+    """Return whether a function reported as a C function is one of the program, whose own events are left out."""
+    return type(called) is CodeType and is_own(called.co_filename)
+
+
+def is_of_the_program(error: BaseException) -> bool:
+    """Return whether an error is the program's: KeyboardInterrupt, or of a signal handler that ran in a listener."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    handlers: list[Any] = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
+    traceback: TracebackType | None = error.__traceback__
+    while traceback is not None:
+        if any(traceback.tb_frame.f_code is code for code in codes):
+            return True
+        traceback = traceback.tb_next
+    return False

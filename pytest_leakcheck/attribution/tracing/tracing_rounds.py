@@ -17,13 +17,12 @@ from typing import Final, TypeVar
 from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.handle_kinds import Things
 from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of
+from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
-from pytest_leakcheck.attribution.tracing.line_tracer import Lines
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
-from pytest_leakcheck.attribution.tracing.trace_events import Listener
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
-from pytest_leakcheck.attribution.tracing.tracer import Tracer
+from pytest_leakcheck.attribution.tracing.tracer import Listener
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing.line_tracer import Lines
+from pytest_leakcheck.attribution.tracing.backends import Lines
 from traced import PLAIN, Counter, followed, line_found, marked
 
 HERE = __file__

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing.tracer import Tracer
+from pytest_leakcheck.attribution.tracing.backends import Tracer
 from traced import PLAIN, Counting, trace
 
 MONITORED = sys.version_info >= (3, 12)
