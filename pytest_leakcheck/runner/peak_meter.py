@@ -291,6 +291,3 @@ class _CallListener:
                 look(frame, called)
 
         return on_event
-
-    def became_coarse(self) -> None:
-        """Do nothing. From now on, peaks in deep calls are seen only if they last until an outer call or return."""

@@ -42,8 +42,6 @@ class Counting:
     def handler(self) -> Handler:
         return self._on_event
 
-    def became_coarse(self) -> None: ...
-
     def _on_event(self, _event: Event, frame: FrameType, _called: Any) -> None:
         self.events += frame.f_code.co_filename == self._file
 

@@ -53,7 +53,6 @@ class Traced:
             or the function's own lines explain the growth.
         balanced: Whether nothing explains the growth, and one call or the function's own lines retain more than `MOST`
             times as much. Part of that amount is then released elsewhere.
-        coarse: Whether tracing was throttled, so that the path may end too early.
         ends_early: Whether the last call of the path is to a function of the program whose events were left out. What
             retains the growth is then a line of that function, or of one that it calls.
         calls_program: Whether the last function of the path calls functions of the program that change the counter.
@@ -64,7 +63,6 @@ class Traced:
     code: CodeType | None = None
     flows: str = ""
     balanced: bool = False
-    coarse: bool = False
     ends_early: bool = False
     calls_program: bool = False
 
@@ -106,15 +104,11 @@ class CallTree:
         self.handover = Handover()
         # Growth that one thread saw and another thread probably caused; not yet charged.
         self._held = 0
-        self._coarse = False
 
     def begin(self) -> None:
         self.round += 1
         self._held = 0
         self.handover.begin()
-
-    def became_coarse(self) -> None:
-        self._coarse = True
 
     def handler(self) -> Handler:
         return _ThreadStack(self).on_event
@@ -161,7 +155,7 @@ class CallTree:
         """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""
         wanted: int = self.total if total is None else total
         if wanted <= 0:
-            return Traced((), coarse=self._coarse)
+            return Traced(())
         nodes = [self.root]
         path: list[Site] = []
         # The Python function reached so far; the line in it, and the C function called there, if any.
@@ -196,7 +190,6 @@ class CallTree:
             code=None if name else code,
             flows="" if explained else _format_flows(kept, own),
             balanced=not explained and any(amount > MOST * wanted for amount in (own, *kept.values())),
-            coarse=self._coarse,
             ends_early=bool(name) and any(node.is_left_out for node in nodes),
             calls_program=self._calls_program(nodes),
         )

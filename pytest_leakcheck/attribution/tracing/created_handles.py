@@ -49,8 +49,8 @@ class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
     It reads a cheap count at each event. It lists the handles only when the count has changed, when another thread may
-    have created one, and when the iteration ends. `coarse` is set if events are left out, and `in_other_threads` if a
-    thread that is not traced may have created a handle, so that no path was recorded.
+    have created one, and when the iteration ends. `in_other_threads` is set if a thread that is not traced may have
+    created a handle, so that no path was recorded.
     """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
@@ -65,7 +65,6 @@ class Arrivals(Generic[Key]):
         self._held: list[Key] = []
         self._handover = Handover()
         self._untraced = UntracedThreads()
-        self.coarse = False
         self.in_other_threads = False
 
     def begin(self) -> None:
@@ -77,9 +76,6 @@ class Arrivals(Generic[Key]):
         self._handover.begin()
         self._untraced.begin()
         self._last = self._count()
-
-    def became_coarse(self) -> None:
-        self.coarse = True
 
     def handler(self) -> Handler:
         thread = self._handover.new_thread()

@@ -49,7 +49,7 @@ class _Tool:
             for event in self._callbacks:
                 monitoring().register_callback(self.number, event, None)
             monitoring().free_tool_id(self.number)
-            # Without this, events that were disabled for this id would stay disabled for the next tool that acquires it.
+            # Without this, events that were disabled for this id would stay so for the next tool that acquires it.
             monitoring().restart_events()
 
 

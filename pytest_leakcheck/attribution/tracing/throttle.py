@@ -60,8 +60,8 @@ class Throttle:
             self._by_depth[depth] = 0.0
         self._spent, self._cpu_before = 0.0, process_time()
 
-    def spend(self, depth: int, began: float | None) -> bool:
-        """Charge an event's cost, 0 if `began` is None (unknown); return whether fewer events are reported after it."""
+    def spend(self, depth: int, began: float | None) -> None:
+        """Charge an event's cost, 0 if `began` is None (unknown); if it is the last that is allowed, lower the limit."""
         now = monotonic()
         if began is not None:
             cost = now - began
@@ -70,13 +70,11 @@ class Throttle:
         late = self._is_late(now)
         # An event that waits for a processor does not use it.
         expensive = self._spent > self._budget and process_time() - self._cpu_before > self._budget
-        if not late and not expensive:
-            return False
-        if not self._lower_depth() or late:
-            self._cut_off()
-        self._begin_budget()
-        self.coarse = True
-        return True
+        if late or expensive:
+            if not self._lower_depth() or late:
+                self._cut_off()
+            self._begin_budget()
+            self.coarse = True
 
     def skip(self) -> None:
         """Take note of an event that is too deep to be reported; many of these make an iteration late as well."""

@@ -58,9 +58,6 @@ class Listener(Protocol):
     def handler(self) -> Handler:
         """Return the function to call at each event of one thread. The tracer calls this method once per thread."""
 
-    def became_coarse(self) -> None:
-        """Take note that some events are left out from now on."""
-
 
 class CallTracer(ABC):
     """Tracer of calls and returns; `interrupted` is why tracing ended early, empty if it did not.
@@ -127,8 +124,7 @@ class CallTracer(ABC):
         began = monotonic()
         self._call_handler(handler, event, frame, called)
         # If another thread ran meanwhile, this one waited, and the elapsed time is not the cost of the event.
-        if throttle.spend(depth, began if turn == throttle.turn else None):
-            self.listener.became_coarse()
+        throttle.spend(depth, began if turn == throttle.turn else None)
 
     def _call_handler(self, handler: Handler, event: Event, frame: FrameType, called: Any) -> None:
         """Call a handler. An error of the listener itself ends tracing, and is not raised."""

@@ -274,7 +274,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         return Made(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
     how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
     why = f"in {where.made_in.function}() it {how} ({traced.flows})" if traced.flows else ""
-    if traced.ends_early or (traced.coarse and not _has_own_line(traced.path)):
+    if traced.ends_early or (tracer.coarse and not _has_own_line(traced.path)):
         return Made(why=why or _TOO_MANY_CALLS)
     if why and traced.calls_program and not is_own(traced.path[-1].file):
         # A library calls the program back, such as an event loop: the line that calls the library is not the one.

@@ -33,16 +33,12 @@ class Recorder:
         self.events: list[tuple[str, str, str]] = []
         self.files: set[str] = set()
         self.rounds = 0
-        self.coarse = False
 
     def begin(self) -> None:
         self.rounds += 1
 
     def handler(self) -> Handler:
         return self._on_event
-
-    def became_coarse(self) -> None:
-        self.coarse = True
 
     def _on_event(self, event: Event, frame: FrameType, called: Any) -> None:
         self.files.add(frame.f_code.co_filename)
@@ -263,7 +259,6 @@ def test_too_many_events_are_left_out_from_the_deepest_on() -> None:
     tracer = trace(recorder, lambda: results.append(fib(18)), rounds=3, plain_seconds=0.0)
     assert results == [2584] * 3
     assert tracer.coarse
-    assert recorder.coarse
     assert tracer.interrupted == ""
     # At the limit, a function of Python looks as one of C.
     assert ("c_call", "fib", "fib") in recorder.events
@@ -287,23 +282,22 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return Clocks(monkeypatch)
 
 
-def spend(limits: Throttle, clocks: Clocks, depth: int, seconds: float, cpu: float) -> bool:
+def spend(limits: Throttle, clocks: Clocks, depth: int, seconds: float, cpu: float) -> int:
+    """Spend time on an event, and return the limit after it."""
     began = clocks.now
     clocks.pass_time(seconds, cpu)
-    return limits.spend(depth, began)
+    limits.spend(depth, began)
+    return limits.limit
 
 
 def test_the_throttle_leaves_out_the_deeper_half_and_then_the_rest(clocks: Clocks) -> None:
     limits = Throttle(0.0)
-    assert limits.limit == UNLIMITED
-    for depth in (1, 2, 7):
-        assert not spend(limits, clocks, depth, 0.0005, 0.0005)
-    assert spend(limits, clocks, 9, 0.004, 0.004)
+    assert {spend(limits, clocks, depth, 0.0005, 0.0005) for depth in (1, 2, 7)} == {UNLIMITED}
     # A frame one level below the limit is reported as a C call.
-    assert (limits.limit, limits.coarse, limits.cut) == (6, True, False)
-    for _ in range(3):
-        spend(limits, clocks, 1, 0.005, 0.005)
-    assert (limits.limit, limits.cut) == (STOPPED, True)
+    assert spend(limits, clocks, 9, 0.004, 0.004) == 6
+    assert (limits.coarse, limits.cut) == (True, False)
+    assert spend(limits, clocks, 1, 0.005, 0.005) == STOPPED
+    assert limits.cut
     # The next iteration begins with the limit that frames were left out at.
     limits.begin()
     assert (limits.limit, limits.cut) == (6, False)
@@ -311,17 +305,17 @@ def test_the_throttle_leaves_out_the_deeper_half_and_then_the_rest(clocks: Clock
 
 def test_the_throttle_does_not_charge_what_other_processes_take(clocks: Clocks) -> None:
     limits = Throttle(0.0)
-    assert not spend(limits, clocks, 20, 0.05, 0.001)
-    assert (limits.limit, limits.coarse) == (UNLIMITED, False)
-    assert spend(limits, clocks, 20, 0.05, 0.05)
+    assert spend(limits, clocks, 20, 0.05, 0.001) == UNLIMITED
+    assert not limits.coarse
+    assert spend(limits, clocks, 20, 0.05, 0.05) == STOPPED
 
 
 def test_an_iteration_comes_to_an_end_whatever_it_waits_for(clocks: Clocks) -> None:
     """A counter that sleeps, or asks another process, slows the test down as well."""
     limits = Throttle(0.0)
-    assert not spend(limits, clocks, 20, 0.1, 0.0)
-    assert spend(limits, clocks, 20, 0.1, 0.0)
-    assert (limits.limit, limits.cut) == (STOPPED, True)
+    assert spend(limits, clocks, 20, 0.1, 0.0) == UNLIMITED
+    assert spend(limits, clocks, 20, 0.1, 0.0) == STOPPED
+    assert limits.cut
 
 
 def test_names_run_no_code_of_the_program() -> None:
