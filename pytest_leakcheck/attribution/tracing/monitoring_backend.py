@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.tracing.line_tracer import LineTracer
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED
-from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Event, Handler, Listener
+from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Handler, Listener, TracedThread
 
 _TOOL_NAME: Final = "pytest-leakcheck"
 # Tool ids in order of preference. First 4 and 3, which `sys.monitoring` reserves for no kind of tool.
@@ -53,16 +53,6 @@ class _Tool:
             monitoring().restart_events()
 
 
-class _ThreadState:
-    """The state of one traced thread; its first traced frame has depth 1."""
-
-    __slots__ = ("depth", "handler")
-
-    def __init__(self, handler: Handler) -> None:
-        self.depth = 0
-        self.handler = handler
-
-
 class MonitoredCalls(CallTracer):
     """A tracer with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
 
@@ -78,7 +68,7 @@ class MonitoredCalls(CallTracer):
 
     def _prepare(self, handler: Handler) -> None:
         self._threads = threading.local()
-        self._threads.state = _ThreadState(handler)
+        self._threads.current = TracedThread(handler)
 
     def _install(self) -> None:
         if not self._tool.is_held:
@@ -114,44 +104,19 @@ class MonitoredCalls(CallTracer):
 
     def _on_enter(self, code: CodeType, _offset: int, _error: object = None, up: int = 1) -> object:
         """Handle the entry or resumption of the frame that is ``up`` frames outwards."""
-        if QUIET[code.co_filename]:
-            return self._disable
-        state = self._thread_state()
-        depth = state.depth = state.depth + 1
-        # Check the depth before reading the frame, because most calls are too deep for a throttled tracer.
-        limit = self.throttle.limit
-        if depth > limit + 1:
-            self.throttle.skip()
-            return self._disable if limit == STOPPED else None
-        frame = _getframe(up)
-        if depth <= limit:
-            self.report(state.handler, depth, "call", frame, None)
-        else:
-            self._report_as_c(state, "c_call", frame)
-        return None
+        if not QUIET[code.co_filename]:
+            self.enter(self._thread(), _getframe(up))
+            if self.throttle.limit != STOPPED:
+                return None
+        return self._disable
 
     def _on_leave(self, code: CodeType, _offset: int, _value: object, up: int = 1) -> object:
         """Handle the end or suspension of the frame that is ``up`` frames outwards."""
-        if QUIET[code.co_filename]:
-            return self._disable
-        state = self._thread_state()
-        depth = state.depth
-        state.depth = depth - 1
-        limit = self.throttle.limit
-        if depth > limit + 1:
-            return self._disable if limit == STOPPED else None
-        frame = _getframe(up)
-        if depth <= limit:
-            self.report(state.handler, depth, "return", frame, None)
-        else:
-            self._report_as_c(state, "c_return", frame)
-        return None
-
-    def _report_as_c(self, state: _ThreadState, event: Event, frame: FrameType) -> None:
-        """Report a frame just below the depth limit as if its caller called a C function."""
-        caller = frame.f_back
-        if caller is not None and not QUIET[caller.f_code.co_filename]:
-            self.report(state.handler, state.depth, event, caller, frame.f_code)
+        if not QUIET[code.co_filename]:
+            self.leave(self._thread(), _getframe(up))
+            if self.throttle.limit != STOPPED:
+                return None
+        return self._disable
 
     def _on_c_call(self, code: CodeType, _offset: int, called: object, _argument: object) -> object:
         kind = type(called)
@@ -160,21 +125,18 @@ class MonitoredCalls(CallTracer):
             return None
         if QUIET[code.co_filename]:
             return self._disable
-        state = self._thread_state()
-        if state.depth > self.throttle.limit:
+        thread = self._thread()
+        if thread.depth > self.throttle.limit:
             # This disables the call instruction at any depth. If it then runs at a smaller depth, the growth in its
             # call is charged to the calling function itself.
             return self._disable
-        self.report(state.handler, state.depth, "c_call", _getframe(1), called)
+        self.report_c(thread, "c_call", _getframe(1), called)
         return None
 
     def _on_c_return(self, code: CodeType, _offset: int, called: object, _argument: object) -> None:
         kind = type(called)
-        if kind is FunctionType or kind is MethodType or QUIET[code.co_filename]:
-            return
-        state = self._thread_state()
-        if state.depth <= self.throttle.limit:
-            self.report(state.handler, state.depth, "c_return", _getframe(1), called)
+        if not (kind is FunctionType or kind is MethodType or QUIET[code.co_filename]):
+            self.report_c(self._thread(), "c_return", _getframe(1), called)
 
     # PY_THROW and PY_UNWIND cannot be disabled, so the callbacks must not return DISABLE.
     def _on_throw(self, code: CodeType, _offset: int, _error: object) -> None:
@@ -183,12 +145,12 @@ class MonitoredCalls(CallTracer):
     def _on_unwind(self, code: CodeType, _offset: int, _error: object) -> None:
         self._on_leave(code, 0, None, 2)
 
-    def _thread_state(self) -> _ThreadState:
+    def _thread(self) -> TracedThread:
         try:
-            state: _ThreadState = self._threads.state
+            thread: TracedThread = self._threads.current
         except AttributeError:
-            state = self._threads.state = _ThreadState(self.listener.handler())
-        return state
+            thread = self._threads.current = TracedThread(self.listener.handler())
+        return thread
 
 
 class MonitoredLines(LineTracer):

@@ -10,21 +10,13 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.tracing.line_tracer import LineTracer
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED
-from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Event, Handler, Listener, outer_frame
+from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Handler, Listener, TracedThread, outer_frame
 
 _Hook = Callable[[FrameType, str, Any], object]
 _DISPLACED: Final = (
     "the program called sys.setprofile, which the tracer uses, or the interpreter removed the tracer, as it does at the "
     "recursion limit"
 )
-
-_EVENT_OF_KIND: Final[dict[str, Event]] = {
-    "call": "call",
-    "return": "return",
-    "c_call": "c_call",
-    "c_return": "c_return",
-    "c_exception": "c_return",
-}
 _TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing uses"
 
 
@@ -82,48 +74,25 @@ class ProfiledCalls(CallTracer):
         self._before = self._hook = None
 
     def _new_hook(self, handler: Handler) -> _Hook:
-        throttle, report_event = self.throttle, self._report
-        # The first traced frame has depth 1.
-        depth = 0
+        thread = TracedThread(handler)
 
         def hook(frame: FrameType, kind: str, called: Any) -> None:
-            nonlocal depth
             if QUIET[frame.f_code.co_filename]:
                 return
-            limit = throttle.limit
             if kind == "call":
-                depth += 1
-                if depth > limit + 1:
-                    throttle.skip()
-                else:
-                    report_event(handler, depth, frame, kind, called)
+                self.enter(thread, frame)
             elif kind == "return":
-                depth -= 1
-                if depth <= limit:
-                    report_event(handler, depth + 1, frame, kind, called)
-            elif depth > limit:
-                throttle.skip()
+                self.leave(thread, frame)
+            elif called is sys.setprofile:
+                self.interrupt(_DISPLACED)
             else:
-                report_event(handler, depth, frame, kind, called)
-            if limit == STOPPED and self._active:
+                self.report_c(thread, "c_call" if kind == "c_call" else "c_return", frame, called)
+            if self._active and self.throttle.limit == STOPPED:
                 # The hook is expensive even if it reports nothing.
                 sys.setprofile(None)
                 self._gave_up = True
 
         return hook
-
-    def _report(self, handler: Handler, depth: int, frame: FrameType, kind: str, called: Any) -> None:
-        """Pass an event to the tracer; a frame just below the depth limit as if its caller called a C function."""
-        event = _EVENT_OF_KIND[kind]
-        if depth > self.throttle.limit:
-            caller = frame.f_back
-            if caller is None or QUIET[caller.f_code.co_filename]:
-                return
-            event, frame, called = "c_call" if kind == "call" else "c_return", caller, frame.f_code
-        if called is sys.setprofile:
-            self.interrupt(_DISPLACED)
-            return
-        self.report(handler, depth, event, frame, called)
 
     def _start_thread(self, frame: FrameType, kind: str, called: Any) -> None:
         hook = self._new_hook(self.listener.handler())

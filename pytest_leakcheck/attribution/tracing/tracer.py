@@ -59,6 +59,16 @@ class Listener(Protocol):
         """Return the function to call at each event of one thread. The tracer calls this method once per thread."""
 
 
+class TracedThread:
+    """The state of one thread. Its first traced frame has depth 1."""
+
+    __slots__ = ("depth", "handler")
+
+    def __init__(self, handler: Handler) -> None:
+        self.depth = 0
+        self.handler = handler
+
+
 class CallTracer(ABC):
     """Tracer of calls and returns; `interrupted` is why tracing ended early, empty if it did not.
 
@@ -115,7 +125,36 @@ class CallTracer(ABC):
     def close(self) -> None:
         self.disarm()
 
-    def report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
+    def enter(self, thread: TracedThread, frame: FrameType) -> None:
+        """Report that a frame is entered or resumed, unless it is too deep."""
+        thread.depth += 1
+        self._report_frame(thread.handler, thread.depth, "call", frame)
+
+    def leave(self, thread: TracedThread, frame: FrameType) -> None:
+        """Report that a frame is left or suspended, unless it is too deep."""
+        thread.depth -= 1
+        self._report_frame(thread.handler, thread.depth + 1, "return", frame)
+
+    def report_c(self, thread: TracedThread, event: Event, frame: FrameType, called: Any) -> None:
+        """Report that a C function is called or returns, unless the frame that calls it is too deep."""
+        if thread.depth <= self.throttle.limit:
+            self._report(thread.handler, thread.depth, event, frame, called)
+        else:
+            self.throttle.skip()
+
+    def _report_frame(self, handler: Handler, depth: int, event: Event, frame: FrameType) -> None:
+        limit = self.throttle.limit
+        if depth <= limit:
+            self._report(handler, depth, event, frame, None)
+        elif depth > limit + 1:
+            self.throttle.skip()
+        else:
+            # Report a frame just below the limit as if its caller called a C function.
+            caller = frame.f_back
+            if caller is not None and not QUIET[caller.f_code.co_filename]:
+                self._report(handler, depth, "c_call" if event == "call" else "c_return", caller, frame.f_code)
+
+    def _report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
         """Pass an event to the listener and charge its cost; skip standard library functions of the test runner."""
         if _STANDARD[frame.f_code.co_filename] and _is_called_by_runner(frame):
             return
