@@ -69,21 +69,14 @@ WORKERS = """
         work.set()
         done.wait()
 
-    def traced(path):
-        in_python(path)
-
-    def start_trace():
-        sys.settrace(lambda *_: None)
-
-    def of_context(name, function=None):
+    def of_context(name):
         @pytest.fixture(scope="module")
         def pool():
-            with multiprocessing.get_context(name).Pool(1, function) as pool:
+            with multiprocessing.get_context(name).Pool(1) as pool:
                 yield pool
         return pool
 
     forked, spawned, served = of_context("fork"), of_context("spawn"), of_context("forkserver")
-    with_a_tracer = of_context("fork", start_trace)
     forked_for_c, forked_for_churn, forked_for_busy, forked_for_thread = (of_context("fork") for _ in range(4))
 
     @pytest.mark.fd_budget(0)
@@ -105,10 +98,6 @@ WORKERS = """
     @pytest.mark.fd_budget(0)
     def test_in_a_thread(forked_for_thread):
         forked_for_thread.apply(in_thread, (__file__,))
-
-    @pytest.mark.fd_budget(0)
-    def test_traced_already(with_a_tracer):
-        with_a_tracer.apply(traced, (__file__,))
 
     def in_spawned(path):
         file = os.open(path, os.O_RDONLY)  # of test_spawned LEAK
@@ -147,7 +136,6 @@ NAMED = ("test_forked", "test_opened_in_c", "test_churn", "test_busy", "test_spa
 # Why no line is known.
 UNNAMED = {
     "test_in_a_thread": "another of its threads was running too, and only the main thread is traced",
-    "test_traced_already": "it is traced by another tool, such as a debugger or coverage",
     "test_program": "it was not started by os.fork or multiprocessing during the session, or its signals are changed",
 }
 

@@ -106,7 +106,7 @@ class MonitoredCalls(CallTracer):
         """Handle the entry or resumption of the frame that is ``up`` frames outwards."""
         if not QUIET[code.co_filename]:
             self.enter(self._thread(), _getframe(up))
-            if self.throttle.limit != STOPPED:
+            if not self.throttle.cut:
                 return None
         return self._disable
 
@@ -114,7 +114,7 @@ class MonitoredCalls(CallTracer):
         """Handle the end or suspension of the frame that is ``up`` frames outwards."""
         if not QUIET[code.co_filename]:
             self.leave(self._thread(), _getframe(up))
-            if self.throttle.limit != STOPPED:
+            if not self.throttle.cut:
                 return None
         return self._disable
 

@@ -87,7 +87,7 @@ class ProfiledCalls(CallTracer):
                 self.interrupt(_DISPLACED)
             else:
                 self.report_c(thread, "c_call" if kind == "c_call" else "c_return", frame, called)
-            if self._active and self.throttle.limit == STOPPED:
+            if self.throttle.cut and self._active:
                 # The hook is expensive even if it reports nothing.
                 sys.setprofile(None)
                 self._gave_up = True
