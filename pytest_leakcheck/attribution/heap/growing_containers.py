@@ -122,26 +122,19 @@ class Census:
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
         then = dict(zip(self._ids, self._sizes, strict=True))
-        # A container that was not counted before gets its current size, so it has not grown.
-        before = array("q", map(then.get, found.ids, found.sizes))
+        # A container that was not counted before has not grown.
         larger = [
-            Growing(one, size - smaller)
-            for one, size, smaller in compress(
-                zip(found.containers, found.sizes, before, strict=True), map(operator.gt, found.sizes, before)
-            )
+            Growing(one, size - then[place])
+            for one, place, size in zip(found.containers, found.ids, found.sizes, strict=True)
+            if size > then.get(place, size)
         ]
-        places = {id(one.holder) for one in larger}
-        first = {
-            place: key
-            for place, key in zip(reversed(self._ids), reversed(self._first), strict=False)
-            if place in places
-        }
+        first = dict(zip(reversed(self._ids), reversed(self._first), strict=False))
         same = (
             one
             for one in larger
             if id(one.holder) not in ignore and _is_same_container(one.holder, first.get(id(one.holder)), new)
         )
-        return (*same, *self._grown_values(found.holders, {*places, *new, *ignore}))
+        return (*same, *self._grown_values(found.holders, {*(id(one.holder) for one in larger), *new, *ignore}))
 
     def _grown_values(
         self, holders: Sequence[tuple[object, list[object]]], other: Collection[int]
