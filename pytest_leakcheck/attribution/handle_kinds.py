@@ -41,12 +41,10 @@ _STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
 class Things:
     """One kind of handle.
 
-    Attributes:
-        count: Returns a number that changes when a handle appears or disappears; cheap to call.
-        list_now: Returns a description of each current handle, by identity. A different description under the same
-            identity means a different handle.
-        sized: The description is the size of the handle, and the growth is that of the sum of the sizes.
-        in_children: Whether `traced_children` can trace these handles in child processes too.
+    `count` returns a number that changes when a handle appears or disappears; it is cheap. `list_now` describes each
+    current handle, by identity; another description under the same identity means another handle. `sized`: the
+    description is the size of the handle, and the growth is that of the sum of the sizes. `in_children`:
+    `traced_children` can trace these handles in child processes too.
     """
 
     count: Callable[[], int]

@@ -19,15 +19,10 @@ from pytest_leakcheck.model.resources import find_resource
 class Shape:
     """One known shape of leak, and the advice to the user what to change.
 
-    It fits if the resource has one of these kinds of `handles`, and if one of the patterns matches, where there are any.
-
-    Attributes:
-        handles: Kinds of handles, separated by spaces; any resource if empty.
-        path: Matches a frame of the call path, as ``file:function:call``.
-        owner: Matches the name of the owner, or a step of the path to it.
-        holds: Matches the description of what the owner holds.
-        cycle: Matches the type names of the cycle, separated by spaces.
-        survivor: Matches the description of a survivor.
+    It fits if the resource has one of these kinds of `handles` (separated by spaces; any if empty), and if one of the
+    patterns matches, where there are any: `path` a frame of the call path, as ``file:function:call``; `owner` the name
+    of the owner, or a step of the path to it; `holds` what the owner holds; `cycle` the type names of the cycle,
+    separated by spaces; `survivor` the description of a survivor.
     """
 
     advice: str

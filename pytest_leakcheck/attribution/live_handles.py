@@ -36,13 +36,9 @@ _MIN_MAPPING_SHARE: Final = 0.1
 class Identities:
     """The handles that exist at one moment, by identity.
 
-    Attributes:
-        fds: Target of each open descriptor of this process, by descriptor number.
-        threads: Descriptions, by native thread id.
-        children: Command lines of live descendant processes, and names of zombies, by pid.
-        of_children: Targets of the open descriptors of these processes, by pid and descriptor number.
-        tasks: Descriptions of asyncio tasks, by ``id()``.
-        mappings: The file (or "") and the number of bytes of each memory mapping, by start address.
+    `fds`: targets of this process's open descriptors by number; `of_children`: those of its children, by pid and
+    number. `threads`: descriptions, by native id. `children`: command lines of live descendants and names of zombies,
+    by pid. `tasks`: descriptions, by ``id()``. `mappings`: the file (or "") and the bytes of each, by start address.
     """
 
     fds: Mapping[int, str]

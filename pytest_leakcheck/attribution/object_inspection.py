@@ -61,13 +61,7 @@ _HEAP_TYPE_FLAG: Final = 1 << 9
 # provides the attribute dict and the class declares no slots.
 _CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
 _C_DESCRIPTORS: Final = frozenset(
-    {
-        ClassMethodDescriptorType,
-        GetSetDescriptorType,
-        MemberDescriptorType,
-        MethodDescriptorType,
-        WrapperDescriptorType,
-    }
+    {ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType}
 )
 # Standard library modules with types written in C whose objects keep memory outside Python objects.
 _STDLIB_WITH_C_MEMORY: Final = frozenset(

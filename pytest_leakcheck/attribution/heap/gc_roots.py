@@ -112,10 +112,8 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
 
 
 def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
-    """Yield the objects with alternating kinds, so that hundreds of one kind do not hide the one leading to a root.
-
-    The kind of a dict is its first key if that is a str, because hashing another key could run user code.
-    """
+    """Yield the objects with alternating kinds, so that hundreds of one kind do not hide the one leading to a root."""
+    # The kind of a dict is its first key if that is a str, because hashing another key could run user code.
     by_kind: dict[object, list[object]] = defaultdict(list)
     for one in some:
         first = next(iter(one), None) if type(one) is dict else None

@@ -78,9 +78,7 @@ _VALUE_TYPE_IDS: Final = frozenset(map(id, PAYLOAD))
 class Growing:
     """A container, or the holder of a value, that has grown between two moments.
 
-    Attributes:
-        gained: The number of entries gained, or of bytes or characters of the value.
-        value: The value as it is now; None for a container.
+    `gained` counts entries, or bytes or characters of the `value`, which is None for a container.
     """
 
     holder: object
@@ -113,12 +111,10 @@ class Census:
         self._amounts = array("q", (amount(value, arrays) for _holder, values in found.holders for value in values))
 
     def grown(self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()) -> tuple[Growing, ...]:
-        """Return the containers and values that are larger now, by any amount.
+        """Return the containers and values that are larger now, by any amount, without those whose ``id()`` to ignore.
 
-        Args:
-            new: The result of `newcomers`, taken before the objects were unfrozen. These objects did not exist at the
-                census, except for dicts that were untracked then.
-            ignore: The ``id()`` of each object to leave out.
+        `new` is the result of `newcomers` from before the objects were unfrozen. These objects did not exist at the
+        census, except for dicts that were untracked then.
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
         then = dict(zip(self._ids, self._sizes, strict=True))
@@ -159,11 +155,8 @@ def _first_key(one: Any) -> object:
 
 
 def _is_same_container(holder: object, first: int | None, new: Collection[int]) -> bool:
-    """Return whether a container is the one counted earlier under its ``id()``.
-
-    `first` is the ``id()`` of the first key of a dict that was untracked then; None for any other container. The
-    collector also lists an older dict as new once it begins to track that dict.
-    """
+    """Return whether a container is the one counted earlier under its ``id()``; `first`: the first key's, if untracked."""
+    # The collector also lists an older dict as new once it begins to track that dict.
     if first is None or type(holder) is not dict:
         return id(holder) not in new and gc.is_tracked(holder)
     return first == id(_first_key(holder))
@@ -244,11 +237,8 @@ class _Found:
 
 
 def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
-    """List all containers, and the holders of large values if wanted.
-
-    `known` has the ``id()`` of each object that held large values before; None searches all objects, which takes twice
-    as long as the rest of the walk.
-    """
+    """List all containers, and the holders of large values if wanted, of all objects or of those that are `known`."""
+    # To search all objects for values takes twice as long as the rest of the walk.
     # This call comes first, so that `objects` contains no list made here. Lists that hold each other would become
     # garbage that only the collector frees.
     objects = gc.get_objects()

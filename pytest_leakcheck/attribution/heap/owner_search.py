@@ -71,11 +71,8 @@ _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
 class Sought:
     """The known properties of what is retained and whose owner is sought.
 
-    Attributes:
-        rate: The number retained per iteration, where it is countable.
-        size: Bytes retained per iteration, where known.
-        identities: Identities of the handles that were created and still exist; None if no handles are retained.
-        in_python: Whether Python's own allocators may have allocated it.
+    `rate` (objects) and `size` (bytes) are per iteration, where known. `identities` are those of the handles that were
+    created and still exist; None if no handles are retained. `in_python`: Python's allocators may have allocated it.
     """
 
     iterations: int
@@ -87,12 +84,9 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The owners that were found, or the reason why none was found.
+    """The owners that were found, best first, or the reason why none was found.
 
-    Attributes:
-        owners: The owners, best first.
-        reason: Why no owner was found; empty if there are owners.
-        objects: The objects that are the owners, in the same order. Empty if only a path to the survivors was found.
+    `objects` are the objects that are the owners; empty if only a path to the survivors was found.
     """
 
     owners: tuple[Owner, ...]
@@ -164,13 +158,10 @@ def search(  # noqa: PLR0913 - the evidence, one by one
 ) -> Holders:
     """Find the owners of what is retained. Call it while nothing is frozen, because frozen objects are not listed.
 
-    Args:
-        came: The tracked objects that were created in these iterations and still exist.
-        growing: The result of `Census.grown`.
-        new: The ``id()`` of each object created since the measurement of the test began. A new object is not an owner,
-            so the search continues with the older objects that lead to it.
-        ignore: The ``id()`` of each object that cannot be an owner, such as the plugin's own objects.
-        deadline: When the search ends without a result, by ``clock.monotonic``.
+    `came` are the tracked objects that were created in these iterations and still exist. `growing` comes from
+    `Census.grown`. `new` has the ``id()`` of each object created since the measurement of the test began: it is no
+    owner, so the search continues with the older objects that lead to it. `ignore` has the ``id()`` of each object that
+    cannot be an owner either, such as the plugin's own. After `deadline` (``clock.monotonic``) there is no result.
     """
 
     def check_time() -> None:
@@ -340,10 +331,8 @@ def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
 
 
 def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
-    """Return the end of the path to a survivor: the entry, and one new object in it if it is an older instance's dict.
-
-    Such a dict counts as new if the collector began to track it late, which happens once it holds a tracked object.
-    """
+    """Return the end of the path to a survivor: the entry, and one new object in it if it is an older instance's dict."""
+    # Such a dict counts as new if the collector began to track it late, once it held a tracked object.
     if instance_dict(hold.holder) is not hold.entry:
         return (hold.entry,)
     return (hold.entry, *[one for one in gc.get_referents(hold.entry) if id(one) in new][-1:])

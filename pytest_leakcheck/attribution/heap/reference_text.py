@@ -136,10 +136,8 @@ def _read_suspended(one: object, name: str) -> Any:
 
 
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
-    """Return how an object refers to the next one, and how many positions of the path that reference spans.
-
-    The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of their own.
-    """
+    """Return how an object refers to the next one, and how many positions of the path that reference spans."""
+    # The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of their own.
     holder, child = path[at], path[at + 1]
     if type(holder) is dict and module_name(holder):
         return _name_in_namespace(holder, child), 1
