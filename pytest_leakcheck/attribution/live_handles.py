@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
 
 _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
 _DIGITS: Final = re.compile(r"\d+")
+_NUMBERS_AND_TEXT: Final = re.compile(r"\d+|\D+")
 # Minimum share of the newly mapped bytes that a file must have to be reported.
 _MIN_MAPPING_SHARE: Final = 0.1
 
@@ -143,11 +144,25 @@ def group_files(targets: Iterable[str]) -> tuple[Held, ...]:
     counts = Counter(targets)
     patterns = {name: _path_patterns(name) for name in counts if name.startswith(("/", "memfd "))}
     common = Counter(pattern for several in patterns.values() for pattern in set(several))
-    grouped: Counter[str] = Counter()
-    for name, count in counts.items():
+    members: dict[str, list[str]] = {}
+    for name in counts:
         best = max(patterns.get(name, ()), key=common.__getitem__, default=name)
-        grouped[best if common[best] > 1 else name] += count
+        members.setdefault(best if common[best] > 1 else name, []).append(name)
+    grouped = Counter(
+        {_mark_differences(names, best): sum(map(counts.__getitem__, names)) for best, names in members.items()}
+    )
     return tuple(Held(what, count) for what, count in grouped.most_common())
+
+
+def _mark_differences(names: Sequence[str], pattern: str) -> str:
+    """Return names with ``*`` for each number in which they differ; the pattern if they differ in more than numbers."""
+    parts = [_NUMBERS_AND_TEXT.findall(name) for name in names]
+    if len({len(one) for one in parts}) > 1:
+        return pattern
+    columns = [set(column) for column in zip(*parts, strict=True)]
+    if any(len(column) > 1 and not all(map(str.isdecimal, column)) for column in columns):
+        return pattern
+    return "".join("*" if len(column) > 1 else next(iter(column)) for column in columns)
 
 
 def _path_patterns(path: str) -> tuple[str, ...]:

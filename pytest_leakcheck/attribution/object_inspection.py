@@ -9,12 +9,11 @@ from __future__ import annotations
 import functools
 import gc
 import io
-import operator
 import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import compress, islice
+from itertools import islice
 from types import (
     AsyncGeneratorType,
     BuiltinFunctionType,
@@ -40,7 +39,6 @@ LRU: Final = type(functools.lru_cache(lambda: None))
 LRU_ENTRY_TYPE: Final = "_lru_list_elem"
 # Types whose objects the whole program shares, or that lead to all of it.
 SHARED_TYPES: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
-_MODULE_TYPE_IDS: Final = frozenset((id(ModuleType),))
 _POINTER_BYTES: Final = 8
 # Longest key that is shown in full, in characters.
 _MAX_KEY_LENGTH: Final = 40
@@ -69,17 +67,6 @@ _STDLIB_WITH_C_MEMORY: Final = frozenset(
 )
 _OBJECTS_ONLY_MODULES: Final = frozenset({"builtins", *sys.stdlib_module_names}) - _STDLIB_WITH_C_MEMORY
 _C_METHOD_TYPES: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
-
-
-def all_objects() -> list[object]:
-    """List the objects that the garbage collector lists, without modules.
-
-    The collector also lists the dict of a module. The module's other referents are private to its C code and may be
-    dead: in Python 3.12, ``gc.get_referents`` of ``_asyncio`` revives objects from a free list and makes it a ring.
-    """
-    objects = gc.get_objects()
-    modules = map(_MODULE_TYPE_IDS.__contains__, map(id, map(type, objects)))
-    return list(compress(objects, map(operator.not_, modules)))
 
 
 def class_name(kind: type) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Unavailable
@@ -140,12 +140,16 @@ def _fill_numpy_cache() -> None:
 
 def other_allocator() -> str:
     """Return the name of the allocator whose own statistics `Heap` reads; empty if it reads the C library's."""
+    heap = _open_heap()
+    return heap.allocator if heap is not None else ""
+
+
+def _open_heap() -> Heap | None:
     heap = Heap()
-    try:
+    with suppress(Unavailable):
         heap.open()
-    except Unavailable:
-        return ""
-    return heap.allocator
+        return heap
+    return None
 
 
 def is_quiet() -> bool:
@@ -153,10 +157,8 @@ def is_quiet() -> bool:
 
     It measures this: the C library may not apply the setting in the environment (`runner.processes.supervisor`).
     """
-    heap = Heap()
-    try:
-        heap.open()
-    except Unavailable:
+    heap = _open_heap()
+    if heap is None:
         return False
     libc = _libc()
     before = heap.read()

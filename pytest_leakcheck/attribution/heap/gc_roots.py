@@ -99,8 +99,7 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
         if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
             continue
         if type(referrer) is ModuleType:
-            # The dict of a module is a root already, and reading its other referents is dangerous: see
-            # `object_inspection.all_objects`.
+            # The dict of a module is a root already, and reading its other referents is dangerous (see `owner_search`).
             continue
         rank = _root_rank(referrer, running)
         held = wanted.keys() & map(id, gc.get_referents(referrer))

@@ -27,7 +27,6 @@ from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, acco
 from pytest_leakcheck.attribution.heap.reference_text import describe_holder, steps_of
 from pytest_leakcheck.attribution.object_inspection import (
     LRU_ENTRY_TYPE,
-    all_objects,
     amount,
     array_types,
     container_kind,
@@ -116,7 +115,9 @@ class _Search:
     check_time: Callable[[], object]
 
     def older_holders(self, skipped: set[int]) -> Iterator[_Hold]:
-        objects = all_objects()
+        # The dict of a module is listed too. Its other referents are private to its C code and may be dead: in Python
+        # 3.12, `gc.get_referents` of `_asyncio` revives objects from a free list and makes it a ring.
+        objects = [one for one in gc.get_objects() if type(one) is not ModuleType]
         older = [one for one in objects if id(one) not in self.new and id(one) not in skipped]
         for at in range(0, len(older), _CHUNK_SIZE):
             self.check_time()

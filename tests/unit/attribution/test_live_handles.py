@@ -55,6 +55,8 @@ def test_files_whose_names_differ_by_a_pattern_are_one_kind() -> None:
         Held("/data/log", 1),
         Held("socket", 1),
     )
+    seeds = [f"/data/rgb-224x224-seed{number}.mp4" for number in range(3)]
+    assert group_files(seeds) == (Held("/data/rgb-224x224-seed*.mp4", 3),)
     assert group_files(["/tmp/tmpa1b2c3d4", "/tmp/tmpk_9xyzzy"]) == (Held("/tmp/tmp*", 2),)
     # One name is no pattern, and the folder tells files apart.
     assert group_files(["/a/part-1.bin"] * 3) == (Held("/a/part-1.bin", 3),)
