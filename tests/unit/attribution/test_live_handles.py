@@ -205,3 +205,15 @@ def test_a_file_stays_the_same_when_it_is_moved_and_removed(tmp_path: Path) -> N
         with path.open("w") as other:
             os.dup2(other.fileno(), number)
             assert open_files()[number] != before
+
+
+def test_without_proc_the_handles_are_those_that_python_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS and Windows."""
+
+    def absent(path: str) -> list[str]:
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr(os, "listdir", absent)
+    found = take_identities()
+    assert (found.fds, found.children) == ({}, {})
+    assert found.threads[threading.get_native_id()] == threading.current_thread().name
