@@ -218,7 +218,7 @@ class Repeater:
                 self._snapshot.follow(repetition)
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             if iteration.count > 1 and exhausted_by(error):
-                # The test has left pytest or the measurement no memory. At the end, its ceiling no longer holds.
+                # The test has left pytest or the measurement nothing. At the end, its ceiling no longer holds.
                 with contextlib.suppress(Exception):
                     result = repetition.end("failed", error)
                     if _is_red(result):

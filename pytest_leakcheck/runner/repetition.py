@@ -17,7 +17,6 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.not_judged import missing_verdicts, no_time_left, without_ceiling
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording, Stopped
-from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.runner.bounded_caches import keep_owners
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
@@ -62,15 +61,12 @@ class Repetition:
         # A script has no earlier moment; pytest prepares them when the session begins.
         prepare_children()
         self._run.ceiling.impose()
-        with room_for_descriptors():
-            self._warm_up.begin()
+        self._warm_up.begin()
 
     def iteration_done(self) -> bool:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
         self._origin.leave_elsewhere()
-        # A test that has used up the descriptors must fail itself, and not in a reading.
-        with room_for_descriptors():
-            self._phase = self._phase.iteration_done()
+        self._phase = self._phase.iteration_done()
         return self._phase.wants_more
 
     @property
