@@ -53,6 +53,7 @@ class InnocentGrowth:
         self._left = left
         self.restarts = self._late = 0
         self._rested = 0.0
+        self._had_garbage = False
 
     def watch(self) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
@@ -128,11 +129,15 @@ class InnocentGrowth:
         if not self._may_begin_again(suspicion):
             return None
         garbage = sampler.thaw(suspicion.resource)
-        if 2 * garbage < sampler.samples.above_start(suspicion.resource) or garbage <= 0:
+        most = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
+        # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on, although each collection
+        # then walks all objects.
+        if most and self._had_garbage:
+            sampler.stay_thawed()
+        else:
             sampler.refreeze()
-            return None
-        sampler.stay_thawed()
-        return self._begin_again()
+        self._had_garbage |= most
+        return self._begin_again() if most else None
 
     def _may_begin_again(self, suspicion: Verdict) -> bool:
         return suspicion.outcome != "inconclusive" and self._late < _MAX_LATE_RESTARTS and not _is_of_test(suspicion)
