@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_subcommand(arguments: Sequence[str]) -> int:
+    from importlib.metadata import version
+
     from leakcheck_incidents.repro import command as repro_command
     from pytest_leakcheck import report_command
     from pytest_leakcheck.baseline import command as baseline_command
@@ -31,7 +33,7 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
         description="Reproduce real leaks, watch a running training job, render or compare reports, or list known leaks. "
         "To check tests, run: pytest --leakcheck",
     )
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('pytest-leakcheck')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in (repro_command, watch_command, report_command, compare_command, baseline_command):
         command.add_parser(commands)
@@ -52,16 +54,6 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
         commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     status: int = given.run(given)
     return status
-
-
-class _ShowVersion(argparse.Action):
-    """An action that prints the version of the installed package; looks the version up only when it runs."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_arguments: object) -> None:
-        from importlib.metadata import version
-
-        print(f"{parser.prog} {version(parser.prog)}")
-        parser.exit()
 
 
 if __name__ == "__main__":

@@ -123,10 +123,7 @@ def command_of(pid: int) -> str:
     """Return the shortened command line with secrets masked; the name if there is none, "gone" if it has ended."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        with contextlib.suppress(psutil.AccessDenied):
-            if words := process.cmdline():
-                return show_command(words)
-        return process.name()
+        return show_command(process.cmdline()) or process.name()
     return "gone"
 
 
