@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from pytest_leakcheck.model.culprit import Culprit, Held
-from pytest_leakcheck.model.resources import find_resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class Shape:
     survivor: str = ""
 
     def fits(self, culprit: Culprit, held: Sequence[Held]) -> bool:
-        if self.handles and find_resource(culprit.resource).handles not in self.handles.split():
+        if self.handles and culprit.traits.handles not in self.handles.split():
             return False
         owner = culprit.owner
         texts = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypedDict
 
 from pytest_leakcheck.model import LeakcheckError
-from pytest_leakcheck.model.resources import RESOURCES, find_resource
+from pytest_leakcheck.model.resources import RESOURCES, OfResource, find_resource
 from pytest_leakcheck.model.units import AmountError, format_amount, format_rate, parse_amount, parse_rate
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
@@ -44,7 +44,7 @@ class BudgetError(LeakcheckError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(OfResource):
     """The bound on one resource of one test.
 
     Attributes:
@@ -70,10 +70,10 @@ class Budget:
     @property
     def judges_all_growth(self) -> bool:
         """Whether all growth is judged, not only growth that no exact counter shows (see `Resource.default_rate`)."""
-        return self.explicit or not find_resource(self.resource).default_rate
+        return self.explicit or not self.traits.default_rate
 
     def __str__(self) -> str:
-        unit = find_resource(self.resource).unit
+        unit = self.traits.unit
         parts = []
         if self.level is not None:
             parts.append(format_amount(self.level, unit))

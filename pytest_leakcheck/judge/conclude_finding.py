@@ -87,7 +87,7 @@ def _account_for_baseline(finding: Finding, known: KnownLeaks) -> Finding:
         return replace(finding, verdicts=(replace(worst, colour="yellow"), *others), known=entry)
     if match.leak is None:
         return finding
-    unit = find_resource(worst.resource).unit
+    unit = worst.traits.unit
     was, now = format_rate(match.leak.rate, unit), format_rate(worst.slope, unit)
     why = (
         f"known leak: was {was}, is {now}" if match.state == "grown" else f"known leak: expired on {match.leak.expires}"
@@ -172,7 +172,7 @@ def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[Seen,
     for series in recording.series:
         if series.resource in judged or series.iterations < 2:
             continue
-        resource = find_resource(series.resource)
+        resource = series.traits
         grown = growth(series.readings, resource.tolerance, exact=resource.scarce)
         level = series.readings[-1] - series.readings[0]
         # Undecided growth is stated of exact counters alone: one with noise may just end at its highest level.

@@ -56,7 +56,7 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
     if len(x) < 2 or 2 * rises < series.iterations or x[-1] <= x[0]:
         return None
     slope = (x[-1] - x[0]) / series.iterations
-    rate = format_rate(slope, find_resource(series.resource).unit)
+    rate = format_rate(slope, series.traits.unit)
     return Verdict(
         series.resource,
         "leak",

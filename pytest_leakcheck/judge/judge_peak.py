@@ -7,7 +7,7 @@ from dataclasses import replace
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.judge_scaling import RESOLUTION
 from pytest_leakcheck.judge.not_judged import unavailable
-from pytest_leakcheck.model.resources import Kind, find_resource
+from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.model.scaling_points import Point
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
@@ -26,7 +26,7 @@ def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
 
 def compare_peak(budget: Budget, peak: int, kind: Kind = "measured") -> Verdict:
     """Compare a peak above the start level, in the unit of the resource, with the one that the budget allows."""
-    unit, allowed = find_resource(budget.resource).unit, budget.peak or 0
+    unit, allowed = budget.traits.unit, budget.peak or 0
     reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
     verdict = Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True, kind=kind)
     excess = peak - allowed

@@ -23,7 +23,7 @@ from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.judge.detection_floor import detection_floor
 from pytest_leakcheck.judge.growth import Growth, decays, detect_sawtooth, growth, is_steady, usual_step
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.resources import Resource, find_resource
+from pytest_leakcheck.model.resources import Resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 
@@ -205,7 +205,7 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
 
 
 def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _Case:
-    resource = find_resource(series.resource)
+    resource = series.traits
     quiet = context.quiet_heap and resource.thread_caches
     x = series.readings
     late = x[len(x) // 2 :]

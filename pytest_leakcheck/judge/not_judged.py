@@ -88,7 +88,7 @@ def origin_unknown(verdict: Verdict, entries: int, path: str) -> Verdict:
         return verdict
     came = "1 entry" if entries == 1 else f"{entries} entries"
     how = "-n0, and no other session at the same time"
-    if find_resource(verdict.resource).handles == "files":
+    if verdict.traits.handles == "files":
         how = "a private TMPDIR, or --leakcheck-isolate"
     return replace(
         verdict,
@@ -123,12 +123,12 @@ def interrupted(result: Result) -> Result:
         return result
     given = {verdict.resource for verdict in result.verdicts}
     open_ = [_so_far(budget, result) for budget in result.plan.budgets if budget.resource not in given]
-    open_.sort(key=lambda one: -one.slope / max(find_resource(one.resource).tolerance, 1.0))
+    open_.sort(key=lambda one: -one.slope / max(one.traits.tolerance, 1.0))
     if open_:
         count = open_[0].iterations
         when = f"after {format_count(count, 'iteration')}" if count else "before the first reading"
-        grown = [one for one in open_ if one.slope > find_resource(one.resource).tolerance]
-        rates = [f"{one.resource} {format_rate(one.slope, find_resource(one.resource).unit)}" for one in grown]
+        grown = [one for one in open_ if one.slope > one.traits.tolerance]
+        rates = [f"{one.resource} {format_rate(one.slope, one.traits.unit)}" for one in grown]
         growth = f"so far {', '.join(rates)}" if rates else "no growth so far" if count else ""
         reason = "; ".join(filter(None, (f"interrupted {when}, not judged", growth)))
         open_ = [replace(one, reason=reason) for one in open_]

@@ -16,7 +16,6 @@ from typing import Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 
 # Iterations after the start level: of the first look, and of the second one. Each look compares the last reading with
@@ -80,11 +79,11 @@ def deserve_second_look(risen: Iterable[tuple[Series, Budget]]) -> bool:
 def _rises_steadily(series: Series, budget: Budget) -> bool:
     """Return whether a count has risen in both halves; bytes may do that by chance."""
     rise = series.readings[MIDDLE] - series.readings[0]
-    return find_resource(budget.resource).unit == "count" and rise >= _min_rise(budget, MIDDLE)
+    return budget.traits.unit == "count" and rise >= _min_rise(budget, MIDDLE)
 
 
 def _rises_mostly(series: Series, budget: Budget) -> bool:
-    if find_resource(budget.resource).unit != "count":
+    if budget.traits.unit != "count":
         return False
     steps = (later - earlier for earlier, later in pairwise(series.readings))
     rises = sum(step >= _min_rise(budget, 1) for step in steps)
@@ -93,7 +92,7 @@ def _rises_mostly(series: Series, budget: Budget) -> bool:
 
 def _min_rise(budget: Budget, iterations: int) -> float:
     """Return the growth in so many iterations from which on a resource has risen, in its unit."""
-    least = 1 if find_resource(budget.resource).unit == "count" else _MIN_BYTES
+    least = 1 if budget.traits.unit == "count" else _MIN_BYTES
     return least + iterations * budget.per_iteration
 
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 from pytest_leakcheck.model.culprit import Owner, Site
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import OfResource
 from pytest_leakcheck.model.units import format_rates
 from pytest_leakcheck.model.verdict import Colour, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(OfResource):
     """The findings with one fingerprint, entry of known leaks and outcome.
 
     Attributes:
@@ -48,7 +48,7 @@ class Cause:
         """The range of the slopes as text; empty if the verdict is on no growth."""
         if self.outcome not in ("leak", "unclosed"):
             return ""
-        return format_rates((self.slowest, self.fastest), find_resource(self.resource).unit)
+        return format_rates((self.slowest, self.fastest), self.traits.unit)
 
 
 def format_tests(tests: Sequence[str]) -> str:

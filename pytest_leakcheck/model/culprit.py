@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.model.resources import OfResource
+
 # A file of the standard library, on any machine.
 _STANDARD: Final = re.compile(r"/lib(?:64)?/python3\.\d+t?/|\\Python3?\d*\\Lib\\", re.IGNORECASE)
 _PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
@@ -24,7 +26,7 @@ _OUT_OF_TIME: Final = ("ran out of time", "no time was left", "the time that was
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
+class Culprit(OfResource):
     """The known cause of the growth of one resource.
 
     Attributes:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from pytest_leakcheck.model.resources import Kind
+from pytest_leakcheck.model.resources import Kind, OfResource
 
 Collector: TypeAlias = Literal["on", "off"]
 Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class Series(OfResource):
     """The readings of one counter.
 
     Attributes:

@@ -143,6 +143,18 @@ def find_resource(name: str) -> Resource:
     return _GAUGE_RESOURCE if name.startswith(GAUGE_PREFIX) else RESOURCES[name]
 
 
+class OfResource:
+    """A value that is about one resource, which it names."""
+
+    __slots__ = ()
+
+    resource: str
+
+    @property
+    def traits(self) -> Resource:
+        return find_resource(self.resource)
+
+
 def exhausting(what: Exhausts) -> tuple[str, ...]:
     """List the resources whose growth exhausts the given system resource."""
     return tuple(name for name, resource in RESOURCES.items() if what and resource.exhausts == what)

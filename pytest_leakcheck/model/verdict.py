@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.resources import Kind
+from pytest_leakcheck.model.resources import Kind, OfResource
 from pytest_leakcheck.model.scaling_points import Law
 
 Outcome: TypeAlias = Literal["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"]
@@ -19,7 +19,7 @@ WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavai
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(OfResource):
     """One verdict on one resource.
 
     Attributes:

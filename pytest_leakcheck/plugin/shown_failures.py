@@ -12,7 +12,7 @@ from _pytest._code.code import ReprFileLocation, TerminalRepr
 
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import OfResource
 from pytest_leakcheck.model.units import format_rates
 from pytest_leakcheck.model.verdict import Outcome
 from pytest_leakcheck.report.finding_text import WIDTH, Line, Style
@@ -57,7 +57,7 @@ class FindingReport(TerminalRepr):
 
 
 @dataclass(frozen=True, slots=True)
-class SameCause:
+class SameCause(OfResource):
     """What is shown of a finding whose cause the test `first` has; the slope is 0 if the verdict is on no growth."""
 
     finding: str
@@ -79,7 +79,7 @@ class SameCauseReport(FindingReport):
     def __init__(self, replaced: Any, tests: Sequence[SameCause]) -> None:
         self.same = one = tests[0]
         begin = f"{one.outcome.replace('_', ' ').upper()} same as {short_id(one.finding)} ("
-        rates = format_rates([test.slope for test in tests], find_resource(one.resource).unit)
+        rates = format_rates([test.slope for test in tests], one.traits.unit)
         end = f"): {one.resource} {rates}" if one.slope else ")"
         room = max(_MIN_NAME, WIDTH - len(begin) - len(end))
         lines = [f"{begin}{shorten(one.first, room)}{end}"]

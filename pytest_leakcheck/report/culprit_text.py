@@ -87,13 +87,13 @@ def _format_function(site: Site) -> str:
 
 def _made_rows(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
     """Yield the line that creates the resource, or else the reason and, for a peak, the line with the largest share."""
-    verb, share = find_resource(culprit.resource).verb, culprit.share
+    verb, share = culprit.traits.verb, culprit.share
     if culprit.at_peak:
         verb = "highest at"
     if culprit.where is not None and culprit.companion:
         companion = find_resource(culprit.companion)
         yield verb, f"not resolved: {culprit.unresolved['site']}"
-        yield "", f"about as many {companion.plural} remain as {find_resource(culprit.resource).plural}:"
+        yield "", f"about as many {companion.plural} remain as {culprit.traits.plural}:"
         yield from _site_rows(culprit.where, culprit.source, companion.verb, width)
         return
     if culprit.where is not None:

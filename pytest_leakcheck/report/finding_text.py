@@ -79,7 +79,7 @@ def _format_held(held: Sequence[Held], width: int) -> str:
 
 
 def _format_growth(verdict: Verdict) -> str:
-    unit = find_resource(verdict.resource).unit
+    unit = verdict.traits.unit
     if verdict.peak:
         return f"peak +{format_amount(verdict.level, unit)}"
     if verdict.outcome == "unclosed":
@@ -198,7 +198,7 @@ def _format_series(finding: Finding, verdict: Verdict) -> str:
     series = finding.recording.find(verdict.resource)
     if series is None:
         return f"{verdict.outcome}: {verdict.reason}"
-    resource = find_resource(verdict.resource)
+    resource = verdict.traits
     x = series.readings
     course = f"{format_amount(x[0], resource.unit)} → {format_amount(x[-1], resource.unit)}"
     if verdict.outcome == "ok":
@@ -218,7 +218,7 @@ def _format_series(finding: Finding, verdict: Verdict) -> str:
 
 def floor_text(verdict: Verdict, per: str = "iter") -> str:
     """Format the detection floor: the least growth that this run would have caught, per iteration or axis unit."""
-    resource = find_resource(verdict.resource)
+    resource = verdict.traits
     if verdict.floor is None:
         return ""
     if resource.scarce and resource.unit == "count" and per == "iter":
@@ -318,10 +318,10 @@ def consequence(finding: Finding) -> str:
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
         return ""
     children = finding.recording.find(CHILDREN)
-    if find_resource(verdict.resource).of_tree and children is not None and any(children.readings):
+    if verdict.traits.of_tree and children is not None and any(children.readings):
         # The counter covers the whole process tree, but the limit applies to each process separately.
         return ""
-    resource = find_resource(verdict.resource)
+    resource = verdict.traits
     # The number of iterations includes the warm-up. What the warm-up retained is part of the first reading.
     at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
     if at > _MAX_ITERATIONS_TO_LIMIT:

@@ -55,7 +55,7 @@ def rows(finding: Finding) -> Iterator[tuple[str, str]]:
 
 def _chart_rows(scaled: Scaled, verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield a row with a bar per size, and the amounts of the ranks or of the child processes."""
-    unit = find_resource(verdict.resource).unit
+    unit = verdict.traits.unit
     figure: Figure = "total"
     peaks = scaled.peaks(verdict.resource, figure)
     texts = [format_amount(peak, unit) for peak in peaks]

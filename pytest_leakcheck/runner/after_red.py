@@ -30,7 +30,7 @@ class Diagnosis:
         self.wants_more = True
         # The search needs iterations that run to their end.
         run.ceiling.lift()
-        if red.outcome == "unclosed" and find_resource(red.resource).handles == "fds":
+        if red.outcome == "unclosed" and red.traits.handles == "fds":
             # The garbage collector has closed these descriptors already. Only the next iteration can show what such
             # descriptors point to.
             sampler.instruments.watch.name_released(True)

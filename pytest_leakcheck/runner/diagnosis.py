@@ -43,7 +43,6 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
 )
 from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held
-from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
@@ -91,7 +90,7 @@ class CauseSearch:
         self._sampler = sampler
         self._innocent = innocent
         self._verdict = verdict
-        self._resource = find_resource(verdict.resource)
+        self._resource = verdict.traits
         self._schedule = Schedule(plain_seconds, deadline, self._collect)
         self._culprit = Culprit(verdict.resource)
         self._made = Made()

@@ -208,7 +208,7 @@ class _EmptiedCaches:
 
 
 def _is_of_test(suspicion: Verdict) -> bool:
-    return find_resource(suspicion.resource).of_test
+    return suspicion.traits.of_test
 
 
 def _ended_late(sampler: Sampler, name: str) -> bool:

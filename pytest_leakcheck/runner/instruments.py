@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, find_resource
+from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
@@ -93,7 +93,7 @@ class Instruments:
             if outcome in ("leak", "over_budget") and 0 < verdict.level <= taken:
                 return "the test has put other files over descriptors of the plugin, which had to be opened again"
             return ""
-        if find_resource(verdict.resource).made_of != "objects":
+        if verdict.traits.made_of != "objects":
             return ""
         if outcome == "ok" and self.watch.hides_objects():
             return "the test calls gc.freeze(), which hides new objects from the collector"

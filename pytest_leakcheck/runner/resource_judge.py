@@ -101,7 +101,7 @@ class ResourceJudge:
 
     def _may_end_by_itself(self, suspicion: Verdict, context: Context) -> bool:
         """Return whether more iterations, while cheap, may show that memory is a cache with hand-written eviction."""
-        effort, clock, resource = context.effort, self._run.clock, find_resource(suspicion.resource)
+        effort, clock, resource = context.effort, self._run.clock, suspicion.traits
         return (
             suspicion.outcome == "leak"
             and not (resource.scarce or context.is_fatal(suspicion.slope) or effort.iterations)

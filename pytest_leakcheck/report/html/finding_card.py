@@ -11,7 +11,6 @@ from typing import Final
 from pytest_leakcheck.model.cause import Cause
 from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.report import culprit_text
@@ -97,7 +96,7 @@ def since(finding: Finding) -> str:
         rising = [level[-1] + 1] if level[-1] < series.iterations else []
     if not rising:
         return ""
-    grows = f"{format_rate(verdict.slope, find_resource(verdict.resource).unit)} " if verdict.slope else "higher "
+    grows = f"{format_rate(verdict.slope, verdict.traits.unit)} " if verdict.slope else "higher "
     warmup = f" (after {recording.warmup} of warm-up)" if recording.warmup else ""
     return f"{grows}since iteration {rising[0]:,} of {series.iterations:,}{warmup}"
 

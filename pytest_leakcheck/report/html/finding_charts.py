@@ -7,7 +7,6 @@ from itertools import accumulate
 from typing import Final
 
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.model.verdict import Colour, Verdict
 from pytest_leakcheck.report.finding_text import floor_text, per
@@ -23,7 +22,7 @@ def chart_of_verdict(
 
     Without a `title`, the resource is described. `name` distinguishes the curve from those `beside` it.
     """
-    resource, released = find_resource(verdict.resource), verdict.outcome == "unclosed"
+    resource, released = verdict.traits, verdict.outcome == "unclosed"
     curve = curve_of(finding, verdict, name, released=released)
     if curve is None:
         return None
@@ -59,7 +58,7 @@ def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = 
 
 def _verdict_line(finding: Finding, verdict: Verdict) -> str:
     """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
-    unit = find_resource(verdict.resource).unit
+    unit = verdict.traits.unit
     line = f"{verdict.resource} {verdict.outcome.replace('_', ' ')}"
     if verdict.reason:
         line += f": {verdict.reason}"

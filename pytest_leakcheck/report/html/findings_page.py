@@ -8,7 +8,7 @@ from typing import Final
 
 from pytest_leakcheck.model.cause import Causes, key_of_cause
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, find_resource, known
+from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, known
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
@@ -102,7 +102,7 @@ def _cell(verdict: Verdict | None) -> Cell:
         return Cell()
     tone = TONES[verdict.colour or "green"]
     if verdict.outcome == "leak" and verdict.slope:
-        return Cell(format_rate(verdict.slope, find_resource(verdict.resource).unit), tone)
+        return Cell(format_rate(verdict.slope, verdict.traits.unit), tone)
     return Cell(verdict.outcome.replace("_", " "), tone)
 
 
