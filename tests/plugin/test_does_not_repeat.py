@@ -273,15 +273,15 @@ def test_the_timer_does_not_run_while_the_plugin_works(project: Project) -> None
         "conftest.py",
         """
         import time
-        from pytest_leakcheck.runner.evidence import EvidenceJudge
+        from pytest_leakcheck.runner.resource_judge import ResourceJudge
 
-        decide = EvidenceJudge.decide
+        decide = ResourceJudge.decide
 
         def slow(self, budget, *, final):
             time.sleep(0.5)
             return decide(self, budget, final=final)
 
-        EvidenceJudge.decide = slow
+        ResourceJudge.decide = slow
         """,
     )
     project.write(
