@@ -39,6 +39,10 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     for look in vars(InnocentGrowth)
     if look.startswith("_look_")
 } | {
+    "views of pandas": (
+        "from pytest_leakcheck.runner.bounded_caches import BoundedOwners",
+        "BoundedOwners._measure_pandas_views = lambda self, _resource: None",
+    ),
     "exact counters for rss": (_RULES, "ResourceJudge._shown_by_exact_counters = lambda self: 0.0"),
     "minimum time": (_RULES, "ResourceJudge._may_end_by_itself = lambda self, *_: False"),
     "releases in children": (_JUDGE, "judge_series._check_releases_elsewhere = lambda _case: None"),
@@ -47,6 +51,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # The options of the sessions that are compared: nothing else makes tracers, and the tests of the plugin wait for nothing.
 _UNDER: Final = {
+    "for late ends": ("-p", "no:hurried"),
     "at tracers": ("--cov=cases", "--cov-report="),
     "minimum time": ("--leakcheck-min-time=3",),
 }

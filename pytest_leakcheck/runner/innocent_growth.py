@@ -11,6 +11,7 @@ from math import inf
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.live_handles import Identities, new_handles, take_identities
+from pytest_leakcheck.judge.growth import is_steady
 from pytest_leakcheck.judge.judge_series import Hint
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_amount
@@ -38,6 +39,11 @@ _MAX_TOTAL_REST_SECONDS: Final = 4.0
 # as this many iterations. That is enough to distinguish a steady source from a single late arrival.
 _ARRIVALS_PER_REST: Final = 10.0
 
+# If other threads used less than this share of the CPU time, malloc's caches for these threads do not matter.
+_MIN_OTHER_THREADS_SHARE: Final = 0.05
+# Growth in bytes above which malloc's caches for threads are no explanation: the caches of 16 threads hold no more.
+_MAX_THREAD_CACHES_BYTES: Final = 4 << 20
+
 Look: TypeAlias = Callable[[Sampler, Verdict, int], Hint | None]
 
 
@@ -55,8 +61,9 @@ class InnocentGrowth:
         self._rested = 0.0
         self._had_garbage = False
 
-    def watch(self) -> None:
+    def watch(self, *, quiet_heap: bool) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
+        self._quiet_heap = quiet_heap
         self._owners = BoundedOwners()
         self._refilling = _EmptiedCaches()
         self._tracers = tracers_of_coverage()
@@ -75,6 +82,7 @@ class InnocentGrowth:
         yield self._look_at_caches
         yield self._look_at_emptied_caches
         yield self._look_at_tracers
+        yield self._look_at_thread_caches
         yield self._look_for_late_ends
         yield self._look_for_frozen_garbage
         yield self._look_in_background
@@ -116,6 +124,22 @@ class InnocentGrowth:
         if not gained or gained * find_resource(name).per_tracer < sampler.samples.above_start(name):
             return None
         return Hint(f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage")
+
+    def _look_at_thread_caches(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """Malloc keeps freed blocks for each thread, which count as in use: up to 230 KB of each, so growth is uneven.
+
+        The harness fills the cache of its own thread beforehand, but cannot fill those of others.
+        """
+        gained, traits = sampler.samples.above_start(suspicion.resource), suspicion.traits
+        if not traits.thread_caches or self._quiet_heap or gained > _MAX_THREAD_CACHES_BYTES:
+            return None
+        share = sampler.settling.share_of_other_threads()
+        if share < _MIN_OTHER_THREADS_SHARE or is_steady(sampler.samples.series(suspicion.resource).readings):
+            return None
+        return Hint(
+            f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "
+            f"+{format_amount(gained, 'bytes')} so far; --leakcheck-isolate would decide it"
+        )
 
     def _look_for_late_ends(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """Resources end by themselves a little later."""

@@ -141,7 +141,7 @@ class Measuring:
         watch = self._sampler.instruments.watch
         if watch.enabled:
             watch.thaw()
-        self._run.innocent.watch()
+        self._run.innocent.watch(quiet_heap=self._run.quiet_heap)
         self._run.innocent.start(self._identities)
         if watch.enabled:
             watch.refreeze()

@@ -54,6 +54,7 @@ class Settling:
 
     def start_clocks(self) -> None:
         self._began = clock.monotonic()
+        self._worked = clock.process_time(), clock.thread_time()
         self._rested = 0.0
 
     def settle(self) -> bool:
@@ -138,3 +139,8 @@ class Settling:
     def seconds_per_iteration(self) -> float:
         """Return the mean time of an iteration, without waits and rests."""
         return (clock.monotonic() - self._began - self._rested) / max(1, self._samples.n)
+
+    def share_of_other_threads(self) -> float:
+        """Return the share of other threads in the CPU time since the start, 0 to 1; ended threads count too."""
+        total, own = clock.process_time() - self._worked[0], clock.thread_time() - self._worked[1]
+        return max(0.0, 1 - own / total) if total > 0 else 0.0

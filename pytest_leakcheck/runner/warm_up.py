@@ -59,7 +59,7 @@ class WarmUp:
         run.quiet_heap = is_quiet()
         caches = KnownCaches() if run.plan.screen else None
         if caches is None:
-            run.innocent.watch()
+            run.innocent.watch(quiet_heap=run.quiet_heap)
         witnesses = (name for name, resource in RESOURCES.items() if resource.witness)
         wanted = {*witnesses, *(budget.resource for budget in run.plan.budgets)}
         allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
+from typing import Any
 
 from cases.case import Case, nothing, numbers
 
@@ -13,8 +14,8 @@ PENDING: deque[threading.Timer] = deque()
 
 
 def start_timer() -> None:
-    """A timer that fires a fifth of a second later, as a debouncer or a retry has it."""
-    timer = threading.Timer(0.2, nothing)
+    """A timer that fires a little later, as a debouncer or a retry has it."""
+    timer = threading.Timer(0.05, nothing)
     timer.start()
     PENDING.append(timer)
     while PENDING and not PENDING[0].is_alive():
@@ -79,8 +80,35 @@ def pattern_of_a_number() -> None:
     re.compile(rf"id={next(NUMBERS)}(\d+)")
 
 
+class Frame:
+    """A table of the module, whose columns each test takes. pandas is imported only for it: it is large."""
+
+    table: Any
+
+    @classmethod
+    def make(cls) -> None:
+        import pandas as pd  # type: ignore[import-untyped]  # has no stubs of its own
+
+        cls.table = pd.DataFrame({"height": [1.0, 2.0], "width": [3.0, 4.0]})
+
+    @classmethod
+    def take(cls) -> None:
+        _heights = cls.table["height"]
+        _rows = cls.table[:]
+
+    @classmethod
+    def drop(cls) -> None:
+        del cls.table
+
+
 CASES = (
-    Case("timers_that_fire_later", clean=start_timer, teardown=end_timers, timed=True),
+    Case(
+        "timers_that_fire_later",
+        clean=start_timer,
+        teardown=end_timers,
+        doubt="malloc keeps freed blocks for each of the threads",
+        timed=True,
+    ),
     Case("cycles_replaced", clean=replace_oldest_node, setup=fill_nodes, teardown=NODES.clear),
     Case(
         "beside_a_recorder",
@@ -90,5 +118,20 @@ CASES = (
         doubt="a thread of the module retains more and more while the test runs",
         timed=True,
     ),
-    Case("pattern_for_each_number", clean=pattern_of_a_number, teardown=re.purge, settles_after=512),
+    Case(
+        "views_of_a_frame",
+        clean=Frame.take,
+        setup=Frame.make,
+        teardown=Frame.drop,
+        doubt="pandas removes references to views that are gone only from 500 on",
+        process_wide=True,
+        settles_after=500,
+    ),
+    Case(
+        "pattern_for_each_number",
+        clean=pattern_of_a_number,
+        teardown=re.purge,
+        doubt="the cache of `re` takes 512 patterns",
+        settles_after=512,
+    ),
 )

@@ -43,13 +43,15 @@ FOREIGN: Final = """
 """
 # The name of a run: what is added to conftest.py, and to the command line. Culprits are looked for in one of them.
 GATE: Final = "steady"
+# Wait as long as in a user's session for what ends by itself.
+UNHURRIED: Final = ("-p", "no:hurried")
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     GATE: (UNNAMED, ()),
-    "alone": (UNNAMED, ()),
-    "reversed": (REVERSED, ()),
-    "workers": (UNNAMED, ("-n", "2")),
-    "covered": (UNNAMED, ("--cov=cases", "--cov-report=")),
-    "foreign": (UNNAMED, ()),
+    "alone": (UNNAMED, UNHURRIED),
+    "reversed": (REVERSED, UNHURRIED),
+    "workers": (UNNAMED, (*UNHURRIED, "-n", "2")),
+    "covered": (UNNAMED, (*UNHURRIED, "--cov=cases", "--cov-report=")),
+    "foreign": (UNNAMED, UNHURRIED),
 }
 
 
