@@ -11,7 +11,7 @@ import pytest
 
 from projects import ROOT
 
-yaml: Any = pytest.importorskip("yaml", reason="comes with mlflow-skinny, of the extra 'test'")
+yaml: Any = pytest.importorskip("yaml", reason="comes with huggingface_hub, of the extra 'test'")
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PYTHONS = ["3.11", "3.12", "3.13", "3.14", "3.15"]

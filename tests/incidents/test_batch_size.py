@@ -69,7 +69,7 @@ def test_what_is_learnt_is_bounded_by_the_peak_and_said_to_be_simulated(ran: Out
 def test_the_arms_differ_by_what_is_learnt_from() -> None:
     old, new = (inspect.getsource(arm.batch_size).splitlines() for arm in (leaky, fixed))
     changed = [line for line in difflib.ndiff(old, new) if line.startswith("- ") and "def " not in line]
-    assert changed == ['-     return choose(key, tuned, settings.safety_factor, "fixed")']
+    assert changed == ['-     return choose(key, tuned, 0.6, "fixed")']
 
 
 def test_without_a_simulated_device_it_is_skipped_and_says_so(project: Project) -> None:
