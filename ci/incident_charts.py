@@ -15,7 +15,7 @@ from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.repro.check_expectations import check_arm
 from leakcheck_incidents.repro.command import BOTH
 from leakcheck_incidents.repro.incident_page import page_of_arms
-from leakcheck_incidents.repro.run_arm import Options, run_arms
+from leakcheck_incidents.repro.run_arm import run_arm
 from pytest_leakcheck.report.html.render import render_svg
 
 DOCS: Final = Path(__file__).parents[1] / "docs" / "incidents"
@@ -26,8 +26,7 @@ def main() -> None:
     DOCS.mkdir(exist_ok=True)
     for name in sys.argv[1:] or INCIDENTS:
         incident = INCIDENTS[name]
-        runs = run_arms(incident, BOTH, Options(), lambda _arm, text: print(text, end="", flush=True))
-        results = [check_arm(incident, run, changed=False) for run in runs]
+        results = [check_arm(incident, run_arm(incident, arm, sys.stdout)) for arm in BOTH]
         if not all(result.is_as_it_must for result in results):
             sys.exit(f"{name}: {[check.text for result in results for check in result.checks if not check.right]}")
         # The charts of the leaky arm contain the curves of the fixed one.

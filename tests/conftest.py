@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     # At run time these would be loaded before pytest has prepared their asserts.
     from huggingface_hub import HfApi
 
-    from leakcheck_incidents.material import LoopbackHub
+    from leakcheck_incidents.synthetic.hub.loopback import LoopbackHub
 
 
 # A process that a shell starts in the background ignores Ctrl-C, and so do all that it starts; some tests press it.
@@ -90,16 +90,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hub(loopback_hub: LoopbackHub) -> Iterator[LoopbackHub]:
-    """The session's Hub, without the faults that another test has left."""
-    loopback_hub.fail()
-    yield loopback_hub
-    loopback_hub.fail()
-
-
-@pytest.fixture
-def api(hub: LoopbackHub) -> HfApi:
+def api(loopback_hub: LoopbackHub) -> HfApi:
     # Loaded only here: most tests do without.
     from huggingface_hub import HfApi
 
-    return HfApi(endpoint=hub.url, token=hub.token)
+    return HfApi(endpoint=loopback_hub.url, token=loopback_hub.token)

@@ -6,7 +6,6 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
@@ -20,10 +19,8 @@ from tensorflow.python.framework import ops
 
 from leakcheck_incidents.tf_data_pipeline import fixed, leaky
 from leakcheck_incidents.tf_data_pipeline.episodes import synthetic_episodes
-from leakcheck_incidents.tf_data_pipeline.memory import PAIR_BYTES
 from leakcheck_incidents.tf_data_pipeline.pairs import Epoch, Settings
 from leakcheck_incidents.tf_data_pipeline.registry import keeps_functions
-from leakcheck_incidents.tf_data_pipeline.rest import Made
 
 # 16 episodes, of which 4 were broken off; 6 frames at an offset of 2 make 4 pairs.
 EPISODES = synthetic_episodes(16)
@@ -66,16 +63,6 @@ def test_both_give_the_same_pairs_and_each_epoch_another_order() -> None:
     assert not torch.equal(*epochs)
 
 
-def test_a_loader_of_torch_reads_it(dataset: fixed.FramePairs) -> None:
-    loader = torch.utils.data.DataLoader(dataset, batch_size=8)
-    assert [len(batch) for batch in loader] == [8] * 6
-
-
-def break_off(dataset: fixed.FramePairs) -> None:
-    for _pair in dataset:
-        break
-
-
 def in_zip(dataset: fixed.FramePairs) -> None:
     for _both in zip(dataset, range(2), strict=False):
         pass
@@ -85,7 +72,7 @@ def to_the_end(dataset: fixed.FramePairs) -> None:
     assert len(list(dataset)) == PAIRS
 
 
-@pytest.mark.parametrize("read", [break_off, in_zip, to_the_end])
+@pytest.mark.parametrize("read", [in_zip, to_the_end])
 def test_an_epoch_that_is_left_holds_nothing(
     dataset: fixed.FramePairs, read: Callable[[fixed.FramePairs], None]
 ) -> None:
@@ -120,15 +107,6 @@ def test_the_next_epoch_takes_the_place_of_the_last(dataset: fixed.FramePairs) -
             next(reader)
     # Those that ended have not taken the last one with them.
     assert len(list(readers[-1])) == PAIRS - 1
-
-
-def test_a_closed_dataset_says_so_and_begins_anew(dataset: fixed.FramePairs) -> None:
-    reader = iter(dataset)
-    next(reader)
-    dataset.close()
-    with pytest.raises(ValueError, match="FramePairs was closed"):
-        next(reader)
-    assert len(list(dataset)) == PAIRS
 
 
 def test_a_validation_in_the_midst_leaves_the_training_alone(dataset: fixed.FramePairs) -> None:
@@ -169,48 +147,3 @@ def test_the_registry_has_three_functions_more_for_each_epoch() -> None:
     assert live_epochs() == 3
     fixed.FramePairs(EPISODES, Settings()).close()
     assert live_epochs() == 0
-
-
-class Suspended:
-    """Readers of the leaky pipeline that are kept, each when its buffers are full; what they hold, counted directly."""
-
-    def __init__(self, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._settings = settings
-        self._made = Made()
-        self._dataset = leaky.FramePairs(EPISODES, settings)
-        self.readers: list[Iterator[torch.Tensor]] = []
-        monkeypatch.setattr(leaky, "frame_pairs", self._made.frame_pairs)
-
-    def add(self) -> None:
-        self._made.begin()
-        self.readers.append(iter(self._dataset))
-        assert len(list(islice(self.readers[-1], 2))) == 2
-        self._made.rest(taken=2, settings=self._settings)
-
-
-def heap() -> int:
-    gc.collect()
-    info = psutil.heap_info()
-    return int(info.heap_used + info.mmap_used)
-
-
-def test_each_suspended_reader_has_four_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    suspended = Suspended(Settings(), monkeypatch)
-    suspended.add()
-    before = threads()
-    for count in (1, 2, 3):
-        suspended.add()
-        assert until(lambda: threads() == before + 4 * count)  # noqa: B023 - called at once
-
-
-def test_the_memory_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What 16 pairs more in the buffer add to each reader that is kept."""
-    held = []
-    for buffer in (8, 24):
-        suspended = Suspended(Settings(buffer=buffer), monkeypatch)
-        suspended.add()
-        before = heap()
-        for _ in range(4):
-            suspended.add()
-        held.append((heap() - before) / 4)
-    assert (held[1] - held[0]) / 16 == pytest.approx(PAIR_BYTES, rel=0.05)

@@ -69,7 +69,7 @@ UPLOAD = """
     @pytest.fixture(scope="module")
     def dataset(synthetic_arrow):
         rows = FILES * FEW[-1]
-        table = {"rows": rows, "shard_rows": rows, "files": FILES, "file_size": 1 << 19, "nested": False, "nulls": 0}
+        table = {"rows": rows, "files": FILES, "file_size": 1 << 19, "nested": False, "nulls": 0}
         return load_from_disk(str(synthetic_arrow(**table)))
 
     @pytest.mark.parametrize("upload", ["leaky", "fixed"], indirect=True)

@@ -63,7 +63,7 @@ def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
     assert done.returncode == 0, said + done.stderr
     assert "leaky arm: 4 of 4 as expected" in said
     assert "fixed arm: 12 of 12 as expected" in said
-    assert said.count("fd leak, 9 per switch; 2 threads per container") == 2
+    assert said.count("fd leak, 9 per switch") == 2
     # The line in the workers, forked and spawned.
     (line,) = [number for number, text in enumerate(inspect.getsource(leaky).splitlines(), 1) if "av.open(" in text]
     assert said.count(f"  opened       pyav_loader/leaky.py:{line} in VideoLoader.__init__()\n") == 2, said
