@@ -53,9 +53,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "bounds": Part("is a cache red while it fills?", ("ci/bench/bounds.py", "--step", "97")),
     "laws": Part("how many scaling laws are identified?", ("ci/bench/laws.py", "--trials", "3")),
     "census": Part("how often is clean code red?", ("ci/bench/census.py", "--processes", "46")),
-    "faults": Part(
-        "which faults does a session not survive?", ("ci/faults/campaign.py", "--inside", "--only", "*in body")
-    ),
+    "faults": Part("which faults does a session not survive?", ("ci/faults/campaign.py", "--only", "*in body")),
     "session": Part("does a session of many tests become slower?", ("ci/faults/many_tests.py", "--tests", "1000")),
     "plain": Part("what does the plugin cost without --leakcheck?", ("ci/bench/inert.py",)),
     "loop": Part("what does an iteration cost?", ("ci/bench/loop.py",)),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from sandbox import Ran
 
@@ -133,18 +133,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one fault, in one mode.
-
-    Attributes:
-        name: Name of the fault.
-        category: Its category.
-        mode: "in place", "isolated" or "outside".
-        expected: What was expected.
-        seen: What was seen.
-        result: One of `GOOD`, or the kind of defect.
-        detail: What went wrong.
-        seconds: Wall time of the run.
-    """
+    """The result of one fault in a mode: "in place", "isolated" or "outside"; `result` is of `GOOD` or a defect."""
 
     name: str
     category: str
@@ -153,10 +142,6 @@ class Row:
     seen: str
     result: str
     detail: str
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def judge(fault: Fault, ran: Ran, run_plain: Callable[[], Ran]) -> tuple[str, str]:

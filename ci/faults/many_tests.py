@@ -15,7 +15,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Final
 
 _MAX_CPU_RATIO: Final = 1.1
@@ -61,15 +61,13 @@ def run(folder: Path, count: int, *options: str) -> list[tuple[int, int]]:
 def hundreds(rows: list[tuple[int, int]]) -> tuple[float, float]:
     """Return the CPU milliseconds per test of the first and the last hundred tests."""
     each = [(after[0] - before[0]) / 1e6 for before, after in pairwise(rows)]
-    first, last = each[_WARM_UP : _WARM_UP + _HUNDRED], each[-_HUNDRED:]
-    return sum(first) / len(first), sum(last) / len(last)
+    return mean(each[_WARM_UP : _WARM_UP + _HUNDRED]), mean(each[-_HUNDRED:])
 
 
 def rss_growth(rows: list[tuple[int, int]]) -> float:
     """Return the bytes of resident memory per test, between the medians of the first and the last fifth."""
     fifth = len(rows) // 5
-    first = median(resident for _cpu, resident in rows[:fifth])
-    last = median(resident for _cpu, resident in rows[-fifth:])
+    first, last = (median(resident for _cpu, resident in part) for part in (rows[:fifth], rows[-fifth:]))
     return (last - first) / (len(rows) - fifth)
 
 

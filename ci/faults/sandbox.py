@@ -42,23 +42,20 @@ import os
 _OPEN, _WRITE, _CLOSE, _GETPID = os.open, os.write, os.close, os.getpid
 _LOG = os.path.join(os.path.dirname(os.path.abspath(__file__)), "outcomes")
 
-def pytest_runtest_logreport(report):
-    if report.when != "call" and report.outcome == "passed":
-        return
+def _log(*entry):
     try:
         log = _OPEN(_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        _WRITE(log, ascii((_GETPID(), "outcome", report.nodeid, report.outcome)).encode() + b"\\n")
+        _WRITE(log, ascii((_GETPID(), *entry)).encode() + b"\\n")
         _CLOSE(log)
     except OSError:
         pass
 
+def pytest_runtest_logreport(report):
+    if report.when == "call" or report.outcome != "passed":
+        _log("outcome", report.nodeid, report.outcome)
+
 def pytest_runtest_logfinish(nodeid):
-    try:
-        log = _OPEN(_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        _WRITE(log, ascii((_GETPID(), "finished", nodeid, "")).encode() + b"\\n")
-        _CLOSE(log)
-    except OSError:
-        pass
+    _log("finished", nodeid, "")
 """
 
 
@@ -69,7 +66,6 @@ class Ran:
     Attributes:
         status: Exit status of pytest, negative for a signal; None if it took too long and was killed.
         text: What it printed.
-        seconds: Wall time until it ended.
         verdicts: By name of the test, the verdict on each resource.
         whole: Whether the JSON report was written to the end.
         outcomes: pytest's own outcome by name of the test.
@@ -79,7 +75,6 @@ class Ran:
 
     status: int | None
     text: str
-    seconds: float
     verdicts: dict[str, dict[str, str]]
     whole: bool
     outcomes: dict[str, str]
@@ -157,11 +152,9 @@ class Sandbox:
                 start_new_session=True,
             )
 
-    def finish(self, process: subprocess.Popen[bytes], limit: float, *, began: float | None = None) -> Ran:
+    def finish(self, process: subprocess.Popen[bytes], limit: float) -> Ran:
         """Wait for pytest until `limit` seconds have passed, kill all that is left, and return the result."""
-        began = time.monotonic() if began is None else began
-        status = self._wait(process, began + limit)
-        seconds = time.monotonic() - began
+        status = self._wait(process, time.monotonic() + limit)
         if status is not None:
             wait_until(lambda: not self.processes(process.pid), _GRACE_SECONDS)
         left = self.processes(process.pid)
@@ -177,7 +170,6 @@ class Sandbox:
         return Ran(
             status=status,
             text=text,
-            seconds=round(seconds, 1),
             verdicts=verdicts,
             whole=whole,
             outcomes=outcomes,
