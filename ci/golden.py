@@ -39,12 +39,12 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 _BENCH_FOLDER: Final = ROOT / "ci" / "bench"
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(_BENCH_FOLDER)]
 
-from checkers import CHECKERS, FORM, PROJECT
+from checkers import CHECKERS, FORM
 from leakcheck_incidents.catalog import INCIDENTS
 from projects import Outcome, Project
 from sessions import ARMS_CONFTEST, ARMS_SESSION, FORMS, FORMS_ARMS, REVERSED
 from subjects import Subject, constants, read_corpus
-from venvs import Missing, environment
+from venvs import PROJECT, Missing, environment
 from verdict_rows import FILE, Rows, by_parameter, compare, made_with, merge, read, reduce, varied, write
 
 SECTIONS: Final = ("cases", "forms", "corpus", "wild", "incidents")

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from venvs import PROJECT
+
 MODES: Final = ("default", "best")
 # The mode that skips the search for the cause, so that only the time of the verdict is measured.
 VERDICT: Final = "verdict"
@@ -19,8 +21,6 @@ FORM: Final = "test_subject"
 _PYTEST: Final = ("-m", "pytest", "-q", "-rA", "--tb=short", "-p", "no:cacheprovider", f"{FORM}.py")
 _NUMPY: Final = "numpy==2.3.5"  # some subjects retain arrays
 _COMMON: Final = (_NUMPY, "pytest>=9,<10")
-# Stands for this project in the requirements of a checker; it is installed from the checkout.
-PROJECT: Final = "."
 
 
 @dataclass(frozen=True, slots=True)

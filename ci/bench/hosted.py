@@ -47,19 +47,13 @@ def warm() -> None:
     gc.collect()
 
 
-def _do_nothing() -> None:
-    """Do nothing; for subjects without a setup or teardown."""
-
-
-def _load_subject() -> tuple[
-    Callable[[], object], Callable[[], object], Callable[[], object], Callable[[int], object] | None
-]:
+def _load_subject() -> tuple[Callable[[], object], Callable[[], object], Callable[[], object], Any]:
     """Return the subject's setup, iterate and teardown, and its work as a function of a size, or None."""
     found: Any = importlib.import_module(_RUN["module"])
     if _RUN["arm"]:
         case = next(one for one in found.CASES if _RUN["arm"] in one.arms)
         return case.setup, case.arms[_RUN["arm"]], case.teardown, None
-    ends = getattr(found, "setup", _do_nothing), found.iterate, getattr(found, "teardown", _do_nothing)
+    ends = getattr(found, "setup", lambda: None), found.iterate, getattr(found, "teardown", lambda: None)
     return *ends, getattr(found, "scaled", None)
 
 

@@ -1,13 +1,13 @@
-"""Run one leak checker over one subject (a piece of work that leaks or not), in a separate process and folder."""
+"""Run one leak checker over one subject in a separate process and folder, and read the result from its output."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -15,74 +15,75 @@ from pathlib import Path
 from typing import Final
 
 from checkers import FORM, Checker
-from rows import Row, message_of, named, outcome_of
 from subjects import Subject
 
 _BENCH_FOLDER: Final = Path(__file__).resolve().parent
+# Characters of the output that are stored before and after the match that reports a leak. After an error or a timeout,
+# the last _CHARS_AFTER characters are stored.
+_CHARS_BEFORE, _CHARS_AFTER = 200, 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """A checker that can run on this machine.
+class Row:
+    """The result of one checker, in one mode, over one subject.
 
     Attributes:
-        checker: The checker.
-        python: The interpreter of its environment.
-        version: The installed versions.
-        modes: The requested modes that it has.
+        checker: Name of the checker.
+        mode: The settings that were used: "default", "best" or "verdict".
+        subject: Name of the subject.
+        leaky: Whether the subject leaks.
+        outcome: "found" (only if the process ended by itself), "quiet", "undecided", "error" or "timeout".
+        line: Whether the report names a line that leaks; None if the subject has no such line.
+        thing: Whether the report names the leaked object; None if the object has no name.
+        owner: Whether the report names the owner, which keeps the leaked object alive; None if there is no owner.
+        calls: Number of calls of the subject; None if its process did not end normally.
+        seconds: Time from the start of the process to its end.
+        message: The report of a leak, or the end of the output after an error or a timeout; else empty.
     """
 
-    checker: Checker
-    python: Path
-    version: str
-    modes: tuple[str, ...]
+    checker: str
+    mode: str
+    subject: str
+    leaky: bool
+    outcome: str
+    line: bool | None
+    thing: bool | None
+    owner: bool | None
+    calls: int | None
+    seconds: float
+    message: str
 
 
-def run(contestant: Contestant, mode: str, subject: Subject, timeout: float) -> Row:
-    """Run a checker in one mode over a subject, and return the row."""
-    checker = contestant.checker
+def run(checker: Checker, python: Path, mode: str, subject: Subject, timeout: float) -> Row:
+    """Run a checker in one mode over a subject, with the interpreter of its environment."""
     setting = checker.settings[mode]
     with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
         folder = Path(temporary)
         calls = folder / "calls"
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / f"{FORM}.py").write_text(setting.form)
-        described = {**asdict(subject), "calls": str(calls)}
         # Variables that could make runs differ are not inherited: options of pytest, settings of the interpreter, and
         # CI, which changes the verdicts of some checkers.
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "CI"))
-        }
+        own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "CI"))}
         variables = {
-            **inherited,
+            **own,
             # Set here and not in code, because some checkers report changes to sys.path.
             "PYTHONPATH": os.pathsep.join((str(_BENCH_FOLDER), *subject.path)),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": temporary,
-            "BENCH_RUN": json.dumps(described),
+            "BENCH_RUN": json.dumps({**asdict(subject), "calls": str(calls)}),
             **setting.environment,
         }
-        command = [str(contestant.python), *checker.command, *setting.arguments]
         began = time.perf_counter()
-        output, code = _run_command(command, folder, variables, timeout)
+        output, code = _run_command([str(python), *checker.command, *setting.arguments], folder, variables, timeout)
         seconds = time.perf_counter() - began
         count = int(calls.read_text()) if calls.exists() else None
     outcome = outcome_of(checker, output, code)
     # Names count only in a report of a leak.
     line, thing, owner = named(subject, output if outcome == "found" else "")
+    message = _message_of(checker, output, outcome)
     return Row(
-        checker=checker.name,
-        mode=mode,
-        version=contestant.version,
-        subject=subject.name,
-        leaky=subject.leaky,
-        outcome=outcome,
-        line=line,
-        thing=thing,
-        owner=owner,
-        calls=count,
-        seconds=round(seconds, 3),
-        message=message_of(checker, output, outcome),
+        checker.name, mode, subject.name, subject.leaky, outcome, line, thing, owner, count, round(seconds, 3), message
     )
 
 
@@ -101,21 +102,50 @@ def _run_command(command: list[str], folder: Path, variables: dict[str, str], ti
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        # `wait` with a timeout polls only every 50 ms, so a timer enforces the timeout.
-        overdue = threading.Event()
+        code: int | None = None
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(timeout)
+        # Kill the whole session, because child processes outlive a run that failed before it could end them.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return printed.read_text(encoding="utf-8", errors="replace"), code
 
-        def end() -> None:
-            overdue.set()
-            process.kill()
 
-        timer = threading.Timer(timeout, end)
-        timer.start()
-        try:
-            code: int | None = process.wait()
-        finally:
-            timer.cancel()
-            # Kill the whole session, because child processes outlive a run that failed before it could end them.
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return printed.read_text(encoding="utf-8", errors="replace"), None if overdue.is_set() else code
+def outcome_of(checker: Checker, output: str, code: int | None) -> str:
+    """Return the outcome of a run from its output and its exit status, which is None if it was killed."""
+    if code is None:
+        return "timeout"
+    if code < 0:
+        # A process that died of a signal is not trusted, whatever it printed.
+        return "error"
+    if checker.leak and re.search(checker.leak, output, re.MULTILINE):
+        return "found"
+    if checker.undecided and re.search(checker.undecided, output, re.MULTILINE):
+        return "undecided"
+    return "error" if code else "quiet"
+
+
+def _message_of(checker: Checker, output: str, outcome: str) -> str:
+    if outcome in ("quiet", "undecided"):
+        return ""
+    found = re.search(checker.leak, output, re.MULTILINE) if outcome == "found" else None
+    return (
+        output[max(0, found.start() - _CHARS_BEFORE) : found.end() + _CHARS_AFTER] if found else output[-_CHARS_AFTER:]
+    )
+
+
+def named(subject: Subject, report: str) -> tuple[bool | None, bool | None, bool | None]:
+    """Return whether a report names a leaking line, the leaked object and its owner; None if the subject has none."""
+    # Two kinds of text do not count, so they are replaced. A place in the subject's file contains the file's name,
+    # which may describe the leak (leaky_mmap.py). A frame in the owner's code does not state what the owner keeps
+    # alive.
+    places = rf"\S*\b{re.escape(subject.file)}\S*(?: line \d+, in \S+)?"
+    prose = re.sub(places, "PLACE", report).replace(subject.name, "SUBJECT")
+    numbers = "|".join(map(str, subject.lines))
+    line = rf"\b{re.escape(subject.file)}(?::|\"?,? line )(?:{numbers})\b"
+    return (
+        re.search(line, report) is not None if subject.lines else None,
+        re.search(subject.thing, prose) is not None if subject.thing else None,
+        re.search(subject.owner, prose) is not None if subject.owner else None,
+    )

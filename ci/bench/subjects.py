@@ -3,7 +3,6 @@
 A folder given by ``--corpus`` contains a module per subject:
 
     LABEL      "leaky" or "clean"
-    RESOURCE   what is leaked, or what causes the noise
     iterate()  one unit of work; the optional setup() and teardown() run before the first and after the last call
     scaled(n)  optional: the work as a function of a size; pytest-leakcheck runs it instead, except in mode "best"
     HEAVY      True if a call is expensive; a test that chooses the number of calls then makes fewer
@@ -12,7 +11,8 @@ A folder given by ``--corpus`` contains a module per subject:
 
 The line that leaks ends in the comment ``# LEAK``.
 
-Without a folder, the subjects are the arms (leaky, fixed or clean variants) of the project's own cases in tests/cases.
+Without a folder, the subjects are the arms of the project's own cases in tests/cases, which state their lines and owners.
+Run as a script, this prints them as JSON: the interpreter must have what the cases import.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ import ast
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-_BENCH_FOLDER: Final = Path(__file__).resolve().parent
-_CASES_FOLDER: Final = _BENCH_FOLDER.parents[1] / "tests"
-_LEAK_MARK: Final = re.compile(r"#\s*LEAK\b")
+_CASES_FOLDER: Final = Path(__file__).resolve().parents[2] / "tests"
+# Kinds of resource that a machine cannot provide 20,000 times, so an arm that leaks one of them is called less often.
+_HEAVY_KINDS: Final = {"process", "thread"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,6 @@ class Subject:
     Attributes:
         name: Name in the table.
         leaky: Whether a report of a leak is correct.
-        resource: What is leaked, or what causes the noise.
         file: Name of the file that contains the lines.
         lines: Numbers of the lines that leak.
         path: Folders that the module is imported from.
@@ -51,7 +52,6 @@ class Subject:
 
     name: str
     leaky: bool
-    resource: str
     file: str
     lines: tuple[int, ...]
     path: tuple[str, ...]
@@ -73,13 +73,8 @@ def read_corpus(folder: Path) -> list[Subject]:
 
 
 def read_cases(python: Path) -> list[Subject]:
-    """Describe the arms of the project's own cases, leaky ones first.
-
-    Args:
-        python: An interpreter that can import the cases; a subprocess that runs it describes them.
-    """
-    command = [str(python), str(_BENCH_FOLDER / "arms.py"), str(_CASES_FOLDER)]
-    described = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    """Describe the arms of the project's own cases, leaky ones first, with an interpreter that can import them."""
+    described = json.loads(subprocess.run([str(python), __file__], check=True, stdout=subprocess.PIPE).stdout)
     found = [Subject(**{**one, "lines": tuple(one["lines"]), "path": tuple(one["path"])}) for one in described]
     return sorted(found, key=lambda subject: not subject.leaky)
 
@@ -91,28 +86,53 @@ def _read_module(path: Path) -> Subject:
     label = literals.get("LABEL")
     if label not in ("leaky", "clean"):
         raise ValueError(f"{path}: LABEL is {label!r}; it must be 'leaky' or 'clean'")
-    owner = literals.get("OWNER")
-    leaky = label == "leaky"
-    lines = culprit_lines(text.splitlines())
-    if leaky and not lines:
+    lines = tuple(n for n, line in enumerate(text.splitlines(), 1) if re.search(r"#\s*LEAK\b", line))
+    if label == "leaky" and not lines:
         raise ValueError(f"{path}: no line ends in '# LEAK'")
     return Subject(
         name=path.stem,
-        leaky=leaky,
-        resource=literals.get("RESOURCE", ""),
+        leaky=label == "leaky",
         file=path.name,
         lines=lines,
         path=(str(path.parent.resolve()),),
         module=path.stem,
         thing=literals.get("OBJECT") or "",
-        owner=rf"\b{re.escape(owner)}\b" if owner else "",
+        owner=_any_of([literals["OWNER"]] if literals.get("OWNER") else []),
         heavy=literals.get("HEAVY", False),
     )
 
 
-def culprit_lines(lines: Sequence[str], first: int = 1) -> tuple[int, ...]:
-    """Return the numbers of the lines marked ``# LEAK``; the first line has the number `first`."""
-    return tuple(number for number, line in enumerate(lines, first) if _LEAK_MARK.search(line))
+def _describe_cases() -> list[Subject]:
+    sys.path.insert(0, str(_CASES_FOLDER))
+    catalog: Any = import_module("cases.catalog")
+    families = [one for name, one in sys.modules.items() if name.startswith("cases.") and hasattr(one, "CASES")]
+    # Not from the catalog, whose import would take most of the time of a run.
+    modules = {case.name: family for family in families for case in family.CASES}
+    return [_describe(name, case, modules[case.name]) for name, (case, _call) in catalog.ARMS.items()]
+
+
+def _describe(name: str, case: Any, module: Any) -> Subject:
+    leaky = name.endswith("-leaky")
+    # Without the list of cases, which repeats the text of the lines.
+    text = Path(module.__file__).read_text(encoding="utf-8").partition("\nCASES")[0].splitlines()
+    lines = [number for number, line in enumerate(text, 1) if any(part in line for part in case.line)]
+    # The last word of a name such as `cases.caches.PAGES`. Other checkers name no cycle.
+    owners = [re.findall(r"\w+", one)[-1] for one in case.owner if not one.startswith("cycle")]
+    return Subject(
+        name=name,
+        leaky=leaky,
+        file=Path(module.__file__).name,
+        lines=tuple(lines if leaky else ()),
+        path=(str(_CASES_FOLDER),),
+        module=module.__name__,
+        arm=name,
+        owner=_any_of(owners if leaky else []),
+        heavy=leaky and not _HEAVY_KINDS.isdisjoint(case.kind),
+    )
+
+
+def _any_of(names: Sequence[str]) -> str:
+    return rf"\b(?:{'|'.join(map(re.escape, names))})\b" if names else ""
 
 
 def constants(text: str) -> dict[str, Any]:
@@ -125,3 +145,7 @@ def constants(text: str) -> dict[str, Any]:
             except ValueError:
                 continue
     return found
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(subject) for subject in _describe_cases()]))

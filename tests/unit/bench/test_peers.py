@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from checkers import CHECKERS, Checker, Setting
-from rows import MARKS, Row, matrix, named, outcome_of, table
+from peers import table
+from runs import Row, named, outcome_of
 from subjects import Subject, read_cases, read_corpus
 
 LEAKY = """
 LABEL = "leaky"
-RESOURCE = "fd"
+
 OBJECT = r"kept[.]txt"
 OWNER = "KEPT"
 raise AssertionError("a subject is read, never imported, to describe it")
@@ -22,11 +23,9 @@ raise AssertionError("a subject is read, never imported, to describe it")
 def iterate():
     KEPT.append(open("kept.txt"))  # LEAK
 """
-SUBJECT = Subject(
-    "open_kept", True, "fd", "open_kept.py", (9,), (), "open_kept", thing=r"kept[.]txt", owner=r"\bKEPT\b"
-)
+SUBJECT = Subject("open_kept", True, "open_kept.py", (9,), (), "open_kept", thing=r"kept[.]txt", owner=r"\b(?:KEPT)\b")
 CHECKER = Checker("one", ("one==1",), r"^LEAK:", {"default": Setting("")}, undecided=r"^SKIPPED")
-ROW = Row("one", "default", "one==1", "open_kept", True, "quiet", False, False, None, 10, 2.0, "")
+ROW = Row("one", "default", "open_kept", True, "quiet", False, False, None, 10, 2.0, "")
 PLAIN = replace(ROW, checker=CHECKERS[0].name, calls=1, seconds=0.5)
 
 
@@ -40,16 +39,16 @@ def test_a_corpus_is_read_leaky_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux")
-def test_our_own_cases_are_read_from_their_code() -> None:
+def test_our_own_cases_state_their_lines_and_owners() -> None:
     pytest.importorskip("numpy", reason="some cases work with arrays")
     subjects = {subject.name: subject for subject in read_cases(Path(sys.executable))}
     leaky, fixed = subjects["tokens_kept-leaky"], subjects["tokens_kept-fixed"]
     lines = Path(leaky.path[0], "cases", leaky.file).read_text(encoding="utf-8").splitlines()
-    assert [lines[number - 1] for number in leaky.lines][-1] == '    TOKENS.append(b"%07d" % next(NUMBERS))'
+    assert [lines[number - 1] for number in leaky.lines] == ['    TOKENS.append(b"%07d" % next(NUMBERS))']
     assert (leaky.leaky, leaky.owner, leaky.heavy) == (True, r"\b(?:TOKENS)\b", False)
     assert (fixed.leaky, fixed.lines, fixed.owner) == (False, (), "")
     assert subjects["fork_left-leaky"].heavy
-    assert all(subject.lines for subject in subjects.values() if subject.leaky)
+    assert sum(bool(subject.lines) for subject in subjects.values()) > 100
 
 
 @pytest.mark.parametrize("text", ["", 'LABEL = "maybe"\n', 'LABEL = "leaky"\n'])
@@ -73,7 +72,6 @@ def test_a_module_that_says_too_little_is_refused(tmp_path: Path, text: str) -> 
 )
 def test_outcome(output: str, code: int | None, outcome: str) -> None:
     assert outcome_of(CHECKER, output, code) == outcome
-    assert outcome in MARKS
 
 
 def test_what_measures_without_judging_finds_nothing() -> None:
@@ -131,19 +129,6 @@ def test_table() -> None:
         # No ratio for what plain pytest was not run over: the median of 4 and 2.
         "| one | default | 1/2 | 1/2 | 1/2 | 1/2 |  | 1 | 1 | 10 | 3.0 |",
     ]
-
-
-def test_matrix() -> None:
-    rows = [
-        PLAIN,
-        replace(PLAIN, subject="calm", leaky=False),
-        replace(ROW, subject="calm", leaky=False, outcome="found"),
-        replace(ROW, outcome="found", line=True, owner=True),
-        replace(PLAIN, subject="slow", outcome="timeout"),
-    ]
-    legend, _, _, _, *lines = matrix(rows).splitlines()
-    assert legend == "1 = plain pytest (default); 2 = one (default)."
-    assert lines == ["| open_kept | . | xlw |", "| slow | T |  |", "| calm | . | FALSE |"]
 
 
 def test_entries_are_whole() -> None:
