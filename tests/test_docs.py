@@ -58,7 +58,6 @@ SHORTENED = {
     "python ci/bench/vram.py": f"{ROOT}/.venv/bin/python ci/bench/vram.py --help",
     "python ci/bench/census.py": f"{ROOT}/.venv/bin/python ci/bench/census.py --help",
     "python ci/suites.py": f"{ROOT}/.venv/bin/python ci/suites.py --help",
-    "python ci/suites.py --reproduce": f"{ROOT}/.venv/bin/python ci/suites.py --help",
     "python ci/faults/campaign.py": f"{ROOT}/.venv/bin/python ci/faults/campaign.py --list",
     "python ci/faults/campaign.py --only 'TMPDIR *' --scratch kept": f"{ROOT}/.venv/bin/python ci/faults/campaign.py --only 'TMPDIR *' --list",
     "python ci/faults/many_tests.py": f"{ROOT}/.venv/bin/python ci/faults/many_tests.py --help",

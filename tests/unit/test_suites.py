@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suite_figures import Run, compare, compute, draw, format_table, parse_outcomes
+from suite_figures import Run, compare, compute, draw, parse_outcomes
 
 TESTS = [
     *(f"a.py::test_many[{number}]" for number in range(50)),
@@ -69,14 +69,13 @@ def finding(test: str, verdict: str, colour: str, **recording: Any) -> dict[str,
     return {"test": test, "verdicts": [first], "colour": colour, "fingerprint": "abc", "recording": recording}
 
 
-def run(*outcomes: str, cpu: float = 1.0, **measured: Any) -> Run:
-    durations = measured.get("durations", {"a": 0.01, "b": 0.03})
-    return Run(Counter(outcomes), cpu + 1, cpu, 1.0, 6, durations, measured.get("not_judged", {}))
+def run(*outcomes: str, cpu: float = 1.0) -> Run:
+    return Run(Counter(outcomes), cpu, {"a": 0.01, "b": 0.03})
 
 
 def test_figures() -> None:
     plain = run(*(f"PASSED {name}" for name in "abcdef"), "ERROR f")
-    judged = run("LEAK a", *(f"PASSED {name}" for name in "bcdef"), "ERROR f", cpu=5.0, not_judged={"e": "doctest"})
+    judged = run("LEAK a", *(f"PASSED {name}" for name in "bcdef"), "ERROR f", cpu=5.0)
     findings = [
         finding("a", "leak", "red"),
         finding("b", "ok", "green"),
@@ -84,11 +83,12 @@ def test_figures() -> None:
         finding("d", "inconclusive", "yellow", stopped="failed"),
         finding("f", "ok", "green"),
     ]
-    figures = compute("it", "1", 10, [plain, judged, plain], findings)
-    assert (figures.passed, figures.judged, figures.decided) == (5, 4, 2)
+    figures = compute("it 1", [plain, judged, plain], findings)
+    assert figures.passed == 5
     assert figures.outcomes == {"leak": 1, "ok": 1, "inconclusive": 1, "does not repeat": 1}
-    assert (figures.red, figures.inconclusive, figures.not_repeated) == ({"abc": ["a"]}, {"c": "fd: why"}, {"d": "why"})
-    assert figures.not_judged == {"e": "doctest"}
+    assert figures.red == {"abc": ["a"]}
+    assert figures.notes == ["inconclusive c: fd: why", "does not repeat d: fd: why", "not judged: e"]
     assert (figures.differing, figures.differing_without_failing) == ([], [])
-    assert (figures.cpu_ratio, figures.session_cpu_ratio, figures.median_seconds) == (5.0, 3.0, 0.02)
-    assert "red abc: a" in format_table([figures])
+    assert (figures.cpu_ratio, figures.median_seconds, figures.cpu_per_judged) == (5.0, 0.02, 1.25)
+    row = "| it 1 | 2 | 4 of 5 | 40.0% | 1 (1) | 0 | 0 | 1 | 1 | 0 / 0 | 5.0 | 20.0 | 1250 |"
+    assert f"{row}\n  red abc: a\n" in str(figures)
