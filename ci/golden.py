@@ -53,7 +53,7 @@ SECTIONS: Final = ("cases", "forms", "corpus", "wild", "incidents")
 _MAX_DESCRIPTORS: Final = 1024
 # Timeout of one pytest session, in seconds. All cases in one session take four minutes, more on a busy machine.
 _SESSION_TIMEOUT_SECONDS: Final = 1800.0
-_SUBJECT_FORM: Final = next(one for one in CHECKERS if one.requires[-1] == PROJECT).settings["default"].form
+_SUBJECT_FORM: Final = next(one for one in CHECKERS if one.requires[-1] == PROJECT).form
 # The plugins that fixtures/conftest.py loads.
 _INCIDENT_PLUGINS: Final = ("-p", "leakcheck_incidents.material", "-p", "leakcheck_incidents.simulated")
 # Packages that are installed with every release under test; setuptools, because older releases import pkg_resources.

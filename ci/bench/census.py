@@ -5,7 +5,7 @@ its own data and hash seed. All workloads are clean, so each red (failing) verdi
 shows that the library retains something. Each rate has Clopper and Pearson's exact confidence interval at 95 %.
 
 A process takes seconds, so thousands of processes take hours. With ``--json FILE`` the script appends each result to a
-file, and a later call continues from there. A file contains the results of one state of the plugin only.
+file, and a later call continues from there. Name another file after a change of the plugin.
 
 Workloads whose packages are not installed are skipped and listed; ``pip install -e '.[census]'`` installs all packages.
 """
@@ -13,81 +13,55 @@ Workloads whose packages are not installed are skipped and listed; ``pip install
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import os
+import signal
+import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any, Final
 
-import pytest_leakcheck
-from binomial import interval
-from fresh import VERDICTS, Row, run
-from workloads import Workload, find_workloads
+from workloads import find_workloads
 
-_REPORT_INTERVAL = 50
-
-
-class Rows:
-    """The results so far, in memory and, if wanted, in a file with one JSON object per line."""
-
-    def __init__(self, path: Path | None, engine: str) -> None:
-        """Read the results of earlier runs.
-
-        Args:
-            path: The file; it need not exist. None: no file.
-            engine: State of the plugin's code that new results come from; empty if none will be added.
-
-        Raises:
-            SystemExit: The file contains results of another state of the plugin.
-        """
-        self.all: list[Row] = []
-        self.engine = engine
-        self._path = path
-        self._lock = threading.Lock()
-        for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ():
-            try:
-                data = json.loads(line)
-            except json.JSONDecodeError:
-                # A run that was killed while it wrote leaves an incomplete last line.
-                continue
-            self.engine = self.engine or data["engine"]
-            if data["engine"] != self.engine:
-                raise SystemExit(f"{path} holds rows of plugin {data['engine']}, this is {self.engine}: name another")
-            self.all.append(Row.from_json(data))
-
-    def add(self, row: Row) -> None:
-        with self._lock:
-            self.all.append(row)
-            if self._path:
-                with self._path.open("ab") as file:
-                    if file.tell() and not self._path.read_bytes().endswith(b"\n"):
-                        file.write(b"\n")
-                    file.write(json.dumps({**row.to_json(), "engine": self.engine}).encode() + b"\n")
-            if row.verdict != "ok":
-                _print_remarks(row)
-            if len(self.all) % _REPORT_INTERVAL == 0:
-                counts = Counter(one.verdict for one in self.all)
-                print(f"{len(self.all):,} processes: {', '.join(f'{counts[v]} {v}' for v in VERDICTS)}", flush=True)
+# Worst first. `unclosed` and `inconclusive` are yellow here (reported, but no failure), because no workload has a
+# budget for a named resource that allows no growth.
+VERDICTS: Final = ("error", "red", "unclosed", "inconclusive", "ok")
+_TEST_FILE: Final = Path(__file__).with_name("one_workload.py")
+_TIMEOUT_SECONDS: Final = 180.0
+_HEADS: Final = ("workload", "processes", *reversed(VERDICTS), "false alarms", "iterations", "seconds")
 
 
-@dataclass(slots=True)
-class Effort:
-    """When to stop: at a time of `time.monotonic`, or when the event is set."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of one process.
 
-    end: float
-    stopped: threading.Event = field(default_factory=threading.Event)
+    Attributes:
+        workload: Name of the workload.
+        seed: Seed of its data, and its hash seed.
+        verdict: The worst verdict, one of `VERDICTS`; ``error`` if the process hung, failed or gave no report.
+        resources: Verdict by resource, of each resource that was judged.
+        iterations: The most iterations that a verdict is based on.
+        seconds: Wall time of the whole process, imports included.
+        remarks: What was said of each resource that was neither ``ok`` nor ``unavailable``; for an error, the end of the
+            output.
+    """
 
-    @property
-    def over(self) -> bool:
-        return self.stopped.is_set() or time.monotonic() > self.end
+    workload: str
+    seed: int
+    verdict: str
+    resources: Mapping[str, str]
+    iterations: int
+    seconds: float
+    remarks: Sequence[str]
 
 
 def main() -> int:
@@ -95,121 +69,176 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="False alarms on clean workloads, each process a fresh one.")
     parser.add_argument("--processes", type=int, default=3_000, metavar="N", help="in all (default: 3,000)")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="side by side (default: 2)")
-    parser.add_argument("--minutes", type=float, default=math.inf, metavar="M", help="begin none after so many")
-    parser.add_argument("--only", action="append", metavar="NAME", help="this workload; may be given again")
+    parser.add_argument("--only", action="append", metavar="NAME", choices=find_workloads(), help="this workload")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows there, and go on from those in it")
-    parser.add_argument("--table", action="store_true", help="print the table of FILE, run nothing")
     wanted = parser.parse_args()
-    if wanted.table:
-        if wanted.json is None or not wanted.json.exists():
-            parser.error("--table needs --json FILE, and the file")
-        rows = Rows(wanted.json, "")
-    else:
-        chosen = choose(wanted.only or ())
-        rows = Rows(wanted.json, state_of_plugin())
-        # OpenMP threads wait for each other by spinning: with more threads than cores, a step takes ten times as long.
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // wanted.jobs)))
-        work(chosen, rows, wanted.processes, wanted.jobs, Effort(time.monotonic() + 60 * wanted.minutes))
-    print(table(rows.all, rows.engine))
-    return 1 if any(row.verdict in ("red", "error") for row in rows.all) else 0
+    # OpenMP threads wait for each other by spinning: with more threads than cores, a step takes ten times as long.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // wanted.jobs)))
+    rows = read_rows(wanted.json)
+    ahead = list(list_missing(choose(wanted.only or ()), rows, wanted.processes))
+    with ThreadPoolExecutor(wanted.jobs) as pool:
+        try:
+            for row in pool.map(lambda one: run(*one), ahead):
+                rows.append(row)
+                for remark in row.remarks:
+                    print(f"{row.verdict} {row.workload} seed {row.seed}: {remark}", flush=True)
+                if wanted.json:
+                    with wanted.json.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(row)) + "\n")
+        finally:
+            pool.shutdown(cancel_futures=True)
+    print(table(rows))
+    return int(any(row.verdict in ("red", "error") for row in rows))
 
 
-def choose(names: Sequence[str]) -> list[Workload]:
-    """Return the workloads with these names (without names: all), except those whose packages are missing."""
+def read_rows(path: Path | None) -> list[Row]:
+    """Return the results of earlier runs."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path and path.exists() else ():
+        # A run that was killed while it wrote leaves an incomplete line.
+        with suppress(json.JSONDecodeError):
+            rows.append(Row(**json.loads(line)))
+    return rows
+
+
+def choose(names: Sequence[str]) -> list[str]:
+    """Return these workloads (without names: all), except those whose packages are missing."""
     known = find_workloads()
-    if unknown := [name for name in names if name not in known]:
-        raise SystemExit(f"no workload {unknown[0]!r}: there are {', '.join(known)}")
     chosen = [known[name] for name in names or known]
     for one in chosen:
         if one.missing:
             print(f"{one.name} is left out: {', '.join(one.missing)} not importable here", flush=True)
-    return [one for one in chosen if not one.missing]
+    return [one.name for one in chosen if not one.missing]
 
 
-def state_of_plugin() -> str:
-    """Return twelve hex digits that change with the plugin's code."""
-    known = hashlib.sha256()
-    folder = Path(pytest_leakcheck.__file__).parent
-    for path in sorted(folder.rglob("*.py")):
-        known.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return known.hexdigest()[:12]
-
-
-def work(chosen: Sequence[Workload], rows: Rows, processes: int, jobs: int, effort: Effort) -> None:
-    """Run processes until there are `processes` results in all, evenly over the workloads."""
-    ahead = _list_missing(chosen, rows.all, processes)
-    taking = threading.Lock()
-
-    def one_after_the_other() -> None:
-        while not effort.over:
-            with taking:
-                name, seed = next(ahead, ("", 0))
-            if not name:
-                return
-            rows.add(run(name, seed))
-
-    with ThreadPoolExecutor(jobs) as pool:
-        workers = [pool.submit(one_after_the_other) for _ in range(jobs)]
-        try:
-            for worker in workers:
-                worker.result()
-        except BaseException:
-            # Start no further process. Those that still run end at their own timeout at the latest.
-            effort.stopped.set()
-            raise
-
-
-def _list_missing(chosen: Sequence[Workload], rows: Sequence[Row], processes: int) -> Iterator[tuple[str, int]]:
+def list_missing(names: Sequence[str], rows: Sequence[Row], processes: int) -> Iterator[tuple[str, int]]:
     """Yield the workload and seed of each missing result, seed by seed, so that all workloads advance evenly."""
     done = {(row.workload, row.seed) for row in rows}
-    names = [one.name for one in chosen]
     every = ((names[at % len(names)], at // len(names)) for at in range(processes if names else 0))
     return (one for one in every if one not in done)
 
 
-def table(rows: Sequence[Row], engine: str) -> str:
-    """Return the results as Markdown: per workload, in total and per resource, and why growth is tolerated."""
-    lines = [
-        "| workload | processes | ok | inconclusive | unclosed | red | error | false alarms | iterations | seconds |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+def run(workload: str, seed: int) -> Row:
+    """Judge a workload once in a fresh process, with the default settings of the plugin."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="census-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        # Temporary files go to a separate folder, because other programs and the other processes of the census write
+        # to /tmp.
+        (folder / "tmp").mkdir()
+        # CI and BUILD_NUMBER would make some yellow verdicts red. The other variables may be settings of the user.
+        others = ("PYTEST", "PYTHON", "CENSUS", "CI", "BUILD_NUMBER")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(others)}
+        environment |= {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed), "PYTHONHASHSEED": str(seed % 2**32)}
+        ended = _run_pytest(folder, environment | {"TMPDIR": str(folder / "tmp")})
+        seconds = round(time.perf_counter() - began, 3)
+        try:
+            report = (folder / "report.json").read_text("utf-8") if ended in (0, 1) else ""
+            _first, finding, _last = map(json.loads, report.splitlines())
+        except (FileNotFoundError, ValueError):
+            tail = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")[-2000:]
+            return Row(workload, seed, "error", {}, 0, seconds, [f"exit {ended}\n{tail}"])
+    return _create_row(workload, seed, seconds, finding)
+
+
+def _run_pytest(folder: Path, environment: Mapping[str, str]) -> int | None:
+    """Run pytest; return its exit status, or None if it ran out of time and was killed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider"]
+    command += ["--leakcheck", "--leakcheck-json=report.json", str(_TEST_FILE)]
+    with (folder / "output.txt").open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # The workers of pytest are in its process group, so `killpg` kills them together with a pytest that hangs.
+            start_new_session=True,
+        )
+        try:
+            return process.wait(_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _create_row(workload: str, seed: int, seconds: float, finding: Mapping[str, Any]) -> Row:
+    verdicts: list[Mapping[str, Any]] = finding["verdicts"]
+    outcomes = {one["resource"]: one["verdict"] for one in verdicts}
+    verdict = next((word for word in ("unclosed", "inconclusive") if word in outcomes.values()), "ok")
+    remarks = [
+        f"{one['resource']} {one['verdict']}: {one['reason']}"
+        for one in verdicts
+        if one["verdict"] not in ("ok", "unavailable")
     ]
+    red = finding["colour"] == "red"
+    most = max(one["iterations"] for one in verdicts)
+    return Row(workload, seed, "red" if red else verdict, outcomes, most, seconds, remarks)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the results as Markdown: per workload and in total, then per resource, and why growth is tolerated."""
     names = sorted({row.workload for row in rows})
-    lines += [_format_row(name, [row for row in rows if row.workload == name]) for name in names]
-    lines += [_format_row("**all**", rows), "", "| resource | verdicts | ok | other | red | false alarms |"]
-    lines.append("| --- | ---: | ---: | --- | ---: | ---: |")
+    lines = [_HEADS, ("---", *["---:"] * (len(_HEADS) - 1))]
+    lines += [_count(name, [row for row in rows if row.workload == name]) for name in names]
+    lines += [
+        _count("**all**", rows),
+        ("",),
+        ("resource", "verdicts", "ok", "others", "in red processes"),
+        ("---",) * 5,
+    ]
     for resource in dict.fromkeys(name for row in rows for name in row.resources):
         outcomes = Counter(row.resources[resource] for row in rows if resource in row.resources)
-        red = sum(one["colour"] == "red" for row in rows for one in row.remarks if one.get("resource") == resource)
-        others = ", ".join(f"{outcomes[word]} {word}" for word in sorted(outcomes) if word != "ok")
-        whole = outcomes.total()
-        lines.append(f"| {resource} | {whole:,} | {outcomes['ok']:,} | {others} | {red} | {_format_rate(red, whole)} |")
-    lines += ["", f"Plugin {engine}. False alarms: red of all that gave a verdict, and the exact interval at 95 %."]
+        others = {word: count for word, count in sorted(outcomes.items()) if word != "ok"}
+        red = sum(row.verdict == "red" and row.resources.get(resource, "ok") != "ok" for row in rows)
+        shown = ", ".join(f"{count} {word}" for word, count in others.items())
+        lines.append((resource, f"{outcomes.total():,}", f"{outcomes['ok']:,}", shown, str(red)))
+    text = [f"| {' | '.join(line)} |" if line[0] else "" for line in lines]
+    text += ["", "False alarms: red of all that gave a verdict, and the exact interval at 95 %."]
     tolerated = find_workloads()
-    lines += [f"{name}: {tolerated[name].reason}" for name in names if name in tolerated and tolerated[name].heap]
-    return "\n".join(lines)
+    return "\n".join([*text, *(f"{name}: {tolerated[name].reason}" for name in names if tolerated[name].heap)])
 
 
-def _format_row(name: str, rows: Sequence[Row]) -> str:
+def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
     counts = Counter(row.verdict for row in rows)
     judged = [row for row in rows if row.verdict != "error"]
-    words = " | ".join(str(counts[word]) for word in reversed(VERDICTS[:-1]))
-    middle = f"{median(row.iterations for row in judged):.0f} | {median(row.seconds for row in judged):.1f}"
-    end = middle if judged else "|"
-    rate = _format_rate(counts["red"], len(judged))
-    return f"| {name} | {len(rows):,} | {counts['ok']} | {words} | {rate} | {end} |"
+    low, high = interval(counts["red"], len(judged))
+    rate = f"{counts['red'] / len(judged):.2%} ({low:.2%} to {high:.2%})" if judged else "unknown"
+    words = (str(counts[word]) for word in reversed(VERDICTS))
+    iterations, seconds = ([getattr(row, what) for row in judged or rows] for what in ("iterations", "seconds"))
+    return (name, f"{len(rows):,}", *words, rate, f"{median(iterations):.0f}", f"{median(seconds):.1f}")
 
 
-def _format_rate(hits: int, trials: int) -> str:
-    low, high = interval(hits, trials)
-    return f"{hits / trials:.2%} ({low:.2%} to {high:.2%})" if trials else "unknown"
+def interval(hits: int, trials: int) -> tuple[float, float]:
+    """Return the exact confidence interval of a probability at 95 % (Clopper and Pearson)."""
+    low = _find_crossing(lambda p: 1 - _at_most(hits - 1, trials, p) >= 0.025) if hits else 0.0
+    high = _find_crossing(lambda p: _at_most(hits, trials, p) <= 0.025) if hits < trials else 1.0
+    return low, high
 
 
-def _print_remarks(row: Row) -> None:
-    for one in row.remarks:
-        what = f"{one['resource']}: " if "resource" in one else ""
-        print(f"{row.verdict} {row.workload} seed {row.seed}: {what}{one['reason']}", flush=True)
-        if row.verdict == "error":
-            print(one["output"], flush=True)
+def _at_most(hits: int, trials: int, p: float) -> float:
+    """Return the probability of at most `hits` hits in `trials` trials, each with probability `p`, 0 < `p` < 1."""
+
+    def log_of(k: int) -> float:
+        # From logarithms, because a binomial coefficient of thousands exceeds the range of a float.
+        coefficient = math.lgamma(trials + 1) - math.lgamma(k + 1) - math.lgamma(trials - k + 1)
+        return coefficient + k * math.log(p) + (trials - k) * math.log1p(-p)
+
+    return math.fsum(math.exp(log_of(k)) for k in range(hits + 1))
+
+
+def _find_crossing(above: Callable[[float], bool]) -> float:
+    low, high = 0.0, 1.0
+    # Bisection: the limits are exact to 2 ** -60.
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if above(middle) else (middle, high)
+    return high
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Run the subject (a piece of work that leaks or not) inside the process that a leak checker watches.
 
 The environment variable BENCH_RUN describes the subject in JSON. At exit, this module writes the number of calls to a
-file. The test modules of `checkers` import this module, and call `iterate`, `loop`, `warm` or `scaled`. It runs under
+file. The test modules of `checkers` import this module, and call `iterate` or `scaled`. It runs under
 the interpreter of every checker, next to the checker's own packages, so it imports only the standard library.
 """
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -21,8 +20,6 @@ _RUN: Final[dict[str, Any]] = json.loads(os.environ["BENCH_RUN"])
 # Whether a call is expensive (takes a process or a MiB, say). Every checker whose test sets the number of calls then
 # makes fewer.
 HEAVY: Final[bool] = _RUN["heavy"]
-LOOP: Final = 40 if HEAVY else 100
-WARM: Final = 5 if HEAVY else 300
 
 _PROCESS: Final = os.getpid()
 _calls = 0
@@ -33,18 +30,6 @@ def iterate() -> None:
     global _calls  # noqa: PLW0603 - a counter object would be one more live object while leaks are searched for
     _calls += 1
     _iterate()
-
-
-def loop(times: int = LOOP) -> None:
-    """Call the subject a number of times."""
-    for _ in range(times):
-        iterate()
-
-
-def warm() -> None:
-    """Warm up before the measured calls of mode "best", so that caches are full and the test sees only growth."""
-    loop(WARM)
-    gc.collect()
 
 
 def _load_subject() -> tuple[Callable[[], object], Callable[[], object], Callable[[], object], Any]:

@@ -1,4 +1,4 @@
-"""Repeat the workload that CENSUS_WORKLOAD names; `fresh.run` runs this file in a separate pytest process."""
+"""Repeat the workload that CENSUS_WORKLOAD names; `census.run` runs this file in a separate pytest process."""
 
 from __future__ import annotations
 

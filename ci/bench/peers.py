@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from checkers import CHECKERS, MODES, VERDICT, Checker
+from checkers import CHECKERS, Checker
 from runs import Row, run
 from subjects import read_cases, read_corpus
 from venvs import ROOT, Missing, debug_interpreter, environment, version
@@ -29,9 +29,6 @@ def main() -> int:
     only = f"this checker and plain pytest; may be repeated; one of {', '.join(peers)}"
     parser.add_argument("--only", action="append", choices=peers, metavar="CHECKER", help=only)
     parser.add_argument("--case", action="append", metavar="NAME", help="this case; may be repeated")
-    parser.add_argument(
-        "--mode", choices=(*MODES, VERDICT), default="default", help="which settings (default: default)"
-    )
     parser.add_argument("--corpus", type=Path, help="a folder of cases, a module each (default: tests/cases)")
     parser.add_argument("--timeout", type=float, default=120, metavar="S", help="for one run (default: 120)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to this file")
@@ -46,10 +43,7 @@ def main() -> int:
     # Ordered by subject, so that a change in the load of the machine affects all checkers alike.
     for subject in subjects:
         for checker, python in pythons:
-            mode = options.mode if checker is not CHECKERS[0] else "default"
-            if mode not in checker.settings:
-                continue
-            rows.append(run(checker, python, mode, subject, options.timeout))
+            rows.append(run(checker, python, subject, options.timeout))
             print(
                 f"{subject.name:24} {checker.name:20} {rows[-1].outcome:9} {rows[-1].seconds:6.2f} s", file=sys.stderr
             )
@@ -76,13 +70,13 @@ def _find_pythons(wanted: Sequence[str]) -> list[tuple[Checker, Path]]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return a table with a line per checker and mode."""
+    """Return a table with a line per checker."""
     plain = {row.subject: row.seconds for row in rows if row.checker == CHECKERS[0].name}
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.checker, row.mode), []).append(row)
-    heads = ("checker", "mode", "found", "false alarms", "line", "object", "owner", "?", "errors", "calls", "time")
-    lines = [heads, ("---", "---", *["---:"] * 9), *(_summarize(group, plain) for group in groups.values())]
+        groups.setdefault(row.checker, []).append(row)
+    heads = ("checker", "found", "false alarms", "line", "object", "owner", "?", "errors", "calls", "time")
+    lines = [heads, ("---", *["---:"] * 9), *(_summarize(group, plain) for group in groups.values())]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -92,7 +86,6 @@ def _summarize(group: Sequence[Row], plain: dict[str, float]) -> tuple[str, ...]
     calls = [row.calls for row in group if row.calls is not None]
     return (
         group[0].checker,
-        group[0].mode,
         _share(row.outcome == "found" for row in leaky),
         _share(row.outcome == "found" for row in group if not row.leaky),
         _share(row.line for row in leaky),

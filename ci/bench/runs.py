@@ -25,11 +25,10 @@ _CHARS_BEFORE, _CHARS_AFTER = 200, 2000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one checker, in one mode, over one subject.
+    """The result of one checker over one subject.
 
     Attributes:
         checker: Name of the checker.
-        mode: The settings that were used: "default", "best" or "verdict".
         subject: Name of the subject.
         leaky: Whether the subject leaks.
         outcome: "found" (only if the process ended by itself), "quiet", "undecided", "error" or "timeout".
@@ -42,7 +41,6 @@ class Row:
     """
 
     checker: str
-    mode: str
     subject: str
     leaky: bool
     outcome: str
@@ -54,14 +52,13 @@ class Row:
     message: str
 
 
-def run(checker: Checker, python: Path, mode: str, subject: Subject, timeout: float) -> Row:
-    """Run a checker in one mode over a subject, with the interpreter of its environment."""
-    setting = checker.settings[mode]
+def run(checker: Checker, python: Path, subject: Subject, timeout: float) -> Row:
+    """Run a checker over a subject, with the interpreter of its environment."""
     with tempfile.TemporaryDirectory(prefix="peers-") as temporary:
         folder = Path(temporary)
         calls = folder / "calls"
         (folder / "pytest.ini").write_text("[pytest]\n")
-        (folder / f"{FORM}.py").write_text(setting.form)
+        (folder / f"{FORM}.py").write_text(checker.form)
         # Variables that could make runs differ are not inherited: options of pytest, settings of the interpreter, and
         # CI, which changes the verdicts of some checkers.
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "CI"))}
@@ -72,10 +69,10 @@ def run(checker: Checker, python: Path, mode: str, subject: Subject, timeout: fl
             "PYTHONDONTWRITEBYTECODE": "1",
             "TMPDIR": temporary,
             "BENCH_RUN": json.dumps({**asdict(subject), "calls": str(calls)}),
-            **setting.environment,
+            **checker.environment,
         }
         began = time.perf_counter()
-        output, code = _run_command([str(python), *checker.command, *setting.arguments], folder, variables, timeout)
+        output, code = _run_command([str(python), *checker.command], folder, variables, timeout)
         seconds = time.perf_counter() - began
         count = int(calls.read_text()) if calls.exists() else None
     outcome = outcome_of(checker, output, code)
@@ -83,7 +80,7 @@ def run(checker: Checker, python: Path, mode: str, subject: Subject, timeout: fl
     line, thing, owner = named(subject, output if outcome == "found" else "")
     message = _message_of(checker, output, outcome)
     return Row(
-        checker.name, mode, subject.name, subject.leaky, outcome, line, thing, owner, count, round(seconds, 3), message
+        checker.name, subject.name, subject.leaky, outcome, line, thing, owner, count, round(seconds, 3), message
     )
 
 

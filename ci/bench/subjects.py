@@ -4,7 +4,7 @@ A folder given by ``--corpus`` contains a module per subject:
 
     LABEL      "leaky" or "clean"
     iterate()  one unit of work; the optional setup() and teardown() run before the first and after the last call
-    scaled(n)  optional: the work as a function of a size; pytest-leakcheck runs it instead, except in mode "best"
+    scaled(n)  optional: the work as a function of a size; pytest-leakcheck runs it instead
     HEAVY      True if a call is expensive; a test that chooses the number of calls then makes fewer
     OBJECT     a regular expression that matches a report which names the leaked object
     OWNER      the name of the object's owner, which keeps it alive

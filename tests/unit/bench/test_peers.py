@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checkers import CHECKERS, Checker, Setting
+from checkers import CHECKERS, Checker
 from peers import table
 from runs import Row, named, outcome_of
 from subjects import Subject, read_cases, read_corpus
@@ -24,8 +24,8 @@ def iterate():
     KEPT.append(open("kept.txt"))  # LEAK
 """
 SUBJECT = Subject("open_kept", True, "open_kept.py", (9,), (), "open_kept", thing=r"kept[.]txt", owner=r"\b(?:KEPT)\b")
-CHECKER = Checker("one", ("one==1",), r"^LEAK:", {"default": Setting("")}, undecided=r"^SKIPPED")
-ROW = Row("one", "default", "open_kept", True, "quiet", False, False, None, 10, 2.0, "")
+CHECKER = Checker("one", ("one==1",), r"^LEAK:", "", undecided=r"^SKIPPED")
+ROW = Row("one", "open_kept", True, "quiet", False, False, None, 10, 2.0, "")
 PLAIN = replace(ROW, checker=CHECKERS[0].name, calls=1, seconds=0.5)
 
 
@@ -125,15 +125,13 @@ def test_table() -> None:
         replace(ROW, subject="odd", outcome="undecided", calls=20),
     ]
     assert table(rows).splitlines()[2:] == [
-        "| plain pytest | default | 0/1 | 0/1 | 0/1 | 0/1 |  | 0 | 0 | 1 | 1.0 |",
+        "| plain pytest | 0/1 | 0/1 | 0/1 | 0/1 |  | 0 | 0 | 1 | 1.0 |",
         # No ratio for what plain pytest was not run over: the median of 4 and 2.
-        "| one | default | 1/2 | 1/2 | 1/2 | 1/2 |  | 1 | 1 | 10 | 3.0 |",
+        "| one | 1/2 | 1/2 | 1/2 | 1/2 |  | 1 | 1 | 10 | 3.0 |",
     ]
 
 
 def test_entries_are_whole() -> None:
     assert CHECKERS[0].leak == "", "times are divided by those of the first, which judges nothing"
     assert len({checker.name for checker in CHECKERS}) == len(CHECKERS)
-    for checker in CHECKERS:
-        assert "default" in checker.settings
-        assert all("def test_subject(" in setting.form for setting in checker.settings.values())
+    assert all("def test_subject(" in checker.form for checker in CHECKERS)
