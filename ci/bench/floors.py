@@ -35,24 +35,22 @@ _MAX_BLOCKS: Final = 20_000
 
 
 class Planted:
-    """A leak of a given size per iteration. Call it once per iteration; `release` ends it."""
+    """A leak of a given size per iteration. Call it once per iteration; `release` ends it.
+
+    Attributes:
+        resource: ``fd``, ``heap`` or ``object``.
+        floor: Growth per iteration, in the unit of the resource.
+        chance: Decides when one more unit is leaked, if the floor is not a whole number.
+    """
 
     def __init__(self, resource: str, floor: float, chance: Random) -> None:
-        """Prepare the leak.
-
-        Args:
-            resource: ``fd``, ``heap`` or ``object``.
-            floor: Growth per iteration, in the unit of the resource.
-            chance: Decides when one more unit is leaked, if the floor is not a whole number.
-        """
         self._leak = {"fd": self._open, "heap": self._allocate, "object": self._keep}[resource]
         self._floor, self._chance = floor, chance
         self._descriptors: list[int] = []
         self._kept: list[list[object]] = []
         # The table of blocks has its full size from the start, so that it adds nothing to the heap.
         self._blocks = array("Q", bytes(8 * _MAX_BLOCKS))
-        self._count = 0
-        self._due = 0.0
+        self._count, self._due = 0, 0.0
         self._libc: Any = ctypes.CDLL(None)
         self._libc.malloc.restype = ctypes.c_void_p
         self._libc.malloc.argtypes = [ctypes.c_size_t]
@@ -102,13 +100,7 @@ def judge(step: Callable[[], object], resource: str) -> Verdict:
 
 
 def trial(resource: str, workload: Workload, folder: Path, number: int) -> tuple[float | None, Verdict]:
-    """Judge a clean run and a leaky one.
-
-    Args:
-        resource: The resource that is judged and leaked.
-        workload: The work.
-        folder: Where it may write.
-        number: The number of the trial; decides all random data.
+    """Judge a clean run and a leaky one, with data from the number of the trial.
 
     Returns:
         The floor that the clean run stated, and the verdict on the leaky run. If the clean run stated no floor: None,

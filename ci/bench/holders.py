@@ -54,9 +54,7 @@ class Record:
     """An object of the ballast, which only makes the heap larger."""
 
     def __init__(self, number: int) -> None:
-        self.name = f"record {number}"
-        self.weight = number * 1.5
-        self.parts = [number]
+        self.name, self.weight, self.parts = f"record {number}", number * 1.5, [number]
 
 
 def _create_collector() -> Callable[[str], None]:
@@ -93,8 +91,8 @@ def main() -> int:
     if inside is not None:
         size, limit, counted = inside
         return measure(int(size), float(limit), values=counted == "values")
-    print("| python | objects | counted | first count | second count | search | in all | limit | named |")
-    print("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |", flush=True)
+    print("| objects | counted | first count | second count | search | in all | limit | named |")
+    print("| ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |", flush=True)
     cases = [["--inside", *map(str, case)] for case in LIMITS]
     return max(subprocess.run([sys.executable, __file__, *case], check=False).returncode for case in cases)
 
@@ -132,14 +130,16 @@ def measure(size: int, limit: float, *, values: bool) -> int:
         "__main__.remember default argument 'acc'",
         "Trainer.history",
     }
-    objects = len(gc.get_objects())
     in_all = counted - began + ended - again
     parts = (counted - began, searched - again, ended - searched, in_all, limit)
-    cells = " | ".join(f"{part:.2f} s" for part in parts)
     named = f"{len(names & right)} of {len(right)}, {len(names - right)} wrong"
-    what = "values too" if values else "containers"
-    version = ".".join(map(str, sys.version_info[:3]))
-    print(f"| {version} | {objects:,} | {what} | {cells} | {named} |", flush=True)
+    cells = (
+        f"{len(gc.get_objects()):,}",
+        "values too" if values else "containers",
+        *(f"{one:.2f} s" for one in parts),
+        named,
+    )
+    print(f"| {' | '.join(cells)} |", flush=True)
     return int(names != right or in_all > limit)
 
 

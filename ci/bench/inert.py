@@ -46,7 +46,7 @@ def main() -> int:
     """Compare both runs and print the ratio; return 1 above a limit, 2 if nothing can be measured."""
     parser = argparse.ArgumentParser(description="Cost of the plugin without --leakcheck, in instructions.")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each kind, interleaved (default: 3)")
-    repeat = parser.parse_args().repeat
+    repeat: int = parser.parse_args().repeat
     others = {point.name for point in entry_points(group="pytest11")}
     if "leakcheck" not in others:
         print("the plugin is not installed for this interpreter: pip install -e .")

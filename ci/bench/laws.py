@@ -74,8 +74,8 @@ WORKLOADS: Final = (
 )
 
 
-def work(workload: Workload, size: int, style: str, constant: int, dice: random.Random) -> int:
-    """Do `size` units of work and retain what the workload defines; return the number of retained objects."""
+def work(workload: Workload, size: int, style: str, constant: int, dice: random.Random) -> None:
+    """Do `size` units of work and retain what the workload defines."""
     kept: list[object] = [bytearray(constant)]
     share = {"block": 1.0, "objects": 0.0, "both": 0.5}[style]
     small = 0
@@ -88,38 +88,26 @@ def work(workload: Workload, size: int, style: str, constant: int, dice: random.
             small += len(one) + 33
         del buffer
     kept.append(bytearray(round(workload.kept(size) * share)))
-    return len(kept)
 
 
 def peak(run: Callable[[], object]) -> tuple[int, bool]:
-    """Return the peak rise of the resident size in a fresh child process, in bytes, and whether it is exact.
-
-    Raises:
-        RuntimeError: The child process died.
-    """
+    """Return the peak rise of the resident size in a fresh child process, in bytes, and whether it is exact."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(write, json.dumps(_rise(run)).encode())
+            meter = Meter(["rss"])
+            meter.begin()
+            run()
+            _series, peaks, _phases = meter.end()
+            os.write(write, json.dumps([peaks["rss"], meter.exact]).encode())
         finally:
             os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as answers:
-        answer = answers.read()
+        rise, exact = json.load(answers)
     os.waitpid(child, 0)
-    if not answer:
-        raise RuntimeError("a child died before it could answer")
-    rise, exact = json.loads(answer)
     return rise, exact
-
-
-def _rise(run: Callable[[], object]) -> tuple[int, bool]:
-    meter = Meter(["rss"])
-    meter.begin()
-    run()
-    _series, peaks, _phases = meter.end()
-    return peaks["rss"], meter.exact
 
 
 def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[tuple[int, bool]]:
@@ -129,37 +117,8 @@ def trial(workload: Workload, seed: int, sizes: Sequence[int]) -> list[tuple[int
     return [peak(lambda size=size: work(workload, size, style, constant, dice)) for size in sizes]  # type: ignore[misc]
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """The results of the trials of one workload.
-
-    Attributes:
-        trials: Number of trials.
-        right: Trials whose law was identified.
-        wrong: Trials with a wrong verdict: over budget under their own law, or ``ok`` under the next lower law.
-        unsure: Trials whose verdict under their own law was inconclusive.
-        still_unsure: Unsure trials that are still inconclusive with two more sizes.
-        exponent_error: Largest absolute error of the exponent.
-        slope_error: Largest relative error of the slope.
-    """
-
-    trials: int
-    right: int
-    wrong: int
-    unsure: int
-    still_unsure: int
-    exponent_error: float
-    slope_error: float
-
-    def row(self, workload: Workload) -> str:
-        exponent = "" if workload.exponent is None else f"{self.exponent_error:.2f}"
-        slope = f"{self.slope_error:.1%}".replace("%", " %") if workload.exponent == 1 else ""
-        found = f"{self.right}/{self.trials} | {self.wrong} | {self.unsure} | {self.still_unsure}"
-        return f"| {workload.name} | {workload.order} | {found} | {exponent} | {slope} |"
-
-
-def tally(workload: Workload, trials: int) -> Tally:
-    """Run the trials of a workload."""
+def tally(workload: Workload, trials: int) -> tuple[int, int]:
+    """Run the trials of a workload and print its row; return how many laws were right, and how many verdicts wrong."""
     laws, wrong, unsure, still = [], 0, 0, 0
     for seed in range(trials):
         peaks = trial(workload, seed, SIZES)
@@ -172,10 +131,14 @@ def tally(workload: Workload, trials: int) -> Tally:
             more = [*peaks, *trial(workload, seed, MORE)]
             still += judge(workload.order, (*SIZES, *MORE), more)[0] == "inconclusive"
         laws.append(law)
-    errors = [abs((law.exponent or 0.0) - (workload.exponent or 0.0)) for law in laws]
-    slopes = [abs(law.slope / workload.per - 1) for law in laws]
     right = sum(order(law) == workload.order for law in laws)
-    return Tally(trials, right, wrong, unsure, still, max(errors), max(slopes))
+    errors = max(abs((law.exponent or 0.0) - (workload.exponent or 0.0)) for law in laws)
+    slopes = max(abs(law.slope / workload.per - 1) for law in laws)
+    exponent = "" if workload.exponent is None else f"{errors:.2f}"
+    slope = f"{100 * slopes:.1f} %" if workload.exponent == 1 else ""
+    cells = (workload.name, workload.order, f"{right}/{trials}", wrong, unsure, still, exponent, slope)
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)
+    return right, wrong
 
 
 def judge(text: str, sizes: Sequence[int], points: Sequence[tuple[int, bool]]) -> tuple[str, Law]:
@@ -198,14 +161,10 @@ def main() -> int:
     trials: int = parser.parse_args().trials
     print("| kept | law | right | wrong verdict | not sure | with 2 sizes more | exponent off by | slope off by |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
-    tallies = []
-    for workload in WORKLOADS:
-        tallies.append(tally(workload, trials))
-        print(tallies[-1].row(workload), flush=True)
-    right = sum(one.right for one in tallies) / sum(one.trials for one in tallies)
-    sound = 1 - sum(one.wrong for one in tallies) / sum(one.trials for one in tallies)
-    print(f"\n{right:.1%} of the laws right, {sound:.1%} of the verdicts not wrong; 99 % needed of each")
-    return int(min(right, sound) < NEEDED)
+    tallies = [tally(workload, trials) for workload in WORKLOADS]
+    right, wrong = (sum(column) / (trials * len(WORKLOADS)) for column in zip(*tallies, strict=True))
+    print(f"\n{right:.1%} of the laws right, {1 - wrong:.1%} of the verdicts not wrong; 99 % needed of each")
+    return int(min(right, 1 - wrong) < NEEDED)
 
 
 if __name__ == "__main__":

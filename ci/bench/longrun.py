@@ -13,7 +13,6 @@ import argparse
 import gc
 import sys
 import tempfile
-import time
 from array import array
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +21,7 @@ from pytest_leakcheck.probes.native_heap import Heap
 from workloads import find_workloads
 
 STRETCHES = 10
+NAMES = ("bytes in use", "blocks", "gc objects")
 
 
 def main() -> int:
@@ -37,26 +37,17 @@ def main() -> int:
         heap = Heap()
         heap.open()
         # Created in advance, because a growing list of readings would be retained memory itself.
-        columns = [array("q", bytes(8 * (STRETCHES + 1))) for _ in range(3)]
-        print(f"{wanted.workload}, seed {wanted.seed}: {STRETCHES} stretches of {stretch:,} steps, after as many")
-        print(
-            f"{'steps':>8}  {'bytes in use':>14}  {'per step':>9}  {'blocks':>10}  {'gc objects':>10}  {'us/step':>9}"
-        )
+        columns = [array("q", bytes(8 * (STRETCHES + 1))) for _ in NAMES]
+        print(f"{'steps':>8}", *(f"{name:>14}" for name in NAMES))
         for row in range(STRETCHES + 1):
-            began = time.perf_counter()
             for _ in range(stretch):
                 step()
-            seconds = time.perf_counter() - began
             gc.collect()
             columns[0][row] = heap.read()
             columns[1][row] = sys.getallocatedblocks()
             columns[2][row] = len(gc.get_objects())
-            bytes_, blocks, objects = (column[row] for column in columns)
-            per_step = (bytes_ - columns[0][row - 1]) / stretch if row else 0.0
-            line = f"{row * stretch:>8,}  {bytes_:>14,}  {per_step:>9.1f}  {blocks:>10,}  {objects:>10,}"
-            print(f"{line}  {seconds / stretch * 1e6:>9.0f}", flush=True)
-    names = ("bytes in use", "blocks", "gc objects")
-    for name, column in zip(names, columns, strict=True):
+            print(f"{row * stretch:>8,}", *(f"{column[row]:>14,}" for column in columns), flush=True)
+    for name, column in zip(NAMES, columns, strict=True):
         rises = sum(later > earlier for earlier, later in pairwise(column))
         slope = (column[-1] - column[0]) / (STRETCHES * stretch)
         print(f"{name}: {slope:+.2f} per step on the whole; rose in {rises} of {STRETCHES} stretches")

@@ -48,12 +48,11 @@ WARMUP: Final = 3
 # long run fit 17 blocks of BLOCK iterations and one stretch of RETAINING iterations; in the short run, 6 blocks.
 LONG: Final = 60_000
 SHORT: Final = 24_000
-FIXED: Final = 300
 # Seconds for which the naive way is measured. One naive iteration takes 0.1 s in a process that has loaded the modules.
 _NAIVE_SECONDS: Final = 2.0
 _ADAPTIVE_RUNS: Final = 5
 
-Retained: TypeAlias = tuple[int, "int | None", int]
+Retained: TypeAlias = tuple[int, int | None, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +62,22 @@ class Figures:
     Attributes:
         tracked: Number of objects that the garbage collector tracks, as a measure of the size of the process.
         loop: Time added per iteration, without a child process; the median over blocks of BLOCK iterations.
-        quickest: The same for the fastest block; equal to the median if nothing else runs on the machine.
-        blocks: Number of blocks.
         with_child: Time added per iteration while one child process is alive.
         naive: Time of one iteration of the naive way.
         looks: Time that all looks add to an adaptive run of an empty body, divided by its iterations. An adaptive run
             ends as soon as the verdict is known.
-        looks_fixed: The same for a run of FIXED iterations, in which each look judges every resource.
         adaptive: Iterations until an adaptive run of an empty body is judged clean.
-        adaptive_whole: Time of that run from start to end, warm-up included.
-        retained_objects: Increase of gc objects over RETAINING iterations.
-        retained_heap: Increase of bytes from malloc; None if the C library cannot report them.
-        retained_blocks: Increase of blocks of the interpreter's own allocator.
+        retained: Increase of gc objects, of bytes from malloc (None if the C library cannot report them), and of blocks
+            of the interpreter's own allocator, over RETAINING iterations.
     """
 
     tracked: int
     loop: float
-    quickest: float
-    blocks: int
     with_child: float
     naive: float
     looks: float
-    looks_fixed: float
     adaptive: int
-    adaptive_whole: float
-    retained_objects: int
-    retained_heap: int | None
-    retained_blocks: int
+    retained: Retained
 
 
 def main() -> int:
@@ -100,15 +88,12 @@ def main() -> int:
     if inside is not None:
         print(json.dumps(asdict(measure_here(inside))))
         return 0
-    here = [name for name in HEAVY if find_spec(name) is not None]
-    if missing := [name for name in HEAVY if name not in here]:
-        print(f"not importable here, so not loaded: {', '.join(missing)}")
     good = True
-    for modules in ([], here) if here else ([],):
-        figures = _measure_in_child(modules)
+    for modules in ([], [name for name in HEAVY if find_spec(name) is not None]):
+        command = [sys.executable, __file__, "--inside", *modules]
+        figures = Figures(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
         _print_figures(", ".join(modules) or "bare process", figures)
-        retained = (figures.retained_objects, figures.retained_heap or 0, figures.retained_blocks)
-        good = good and figures.loop <= LIMIT and not any(retained)
+        good = good and figures.loop <= LIMIT and not any(figures.retained)
     print("within the limits" if good else "ABOVE A LIMIT")
     return 0 if good else 1
 
@@ -121,27 +106,9 @@ def measure_here(modules: list[str]) -> Figures:
     blocks, retained = _run_long(LONG)
     with _idle_child():
         with_child, _ = _run_long(SHORT)
-    whole, iterations = zip(*(_run_adaptive() for _ in range(_ADAPTIVE_RUNS)), strict=True)
-    return Figures(
-        tracked=tracked,
-        loop=median(blocks),
-        quickest=min(blocks),
-        blocks=len(blocks),
-        with_child=median(with_child),
-        naive=_time_naive(),
-        looks=median(_time_looks(0) for _ in range(_ADAPTIVE_RUNS)),
-        looks_fixed=median(_time_looks(FIXED) for _ in range(_ADAPTIVE_RUNS)),
-        adaptive=iterations[-1],
-        adaptive_whole=median(whole),
-        retained_objects=retained[0],
-        retained_heap=retained[1],
-        retained_blocks=retained[2],
-    )
-
-
-def _measure_in_child(modules: list[str]) -> Figures:
-    command = [sys.executable, __file__, "--inside", *modules]
-    return Figures(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+    looks_, iterations = zip(*(_time_looks() for _ in range(_ADAPTIVE_RUNS)), strict=True)
+    naive = _time_naive()
+    return Figures(tracked, median(blocks), median(with_child), naive, median(looks_), iterations[-1], retained)
 
 
 def _body() -> None:
@@ -237,25 +204,10 @@ def _measure_retained(repetition: Repetition, counters: _Counters) -> Retained:
     return counters.gained()
 
 
-def _run_adaptive() -> tuple[float, int]:
-    """Run an empty body until the plugin knows the verdict.
-
-    Returns:
-        The microseconds of the run, and its iterations.
-    """
-    began = time.perf_counter()
+def _time_looks() -> tuple[float, int]:
+    """Return the microseconds that looks add to an adaptive run, divided by its iterations, and these."""
     repetition = _begin_repetition(0)
-    _body()
-    while repetition.iteration_done():
-        _body()
-    result = repetition.end()
-    return (time.perf_counter() - began) * 1e6, result.recording.series[0].iterations
-
-
-def _time_looks(iterations: int) -> float:
-    """Return the microseconds that looks add to a run (0 iterations: an adaptive one), divided by its iterations."""
-    repetition = _begin_repetition(iterations)
-    at = set(looks(iterations or ADAPTIVE))
+    at = set(looks(ADAPTIVE))
     plain: list[float] = []
     seeking: list[float] = []
     wanted, n = True, 0
@@ -265,7 +217,7 @@ def _time_looks(iterations: int) -> float:
         wanted = repetition.iteration_done()
         (seeking if n in at else plain).append(time.perf_counter() - began)
     repetition.end()
-    return (sum(seeking) - len(seeking) * median(plain)) / n * 1e6
+    return (sum(seeking) - len(seeking) * median(plain)) / n * 1e6, n
 
 
 def _time_naive() -> float:
@@ -294,18 +246,13 @@ def _idle_child() -> Iterator[None]:
 
 
 def _print_figures(title: str, figures: Figures) -> None:
-    heap = "not readable here" if figures.retained_heap is None else f"{figures.retained_heap} bytes"
-    print(f"\n{title} ({figures.tracked:,} tracked objects)")
-    print(f"  loop, no child process      {figures.loop:10.1f} us per iteration (limit {LIMIT:g})", end="")
-    print(f"; {figures.blocks} blocks of {BLOCK:,}, the quickest {figures.quickest:.1f}")
-    print(f"  loop, one child process     {figures.with_child:10.1f} us per iteration")
-    print(f"  looks of an adaptive run    {figures.looks:10.1f} us per iteration, spread over {figures.adaptive}")
-    print(f"  looks of a fixed run        {figures.looks_fixed:10.1f} us per iteration, spread over {FIXED}")
-    print(f"  naive way                   {figures.naive:10.1f} us per iteration", end="")
-    print(f"; {figures.naive / figures.loop:,.0f} times the loop")
-    print(f"  a whole adaptive run        {figures.adaptive_whole / 1000:10.2f} ms, {figures.adaptive} iterations")
-    print(f"  retained after {RETAINING:,} iterations: {figures.retained_objects} gc objects, heap {heap}", end="")
-    print(f", {figures.retained_blocks} interpreter blocks (all must be 0)", flush=True)
+    objects, heap, blocks = figures.retained
+    print(f"\n{title} ({figures.tracked:,} tracked objects); us per iteration:")
+    print(f"  loop, no child process   {figures.loop:10.1f} (limit {LIMIT:g})")
+    print(f"  loop, one child process  {figures.with_child:10.1f}")
+    print(f"  looks of an adaptive run {figures.looks:10.1f}, spread over {figures.adaptive}")
+    print(f"  naive way                {figures.naive:10.1f}; {figures.naive / figures.loop:,.0f} times the loop")
+    print(f"  retained after {RETAINING:,} iterations: {objects} gc objects, {heap} bytes of the heap, {blocks} blocks")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Measure how much slower an iteration becomes while the plugin traces it to find what makes a counter grow.
 
-Untraced iterations run between the traced ones, in one process. The script compares the medians of both, because their
-ratio depends little on the load of the machine. It lists the first traced iteration separately, because in that one the
-tracer determines how much detail it can afford.
+Untraced iterations run before the traced ones of each tracer, in one process. The script compares the medians of their
+CPU times. It lists the first traced iteration separately, because in that one the tracer determines how much detail it
+can afford.
 
 Exit 1 if an iteration of at least a millisecond takes more than ten times as long when it is traced.
 """
@@ -16,12 +16,11 @@ import sqlite3
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from pytest_leakcheck.attribution.tracing.allocations import DEPTHS, Allocations
 from pytest_leakcheck.attribution.tracing.backends import Tracer
@@ -48,33 +47,12 @@ def recursion() -> None:
     fib(19)
 
 
-def bare_recursion() -> None:
-    """Make recursive calls with no further work."""
-
-    def fib(n: int) -> int:
-        return n if n < 2 else fib(n - 1) + fib(n - 2)
-
-    fib(21)
-
-
 def calls_of_c() -> None:
     """Call functions implemented in C."""
     text = "some words and a few more"
     for _ in range(16000):
         len(text)
         text.startswith("some")
-
-
-def calls_in_depth() -> None:
-    """Call functions implemented in C, 20 frames deep."""
-
-    def deeper(n: int) -> None:
-        if n:
-            deeper(n - 1)
-        else:
-            calls_of_c()
-
-    deeper(20)
 
 
 def objects_in_depth() -> None:
@@ -93,33 +71,6 @@ def as_json() -> None:
     """Encode and decode JSON."""
     data = {f"key {n}": [n, n / 3, {"text": "x" * (n % 50)}] for n in range(800)}
     json.loads(json.dumps(data))
-
-
-def parsing() -> None:
-    """Parse an expression with a generator and recursion."""
-    text = "alpha = 12 + (beta * 3) - gamma / 4 ; " * 500
-
-    def words() -> Iterator[str]:
-        whole = ""
-        for letter in text:
-            if letter.isalnum():
-                whole += letter
-                continue
-            if whole:
-                yield whole
-            whole = ""
-            if letter.strip():
-                yield letter
-
-    def parse(stream: Iterator[str]) -> list[Any]:
-        found: list[Any] = []
-        for word in stream:
-            if word == ")":
-                break
-            found.append(parse(stream) if word == "(" else word)
-        return found
-
-    parse(words())
 
 
 def database() -> None:
@@ -154,94 +105,89 @@ def pool() -> None:
         list(executor.map(lambda n: sum(len(str(one)) for one in range(n)), [700] * 8))
 
 
-def pictures() -> None:
-    """Convert video frames with PyAV; `main` skips this workload if PyAV is not installed."""
-    import av
-
-    frame = av.VideoFrame(320, 240, "rgb24")
-    for _ in range(20):
-        frame.reformat(160, 120, "yuv420p")
-
-
 WORKLOADS: tuple[Callable[[], None], ...] = (
     as_json,
     arrays,
     database,
     files,
-    parsing,
-    pictures,
     pool,
     calls_of_c,
-    calls_in_depth,
     recursion,
-    bare_recursion,
     objects_in_depth,
 )
 
 
 def timed(run: Callable[[], None]) -> float:
-    """Return the duration of a call in seconds."""
-    began = time.perf_counter()
+    """Return the CPU seconds of a call, which the load of the machine hardly changes."""
+    began = time.process_time()
     run()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
-def ratio(workload: Callable[[], None], make: Callable[[], Listener], rounds: int) -> tuple[float, float, float, bool]:
+class Traced:
+    """Iterations under a tracer of the plugin."""
+
+    def __init__(self, make: Callable[[], Listener], plain: float) -> None:
+        self._tracer = Tracer(make(), plain_seconds=plain)
+
+    def iterate(self, workload: Callable[[], None]) -> float:
+        began = time.process_time()
+        self._tracer.arm()
+        try:
+            workload()
+        finally:
+            self._tracer.disarm()
+        return time.process_time() - began
+
+    def close(self) -> bool:
+        """End it; return whether it left out events to limit its cost."""
+        self._tracer.close()
+        assert not self._tracer.interrupted, self._tracer.interrupted
+        return self._tracer.coarse
+
+
+class Allocating:
+    """Iterations under `tracemalloc`."""
+
+    def __init__(self, plain: float) -> None:
+        self._allocations = Allocations(plain)
+        self._allocations.open()
+
+    def iterate(self, workload: Callable[[], None]) -> float:
+        seconds = timed(workload)
+        self._allocations.iteration_done(seconds)
+        return seconds
+
+    def close(self) -> bool:
+        """End it; return whether it recorded fewer frames to save time."""
+        coarse = tracemalloc.get_traceback_limit() < max(DEPTHS)
+        self._allocations.close()
+        return coarse
+
+
+def ratio(
+    workload: Callable[[], None], begin: Callable[[float], Traced | Allocating], rounds: int
+) -> tuple[float, float, float, bool]:
     """Compare untraced and traced iterations.
 
     Returns:
         The least seconds of an untraced iteration; the median times of the first and of the later traced iterations, as
-        multiples of the untraced median; whether the tracer left out events to limit its cost.
+        multiples of the untraced median; whether detail was left out to limit the cost.
     """
     # The minimum, so that a machine that is busy for a moment does not make the workload look slow.
     plain = min(timed(workload) for _ in range(2 * rounds))
-    firsts, pairs = [], []
+    untraced, firsts, later = [], [], []
     coarse = False
     for _ in range(_TRACER_COUNT):
-        tracer = Tracer(make(), plain_seconds=plain)
-        traced = partial(trace, tracer, workload)
+        untraced += [timed(workload) for _ in range(rounds)]
+        tracer = begin(plain)
         try:
-            firsts.append((timed(workload), timed(traced)))
-            pairs += [(timed(workload), timed(traced)) for _ in range(rounds)]
+            traced = [tracer.iterate(workload) for _ in range(rounds + 1)]
         finally:
-            tracer.close()
-        assert not tracer.interrupted, tracer.interrupted
-        coarse = coarse or tracer.coarse
-    first = median(other for _one, other in firsts) / median(one for one, _other in firsts)
-    return plain, first, median(other for _one, other in pairs) / median(one for one, _other in pairs), coarse
-
-
-def ratio_of_allocations(workload: Callable[[], None], rounds: int) -> tuple[float, float, float, bool]:
-    """Do the same as `ratio` for `tracemalloc`; the last value is whether it recorded fewer frames to save time."""
-    plain = min(timed(workload) for _ in range(2 * rounds))
-    firsts, others = [], []
-    coarse = False
-    for _ in range(_TRACER_COUNT):
-        before = timed(workload)
-        allocations = Allocations(plain)
-        allocations.open()
-        try:
-            took = [timed(workload)]
-            allocations.iteration_done(took[0])
-            for _ in range(rounds):
-                took.append(timed(workload))
-                allocations.iteration_done(took[-1])
-            coarse = coarse or tracemalloc.get_traceback_limit() < max(DEPTHS)
-        finally:
-            allocations.close()
-        firsts.append((before, took[0]))
-        others += [(before, one) for one in took[1:]]
-    first = median(other for _one, other in firsts) / median(one for one, _other in firsts)
-    return plain, first, median(other for _one, other in others) / median(one for one, _other in others), coarse
-
-
-def trace(tracer: Tracer, workload: Callable[[], None]) -> None:
-    """Run one traced iteration."""
-    tracer.arm()
-    try:
-        workload()
-    finally:
-        tracer.disarm()
+            coarse |= tracer.close()
+        firsts.append(traced[0])
+        later += traced[1:]
+    return plain, median(firsts) / median(untraced), median(later) / median(untraced), coarse
 
 
 def main() -> int:
@@ -257,27 +203,19 @@ def main() -> int:
     def fds() -> int:
         return os.fstat(folder).st_size
 
-    listeners: dict[str, Callable[[], Listener]] = {
-        "tree, fd": lambda: CallTree(fds),
-        "tree, heap": lambda: CallTree(heap.read),
-        "arrivals, fd": lambda: Arrivals(fds, open_targets),
+    ways: dict[str, Callable[[float], Traced | Allocating]] = {
+        "tree, fd": partial(Traced, lambda: CallTree(fds)),
+        "tree, heap": partial(Traced, lambda: CallTree(heap.read)),
+        "arrivals, fd": partial(Traced, lambda: Arrivals(fds, open_targets)),
+        "allocations": Allocating,
     }
-    print(f"Python {sys.version.split()[0]}, {Path(__file__).name}, {arguments.rounds} rounds\n")
-    print("| workload | counter | plain, ms | first | traced | |")
-    print("|---|---|---:|---:|---:|---|")
+    print("| workload | counter | plain, ms | first | traced | |\n|---|---|---:|---:|---:|---|")
     slow = 0
     for workload in WORKLOADS:
         if arguments.only not in workload.__name__:
             continue
-        try:
-            workload()
-        except ImportError as error:
-            print(f"| {workload.__name__} | {error} | | | | |")
-            continue
-        ways = {name: partial(ratio, workload, make) for name, make in listeners.items()}
-        ways["allocations"] = partial(ratio_of_allocations, workload)
-        for name, measure in ways.items():
-            plain, first, traced, coarse = measure(arguments.rounds)
+        for name, begin in ways.items():
+            plain, first, traced, coarse = ratio(workload, begin, arguments.rounds)
             failed = plain >= FROM and max(first, traced) > MOST
             slow += failed
             notes = " ".join(["coarse"] * coarse + ["TOO SLOW"] * failed)
