@@ -12,7 +12,6 @@ from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, RESOURCE
 from pytest_leakcheck.model.scaling_points import Scaled
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import RED, Verdict
-from pytest_leakcheck.probes.base import Unavailable
 
 
 def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
@@ -20,8 +19,8 @@ def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
     return Verdict(resource, "unavailable", reason=why, peak=peak)
 
 
-def missing_verdicts(plan: Plan, missing: Mapping[str, Unavailable]) -> tuple[Verdict, ...]:
-    """Return an ``unavailable`` verdict for each explicit budget whose resource cannot be read here."""
+def missing_verdicts(plan: Plan, missing: Mapping[str, Exception]) -> tuple[Verdict, ...]:
+    """Return an ``unavailable`` verdict for each explicit budget whose resource raised an error when it was opened."""
     return tuple(
         unavailable(budget.resource, str(missing[budget.resource]))
         for budget in plan.budgets

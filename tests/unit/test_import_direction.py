@@ -34,8 +34,8 @@ MOST_LINES = {
     "runner": 4000,
     "watch": 1100,
 }
-# It works without the modules of the plugin, and the plugin without it.
-BESIDE = {"watch"}
+# A room that must not import another one, although that one is below it.
+BESIDE = {"watch": "plugin", "judge": "probes"}
 
 
 def sources() -> dict[str, str]:
@@ -78,8 +78,7 @@ def violations(modules: Mapping[str, str]) -> list[str]:
         room = module.partition(".")[0]
         others = {name: name.partition(".")[0] for name in below}
         wrong += [f"{module} imports {name}" for name, other in others.items() if height[other] > height[room]]
-        if room in BESIDE:
-            wrong += [f"{module} imports {name}" for name, other in others.items() if other == "plugin"]
+        wrong += [f"{module} imports {name}" for name, other in others.items() if other == BESIDE.get(room)]
         if room not in MAY_IMPORT_PYTEST:
             outside = {name.partition(".")[0] for name in imports(modules[module])}
             wrong += [f"{module} imports {name}" for name in ("pytest", "_pytest") if name in outside]
@@ -107,11 +106,13 @@ def test_a_planted_violation_is_found() -> None:
     planted = sources()
     planted["model.units"] += "\ndef late():\n    from pytest_leakcheck.judge.growth import growth\n"
     planted["judge.growth"] += "\nif TYPE_CHECKING:\n    from pytest_leakcheck.runner import repetition\n"
+    planted["judge.slope"] += "\nfrom pytest_leakcheck.probes import clock\n"
     planted["model.verdict"] += "\nimport pytest\n"
     planted["watch.history"] += "\nfrom pytest_leakcheck.plugin.stash import PLAN\n"
     planted["runner.repetition"] += "\nfrom _pytest.runner import runtestprotocol\n"
     assert violations(planted) == [
         "judge.growth imports runner.repetition",
+        "judge.slope imports probes.clock",
         "model.units imports judge.growth",
         "model.verdict imports pytest",
         "runner.repetition imports _pytest",
