@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from functools import cache
-from typing import Final
 
 from pytest_leakcheck.probes.base import Stateless, Unavailable
 
@@ -16,33 +14,13 @@ class Objects(Stateless):
 
     Resolution: one object. Noise: none. Cost: below 1 us, because frozen objects are not walked. Scope: this process.
     Not counted: objects that the collector does not track (bytes, str, numbers, numpy arrays, and up to Python 3.13
-    dictionaries of only these). Fallback: not needed on CPython.
+    dictionaries of only these).
     """
 
     resource = "object"
 
-    def open(self) -> None:
-        if not _counts_lists():
-            raise Unavailable("gc.get_objects() does not show a list that was just created")
-
     def read(self) -> int:
         return len(gc.get_objects())
-
-
-# How often `_counts_lists` tries: another thread may create or free objects at the same moment.
-_TRIES: Final = 5
-
-
-@cache
-def _counts_lists() -> bool:
-    """Return whether a new list raises the count by one; cached, because in a large program this takes milliseconds."""
-    kept: list[list[object]] = []
-    for _ in range(_TRIES):
-        before = len(gc.get_objects())
-        kept.append([])
-        if len(gc.get_objects()) == before + 1:
-            return True
-    return False
 
 
 # Python 3.13 renamed `sys._clear_type_cache` to `sys._clear_internal_caches`.

@@ -19,12 +19,12 @@ import psutil
 import pytest
 
 from cases import clib
-from pytest_leakcheck.probes.base import NotInUse, Unavailable
+from pytest_leakcheck.probes.base import NotInUse
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.library_counters import Tasks
 from pytest_leakcheck.probes.memory import PAGE, Mapped, Rss, _sum_uncounted
 from pytest_leakcheck.probes.native_heap import Heap, is_quiet
-from pytest_leakcheck.probes.python_objects import Blocks, Objects, _counts_lists
+from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 2**20
@@ -122,16 +122,6 @@ def test_a_heap_is_quiet_where_the_allocator_was_started_so(count: str, expected
     environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={count}"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [expected, expected]
-
-
-def test_a_count_that_shows_no_list_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    _counts_lists.cache_clear()
-    monkeypatch.setattr(gc, "get_objects", lambda: [1, 2, 3])
-    with pytest.raises(Unavailable, match="does not show a list that was just created"):
-        Objects().open()
-    monkeypatch.undo()
-    _counts_lists.cache_clear()
-    Objects().open()
 
 
 def test_objects_counts_what_was_made_since_the_freeze() -> None:
