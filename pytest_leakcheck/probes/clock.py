@@ -1,8 +1,7 @@
 """Clocks and `sleep` that tests cannot replace; the functions of `time` are for tests to fake.
 
 freezegun replaces the functions of `time` in all modules, but not a `partial` of one, and leaves `time.clock_gettime`
-alone, so these clocks go on even if this module is imported after time was frozen. The plugin imports it before any
-conftest.py. All processes of a machine read the same monotonic clock.
+alone. The plugin imports this module before any conftest.py. All processes of a machine read the same monotonic clock.
 """
 
 from __future__ import annotations
@@ -17,22 +16,19 @@ from typing import Final
 # CLOCK_REALTIME, but not this one.
 _CLOCK_REALTIME_COARSE: Final = 5
 
-# Seconds or nanoseconds since a fixed time. `wall_time` is the time of day, since the epoch.
+# Seconds or nanoseconds since a fixed time; of `wall_time`, since the epoch.
 monotonic: Callable[[], float]
-monotonic_ns: Callable[[], int]
 wall_time: Callable[[], float]
 wall_time_ns: Callable[[], int]
 
 if sys.platform == "win32":
     # `time.monotonic` may advance only every 16 ms there.
     monotonic = partial(time.perf_counter)
-    monotonic_ns = partial(time.perf_counter_ns)
     wall_time = partial(time.time)
     wall_time_ns = partial(time.time_ns)
 else:
     _WALL_CLOCK: Final = _CLOCK_REALTIME_COARSE if sys.platform.startswith("linux") else time.CLOCK_REALTIME
     monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
-    monotonic_ns = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
     wall_time = partial(time.clock_gettime, _WALL_CLOCK)
     wall_time_ns = partial(time.clock_gettime_ns, _WALL_CLOCK)
 

@@ -33,9 +33,6 @@ from pytest_leakcheck.probes.own_descriptors import open_own
 PRIVATE_PREFIX: Final = "leakcheck-"
 PRIVATE_NAME: Final = "t"
 PRIVATE_FOLDER: Final = re.compile(rf".*/{PRIVATE_PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
-# CPU time of a slow listing in nanoseconds: a folder of 30,000 entries takes this long. After a slower listing that
-# adds no entry that counts, no listing is due for the same duration, so slow listings take at most half of the time.
-_SLOW_LISTING_NS: Final = 10_000_000
 # The longest tick of the kernel's clock that is expected, in nanoseconds. A tick takes 10 ms at 100 Hz, and longer on a
 # virtual machine that waits for a CPU. A second change within one tick may leave the folder's time unchanged.
 _CLOCK_TICK_NS: Final = 100_000_000
@@ -70,9 +67,8 @@ class Folder:
         self._aside: dict[str, None] = {}
         # Removed entries of unknown origin: from which row on each counted, and the first one in which it no longer did.
         self._gone: list[tuple[int, int]] = []
-        # In arrays, because ints would be memory blocks of the plugin: the counts of `relist` and of `read`, and the
-        # earliest time of the next listing in nanoseconds (0: at once).
-        self._count, self._read, self._next_ns = (array("q", (0,)) for _ in range(3))
+        # The counts of `relist` and of `read`, in arrays, because ints would be memory blocks of the plugin.
+        self._count, self._read = array("q", (0,)), array("q", (0,))
         # The time of the last change that `is_due` and `read` have seen, and whether it was over by then.
         self._listed, self._counted = array("q", (0, 0)), array("q", (0, 0))
 
@@ -97,8 +93,7 @@ class Folder:
         self._start = dict.fromkeys(self._list())
         for entries in (self._unknown, self._used, self._theirs, self._aside, self._gone):
             entries.clear()
-        self._count[0] = self._next_ns[0] = 0
-        self._listed[1] = self._counted[1] = 0
+        self._count[0] = self._listed[1] = self._counted[1] = 0
 
     @property
     def count(self) -> int:
@@ -121,27 +116,20 @@ class Folder:
             self._read[0] = sum(1 for _ in self.names())
         return self._read[0]
 
-    def is_due(self, *, whole: bool) -> bool:
-        """Return whether entries may have changed and, unless ``whole``, the pause after a slow listing is over."""
-        return (whole or not self._next_ns[0] or clock.monotonic_ns() >= self._next_ns[0]) and self._has_changed(
-            self._listed
-        )
+    def is_due(self) -> bool:
+        """Return whether entries may have changed since the last listing."""
+        return self._has_changed(self._listed)
 
     def relist(self, row: int, *, waiting: bool = False) -> None:
         """List the folder, and note which entries of unknown origin have come and gone since the row before.
 
         When `waiting`, the row before is corrected: what has gone since does not count there.
         """
-        began = clock.thread_time()
         try:
-            count = sum(1 for _ in self.names()) if self.private else self._count_shared(row, row - waiting)
+            self._count[0] = sum(1 for _ in self.names()) if self.private else self._count_shared(row, row - waiting)
         except OSError:
             # No descriptor is left to list it with.
             self._listed[1] = 0
-            return
-        risen, self._count[0] = count > self._count[0], count
-        took = round((clock.thread_time() - began) * 1e9)
-        self._next_ns[0] = clock.monotonic_ns() + took if took > _SLOW_LISTING_NS and not risen else 0
 
     def _count_shared(self, row: int, gone: int) -> int:
         now = dict.fromkeys(self.names())

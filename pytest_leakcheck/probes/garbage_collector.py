@@ -8,7 +8,6 @@ at the start and stop of each automatic collection (not run by this module): wha
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 from array import array
@@ -205,28 +204,15 @@ class CollectorWatch:
 
 def has_frozen() -> bool:
     """Return whether the program or the harness has frozen objects that still are; this walks all of them."""
-    return count_frozen() > _FROZEN_BY_PYTHON
-
-
-def count_frozen() -> int:
-    """Return the number of frozen objects; this walks all of them."""
-    return gc.get_freeze_count()
+    return gc.get_freeze_count() > _FROZEN_BY_PYTHON
 
 
 def open_targets(process: str = "self") -> dict[int, str]:
     """Return what each descriptor of a process points to, without " (deleted)"; empty if it may not be inspected."""
     targets: dict[int, str] = {}
-    try:
-        names = os.listdir(f"/proc/{process}/fd")
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
-            return targets
-        # Listing the folder needs a descriptor, and none is left.
-        with room_for_descriptors():
-            names = os.listdir(f"/proc/{process}/fd")
-    for name in names:
-        try:
-            targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED_SUFFIX)
-        except OSError:
-            continue
+    # Listing the folder needs a descriptor, and the test may have left none.
+    with contextlib.suppress(OSError), room_for_descriptors():
+        for name in os.listdir(f"/proc/{process}/fd"):
+            with contextlib.suppress(OSError):
+                targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED_SUFFIX)
     return targets

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import sys
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 # The functions themselves: a test may replace those of the module.
 from os import stat
 from typing import Final
 
-with contextlib.suppress(ImportError):
-    from resource import getrlimit, setrlimit
+if sys.platform != "win32":
+    from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
 # The lowest descriptor number of the plugin, if the limit allows it. It is not higher, because the kernel's descriptor
 # table grows to the highest number in use, by 8 bytes per number.
@@ -79,8 +80,8 @@ class OwnFile:
 
 
 def open_own(path: str) -> OwnFile:
-    """Open a file for reading, under a high number, and keep it open."""
-    return OwnFile(lambda: open_high(path))
+    """Open a file for reading and keep it open, as a number that the program does not hit by closing another twice."""
+    return OwnFile(lambda: _open_high(path))
 
 
 def count_overwritten() -> int:
@@ -88,51 +89,42 @@ def count_overwritten() -> int:
     return _overwritten[0]
 
 
-def open_high(path: str) -> int:
-    """Open a file for reading under a high number, which the program does not hit by closing a descriptor twice."""
-    return lift(os.open(path, os.O_RDONLY))
-
-
-def lift(low: int) -> int:
-    """Move a descriptor to a high number and close the low one."""
-    import fcntl
-    import resource
-
+def _open_high(path: str) -> int:
+    low = os.open(path, os.O_RDONLY)
     try:
-        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        lowest = (
-            _LOWEST_HIGH_NUMBER
-            if soft == resource.RLIM_INFINITY
-            else max(3, min(soft - _HIGH_NUMBERS, _LOWEST_HIGH_NUMBER))
-        )
-        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, lowest)
+        import fcntl
+
+        soft, _hard = getrlimit(RLIMIT_NOFILE)
+        highest = _LOWEST_HIGH_NUMBER if soft == RLIM_INFINITY else soft - _HIGH_NUMBERS
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, max(3, min(highest, _LOWEST_HIGH_NUMBER)))
     finally:
         os.close(low)
 
 
-@contextlib.contextmanager
-def room_for_descriptors() -> Iterator[None]:
-    """Raise the limit for a report if fewer than 64 descriptors are left; a limit that the program sets stays."""
-    try:
-        import resource
-    except ImportError:
-        yield
-        return
-    soft, hard = getrlimit(resource.RLIMIT_NOFILE)
+def room_for_descriptors() -> AbstractContextManager[None]:
+    """Raise the limit for a report if fewer than 64 descriptors are left."""
+    if sys.platform == "win32":
+        return nullcontext()
+    soft, hard = getrlimit(RLIMIT_NOFILE)
     try:
         # This reads the number of open descriptors without opening one; before Linux 6.2, it is 0. The number exceeds
         # the limit if the program has lowered the limit since.
         held = stat("/proc/self/fd").st_size
     except OSError:
         held = 0
-    if soft == resource.RLIM_INFINITY or 0 < held <= soft - _SPARE_DESCRIPTORS:
-        yield
-        return
+    if soft == RLIM_INFINITY or 0 < held <= soft - _SPARE_DESCRIPTORS:
+        return nullcontext()
     wanted = max(soft, held) + _SPARE_DESCRIPTORS
-    raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    return raised_limit(RLIMIT_NOFILE, wanted if hard == RLIM_INFINITY else min(wanted, hard))
+
+
+@contextmanager
+def raised_limit(kind: int, soft: int) -> Iterator[None]:
+    """Set a soft limit, and restore the earlier one at the end unless the program has set another meanwhile."""
+    earlier, hard = getrlimit(kind)
+    setrlimit(kind, (soft, hard))
     try:
         yield
     finally:
-        if getrlimit(resource.RLIMIT_NOFILE) == (raised, hard):
-            setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if getrlimit(kind) == (soft, hard):
+            setrlimit(kind, (earlier, hard))

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import sys
+from contextlib import AbstractContextManager, nullcontext
 
 from pytest_leakcheck.probes.cgroups import groups_of
 from pytest_leakcheck.probes.memory import PAGE
+from pytest_leakcheck.probes.own_descriptors import raised_limit
+
+if sys.platform != "win32":
+    # The function itself: a test may replace that of the module.
+    from resource import RLIMIT_FSIZE, getrlimit
 
 
 def read_limits(machine_memory: int | None = None) -> dict[str, int]:
@@ -36,22 +42,9 @@ def _machine_memory() -> int:
         return 0
 
 
-@contextlib.contextmanager
-def room_for_files() -> Iterator[None]:
-    """Raise the limit on file sizes while a report is written; a limit that the program sets meanwhile stays."""
-    try:
-        import resource
-
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    except (ImportError, OSError):
-        yield
-        return
-    if soft == hard:
-        yield
-        return
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-    try:
-        yield
-    finally:
-        if resource.getrlimit(resource.RLIMIT_FSIZE) == (hard, hard):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+def room_for_files() -> AbstractContextManager[None]:
+    """Raise the limit on file sizes while a report is written."""
+    if sys.platform == "win32":
+        return nullcontext()
+    soft, hard = getrlimit(RLIMIT_FSIZE)
+    return nullcontext() if soft == hard else raised_limit(RLIMIT_FSIZE, hard)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +11,7 @@ from contextlib import ExitStack
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.probes.garbage_collector import ROUNDS, Walk, count_frozen
+from pytest_leakcheck.probes.garbage_collector import ROUNDS, Walk
 from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.instruments import Instruments
 from pytest_leakcheck.runner.pacing import CollectionPace, Pace
@@ -46,12 +47,12 @@ class _ReplacedObjects:
 
     def note(self) -> None:
         """Count the frozen objects, just after they were frozen."""
-        self._frozen[0] = count_frozen()
+        self._frozen[0] = gc.get_freeze_count()
 
     def take(self) -> int:
         """Return how many of them are gone, once the next iteration has ended."""
         before, self._frozen[0] = self._frozen[0], 0
-        return before - count_frozen()
+        return before - gc.get_freeze_count()
 
 
 class Sampler:
@@ -139,7 +140,7 @@ class Sampler:
         self.instruments.start(seconds)
         self.settling.start_clocks()
         # What the first reading of the folders allocates is then part of the start level.
-        self._read_folders(0, True)
+        self._read_folders(0)
         self._read_into(0, True)
 
     def read(self, whole: bool = True) -> None:  # noqa: FBT002 - by position, because it is called in each iteration
@@ -209,13 +210,13 @@ class Sampler:
             self._read_paced(row, whole=whole)
         # After the memory, because the changes that other programs make there would be counted: the interpreter keeps
         # what was freed in its free lists until the next collection.
-        self._read_folders(row, whole)
+        self._read_folders(row)
         for name, gauge in self.instruments.gauges.items():
             self.samples.columns[GAUGE_PREFIX + name][row] = gauge()
 
-    def _read_folders(self, row: int, whole: bool) -> None:
+    def _read_folders(self, row: int) -> None:
         for folder, column in self.settling.folder_columns:
-            if folder.is_due(whole=whole):
+            if folder.is_due():
                 self._list_folder(folder, row)
             column[row] = folder.count
 

@@ -70,7 +70,7 @@ def test_a_private_folder_is_counted_through_all_levels_with_what_others_make(pr
     from_elsewhere(private, "one/two/pipe", "one/two/other")
     assert read(private, 1) == private.read() == 4
     assert not private.unknown
-    assert private.is_due(whole=False)
+    assert private.is_due()
     (inner / "pipe").unlink()
     assert read(private, 2) == private.read() == 3
     assert sorted(private.kinds()) == ["$TMPDIR/one", "$TMPDIR/one/*", "$TMPDIR/one/*"]
@@ -99,24 +99,12 @@ def test_a_folder_is_listed_again_only_after_a_change(shared: Folder, monkeypatc
         """Whether it may have changed, by a clock that shows so many seconds after the last change."""
         last = Path(shared.path).stat().st_ctime_ns
         monkeypatch.setattr("pytest_leakcheck.probes.clock.wall_time_ns", lambda: last + at * 1_000_000_000)
-        return shared.is_due(whole=False)
+        return shared.is_due()
 
     # Within a tick of the clock, a second change leaves the same time.
     assert [changes(0), changes(0), changes(1), changes(2)] == [True, True, True, False]
     put(shared, "a")
     assert [changes(1), changes(2)] == [True, False]
-
-
-def test_a_listing_that_takes_long_is_paid_for_before_the_next(shared: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    worked, now = iter([0.0, 0.02]), [20_000_000]
-    monkeypatch.setattr("pytest_leakcheck.probes.clock.thread_time", lambda: next(worked))
-    monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic_ns", lambda: now[0])
-    shared.relist(1)
-    now[0] = 30_000_000
-    assert not shared.is_due(whole=False)
-    assert shared.is_due(whole=True)
-    now[0] = 40_000_000
-    assert shared.is_due(whole=False)
 
 
 def test_without_a_descriptor_the_last_count_stays(shared: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
