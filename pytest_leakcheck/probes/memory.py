@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import sys
 from array import array
 from typing import Any, Final
 
@@ -19,21 +18,12 @@ _RESET_PEAK: Final = b"5"
 PAGE: Final = mmap.PAGESIZE
 
 
-class Rss:
-    """``rss``: anonymous resident bytes (RssAnon and RssShmem) after ``malloc_trim``.
-
-    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
-    so `read` first returns them to the system (trims them); with varying allocation sizes, the value still fluctuates
-    by megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
-    (`runner.pacing`). Scope: this process, with shared anonymous pages and /dev/shm, but not other files, because
-    reading a mapped file is no leak. Fallback: none outside Linux.
-    """
+class _Status:
+    """The fields of /proc/self/status, and `malloc_trim` of the C library."""
 
     resource = "rss"
 
     def __init__(self) -> None:
-        # Off if no budget names the resource: trimming also changes the mapped memory, which is judged by itself.
-        self.trims = True
         self._status: OwnFile | None = None
         self._trim: Any = None
 
@@ -45,8 +35,28 @@ class Rss:
         self._trim = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
+        """Return the allocator's free memory to the system; growth that reuses it would stay invisible."""
         if self._trim is not None:
             self._trim(0)
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.close()
+            self._status = None
+
+
+class Rss(_Status):
+    """``rss``: anonymous resident bytes (RssAnon and RssShmem) after ``malloc_trim``.
+
+    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
+    so `read` first returns them to the system (trims them); with varying allocation sizes, the value still fluctuates
+    by megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
+    (`runner.pacing`). Scope: this process, with shared anonymous pages and /dev/shm, but not other files, because
+    reading a mapped file is no leak.
+    """
+
+    # Off if no budget names the resource: trimming also changes the mapped memory, which is judged by itself.
+    trims = True
 
     def read(self) -> int:
         if self.trims:
@@ -55,33 +65,24 @@ class Rss:
         text = self._status.read(4096)
         return _field(text, b"RssAnon:") + _field(text, b"RssShmem:")
 
-    def close(self) -> None:
-        if self._status is not None:
-            self._status.close()
 
-
-class PeakRss:
+class PeakRss(_Status):
     """The peak of resident bytes (VmHWM) since the last `reset`.
 
     Resolution: 128 KiB per CPU that the process runs on, because each CPU updates the kernel's counters in batches of
     32 pages. `now`, the resident bytes, is exact from kernel 6.17 on, and as coarse before. Cost: 10 us for `read`, 1.2
     us for `now`. Scope: this process. Pages of files count when first touched, so a library loaded during the run is a
-    constant part. Fallback: none outside Linux.
+    constant part.
     """
 
-    resource = "rss"
-
     def __init__(self) -> None:
-        self._status: OwnFile | None = None
+        super().__init__()
         self._statm: OwnFile | None = None
         self._clear: OwnFile | None = None
-        self._trim: Any = None
 
     def open(self) -> None:
-        if not sys.platform.startswith("linux"):
-            raise Unavailable("the peak of resident memory is read from /proc, which exists only on Linux")
+        super().open()
         try:
-            self._status = open_own("/proc/self/status")
             self._statm = open_own("/proc/self/statm")
             self._clear = OwnFile(lambda: os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC))
             os.write(self._clear.number, _RESET_PEAK)
@@ -90,12 +91,6 @@ class PeakRss:
             raise Unavailable(
                 f"the peak of resident memory cannot be reset: /proc/self/clear_refs: {error.strerror}"
             ) from None
-        self._trim = getattr(load_libc(), "malloc_trim", None)
-
-    def trim(self) -> None:
-        """Return the allocator's free memory to the system; growth that reuses it would stay invisible."""
-        if self._trim is not None:
-            self._trim(0)
 
     def reset(self) -> int:
         """Reset the peak to the memory that is resident now, and return that amount."""
@@ -112,10 +107,11 @@ class PeakRss:
         return int(self._statm.read(64).split(None, 2)[1]) * PAGE
 
     def close(self) -> None:
-        for file in (self._status, self._clear, self._statm):
+        super().close()
+        for file in (self._clear, self._statm):
             if file is not None:
                 file.close()
-        self._status = self._clear = self._statm = None
+        self._clear = self._statm = None
 
     def _read_field(self, name: bytes) -> int:
         assert self._status is not None
@@ -162,7 +158,7 @@ class Mapped:
     Resolution: a page. Noise: allocators map and unmap in megabytes, so levels less than 1 MiB apart cannot be
     distinguished, and only growth over the horizon (200 iterations) counts. Cost: 4 us; 0.4 ms (73 mappings) after a
     change of address space or threads. Scope: this process; only this counter includes files and memory that C code
-    maps and never unmaps. Fallback: none outside Linux.
+    maps and never unmaps.
     """
 
     resource = "mmap"
