@@ -26,19 +26,16 @@ class Instrument(Protocol):
 
     def open(self) -> None:
         """Prepare for reading; raise `Unavailable` if the counter does not exist here."""
-        ...
 
     def read(self) -> int:
         """Return the counter's current value, in the unit of its resource."""
-        ...
 
     def close(self) -> None:
         """Release what `open` took."""
-        ...
 
 
 class Stateless:
-    """Base class for an instrument that opens nothing."""
+    """Base class for an instrument that keeps nothing open."""
 
     def open(self) -> None:
         """Do nothing."""

@@ -20,15 +20,11 @@ def _make(path: str) -> Instrument:
     return instrument
 
 
-def _reading_order(name: str) -> int:
-    return _READ_FIRST.index(name) if name in _READ_FIRST else len(_READ_FIRST)
-
-
 # Functions that make an instrument, by resource. The process tree and the shared folders are not listed here:
 # `runner.instruments` opens them.
 CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
     name: partial(_make, RESOURCES[name].instrument)
-    for name in sorted(RESOURCES, key=_reading_order)
+    for name in sorted(RESOURCES, key=lambda name: name not in _READ_FIRST)
     if RESOURCES[name].instrument
 }
 

@@ -11,7 +11,7 @@ from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.resources import RESOURCES, MadeOf, Resource
 from pytest_leakcheck.model.units import Unit
 from pytest_leakcheck.probes.accelerators import find_accelerators
-from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.base import Stateless, Unavailable
 from pytest_leakcheck.probes.catalog import CATALOG
 from pytest_leakcheck.probes.device import Device, Vram
 
@@ -56,7 +56,7 @@ class Probe:
         )
 
 
-class _ProbeInstrument:
+class _ProbeInstrument(Stateless):
     def __init__(self, probe: Probe) -> None:
         self.resource = probe.name
         self.read = probe.read
@@ -70,9 +70,6 @@ class _ProbeInstrument:
         if not isinstance(value, int):
             raise Unavailable(f"the probe {self.resource!r} returned {value!r}, which is not a whole number")
 
-    def close(self) -> None:
-        """Do nothing."""
-
 
 _added_names: list[str] = []
 _DEFAULT_VRAM: Final = CATALOG["vram"]
@@ -84,9 +81,7 @@ def add_probes(probes: Iterable[Probe | Device]) -> None:
     devices = tuple(one for one in given if isinstance(one, Device))
     if devices:
         CATALOG["vram"] = lambda: Vram(lambda: devices)
-    for probe in given:
-        if isinstance(probe, Device):
-            continue
+    for probe in (one for one in given if not isinstance(one, Device)):
         if not isinstance(probe, Probe):
             raise ProbeError(f"{probe!r} is neither a Probe nor a Device: return [Probe('connection', read=pool.size)]")
         if probe.name in RESOURCES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Final
 
 from pytest_leakcheck.model.error_text import describe_error
@@ -75,8 +76,7 @@ class Vram:
 
     Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, depending
     on the library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts,
-    other libraries); `describe_growth` has the driver's count, which includes it. Fallback: none; without a device the instrument is unavailable, and
-    never reads a silent 0. `lost` is the error of the first device that failed; empty while all answer.
+    other libraries), which the driver's count in `describe_growth` includes. `lost` is the error of the first device that failed; empty while all answer.
     """
 
     resource = "vram"
@@ -86,8 +86,7 @@ class Vram:
         self._devices: tuple[Device, ...] = ()
         # The counts of each device at the start, by the allocator and by the driver (None if it is not asked).
         self._marked: list[tuple[int, int | None]] = []
-        # An array that is updated in place, because an int stored at each reading would be a memory block of the
-        # plugin.
+        # In an array, because an int would be a memory block of the plugin.
         self._last_total = array("q", (0,))
         self.lost = ""
 
@@ -163,19 +162,11 @@ class Vram:
 
     def limit(self, size: int) -> Callable[[], None]:
         """Limit this process to `size` bytes on each device, or raise `Unavailable`; return a function to undo it."""
-        lifting: list[Callable[[], None]] = []
-
-        def lift() -> None:
-            while lifting:
-                lifting.pop()()
-
-        try:
+        with ExitStack() as lifting:
             for device in self._devices:
-                lifting.append(device.limit(size))  # noqa: PERF401 - if one fails, earlier limits are removed
-        except Unavailable:
-            lift()
-            raise
-        return lift
+                lifting.callback(device.limit(size))
+            # If one cannot be limited, those before are lifted again.
+            return lifting.pop_all().close
 
     def mark(self) -> None:
         """Note the counts of each device, with which `describe_growth` compares the later ones."""

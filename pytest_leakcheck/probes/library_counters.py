@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from pytest_leakcheck.probes.base import NotInUse, Unavailable
+from pytest_leakcheck.probes.base import NotInUse, Stateless, Unavailable
 
 
-class ArrowPool:
+class ArrowPool(Stateless):
     """``arrow``: bytes in pyarrow's default memory pool, which the counter of malloc does not include.
 
-    Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process. Fallback: none; unavailable without pyarrow.
+    Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process.
     """
 
     resource = "arrow"
@@ -25,16 +25,13 @@ class ArrowPool:
     def read(self) -> int:
         return int(self._read())
 
-    def close(self) -> None:
-        """Do nothing."""
 
-
-class Tasks:
+class Tasks(Stateless):
     """``task``: live asyncio tasks of all loops, pending, or finished and still referenced.
 
     Resolution: one. Noise: none once the loop has run; the plugin waits for tasks that are about to end. Cost: 0.2 us.
-    Scope: this process. Not counted: tasks of other frameworks. Fallback: none; unavailable if asyncio is not loaded,
-    and from Python 3.14 on, which keeps the tasks of each thread where Python code cannot read them.
+    Scope: this process. Not counted: tasks of other frameworks. Unavailable from Python 3.14 on, which keeps the
+    tasks of each thread where Python code cannot read them.
     """
 
     resource = "task"
@@ -56,6 +53,3 @@ class Tasks:
         for tasks in self._sets:
             alive += len(tasks)
         return alive
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.base import Stateless, Unavailable
 from pytest_leakcheck.probes.libc import load_holding_gil
 from pytest_leakcheck.probes.mappings import read_mappings
 from pytest_leakcheck.probes.other_mallocs import open_readings
@@ -171,7 +171,7 @@ def is_quiet() -> bool:
     return held >= _TCACHE_SIZES[-1] * len(blocks) and heap.read() == before
 
 
-class Heap:
+class Heap(Stateless):
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
     Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used;
@@ -243,9 +243,6 @@ class Heap:
         if self._fills_each_time and self._cache is not None:
             self._cache.fill()
         return self._read()
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def _psutil_heap() -> Callable[[], int]:

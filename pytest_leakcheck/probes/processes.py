@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any, Final, Protocol
 
-from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.base import Stateless, Unavailable
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
@@ -164,7 +164,7 @@ def _count_inherited(parent: int, pid: int) -> int:
     )
 
 
-class PortableTree:
+class PortableTree(Stateless):
     """``fd``, ``thread`` and ``process`` through psutil, on platforms without /proc.
 
     Resolution: one. Noise: none on macOS; on Windows handles are counted, whose number fluctuates. Cost: about 1 ms.
@@ -199,9 +199,6 @@ class PortableTree:
                 its_fds, its_threads = self._descriptors(child), child.num_threads()
                 fds, threads, processes = fds + its_fds, threads + its_threads, processes + 1
         return fds, threads, processes
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def thread_ids() -> frozenset[str]:
