@@ -1,6 +1,7 @@
 """Make a temporary folder for one process, apart from entries of other processes (`probes.folders.PRIVATE_FOLDER`).
 
-It lies in a folder directly below the shared one, so that paths of sockets in it do not become too long. The session removes it; a later session removes that of a killed one after three days, as pytest does with its own folders.
+It lies in a folder directly below the shared one, so that paths of sockets in it do not become too long. The session
+removes it; a later session removes that of a killed one after three days, as pytest does with its own folders.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ _PYTEST_VARIABLE: Final = "PYTEST_DEBUG_TEMPROOT"
 # standard library (`multiprocessing`) appends to the temporary folder.
 _MAX_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 _MAX_SUFFIX: Final = len("/pymp-12345678/listener-12345678")
-# Three days, as pytest waits before it removes folders of killed sessions.
 _STALE_SECONDS: Final = 3 * 24 * 3600.0
 
 
@@ -60,11 +60,10 @@ def variables_for(folder: Path) -> dict[str, str]:
 
 
 def remove_at_exit(folder: Path) -> None:
-    """Remove a folder when this process ends: what was imported later, and may have files in it, is cleared before."""
+    """Remove a folder when this process ends, not a forked child: after what was imported later has cleaned up."""
     owner = os.getpid()
 
     def remove() -> None:
-        # Not in a forked child.
         if os.getpid() == owner:
             shutil.rmtree(folder, ignore_errors=True)
 

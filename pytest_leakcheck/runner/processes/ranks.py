@@ -24,14 +24,12 @@ _TERMINATE_SECONDS: Final = 2.0
 def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
     """Run a command in each rank, with ``RANK`` and ``WORLD_SIZE`` in its environment; return 1 if a rank failed.
 
-    Args:
-        engine: ``process`` starts the ranks here; ``gloo`` leaves that to torch's own launcher.
-        folder: For the launcher's logs and ``failures``: the exit status of each failed rank by its number, as JSON.
-        parent: Pid of the parent process, whose end also ends this process; 0 for none.
+    The engine ``gloo`` starts them by torch's own launcher. `folder` gets its logs and ``failures``: the exit status of
+    each failed rank by its number, as JSON. This process ends with `parent` (a pid; 0 for none).
     """
     supervisor.die_with(parent)
-    # The ranks get SIGTERM as well, and write their stacks before they end. This process must outlive them, so it
-    # ignores the signal. The ranks would inherit SIG_IGN, so a handler that does nothing takes its place.
+    # The ranks get SIGTERM as well, and write their stacks before they end. This process must outlive them. They would
+    # inherit SIG_IGN, so a handler that does nothing takes its place.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     failed = _run_torch_launcher(ranks, command, folder) if engine == "gloo" else _run_processes(ranks, command)
     Path(folder, "failures").write_text(json.dumps(failed), encoding="utf-8")
@@ -44,21 +42,17 @@ def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
         subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)  # noqa: S603 - a trusted command
         for own in rank_variables
     ]
-    failed: dict[int, int] = {}
     deadline = 0.0
-    # A list, so that every process is polled each time, because only `poll` sets `returncode`.
-    while None in [process.poll() for process in running]:
-        failed |= {
-            rank: process.returncode
-            for rank, process in enumerate(running)
-            if process.returncode and rank not in failed
-        }
+    while True:
+        statuses = [process.poll() for process in running]
+        failed = {rank: status for rank, status in enumerate(statuses) if status}
+        if None not in statuses:
+            return failed
         deadline = deadline or (clock.monotonic() + _FAILURE_GRACE_SECONDS if failed else 0.0)
         if deadline and clock.monotonic() > deadline:
             end_tree(*running, grace=_TERMINATE_SECONDS, group=False)
             return failed
         clock.sleep(_POLL_SECONDS)
-    return failed | {rank: process.returncode for rank, process in enumerate(running) if process.returncode}
 
 
 def _run_torch_launcher(ranks: int, command: Sequence[str], folder: str) -> dict[int, int]:

@@ -18,16 +18,15 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.libc import load_libc
 from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
 
-# Two settings of glibc's allocator. The first one turns off the per-thread cache of freed blocks, because these blocks
-# count as in use and are the main noise of the heap. The second one fixes the threshold for mmap, in bytes. By default,
-# the threshold moves as blocks are freed, and blocks of one size would come from different places.
+# Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use, and a fixed threshold
+# for mmap (bytes), which otherwise moves as blocks are freed.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
 _TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
 _POLL_SECONDS: Final = 0.01
-# Seconds that a child process gets to exit by itself after it has finished. Threads and children that it leaked could
-# keep it alive forever.
+# Seconds to exit after it has finished: leaked threads and children could keep a process alive forever.
 _EXIT_SECONDS: Final = 2.0
 # Seconds between SIGTERM and SIGKILL.
 _TERMINATE_SECONDS: Final = 2.0
@@ -42,16 +41,11 @@ _HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension mod
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a child process ended.
+    """How a child process ended: by itself, or `hung`, if this process ended it for lack of progress.
 
-    Attributes:
-        status: The exit status; if negative, the number of the signal that killed it, as in `subprocess`.
-        iteration: The iteration under way at the end; 0 before the first.
-        finished: Whether it has reported everything. If so, the way in which it ended does not matter.
-        hung: Whether the parent process ended it because start-up or an iteration took too long.
-        said: The last lines that it wrote to its standard streams.
-        error: Why it could not be started; empty if it was.
-        unsent: The number of the error for which it could not write what it has found; 0 if it could.
+    `status` is as in `subprocess`, `iteration` is 0 before the first, and `said` are the last lines of its standard
+    streams. If it has `finished`, it has reported everything. `error` says why it could not be started, `unsent` is the
+    number of the error for which it could not write what it has found (0: none).
     """
 
     status: int
@@ -84,16 +78,16 @@ class Patience:
 
 def describe_exit(status: int) -> str:
     """Describe an exit status; a negative one is a signal number, as in `subprocess`."""
-    if status < 0:
-        return f"died of {_signal_name(-status)} (signal {-status})"
-    return f"exited with status {status}"
+    if status >= 0:
+        return f"exited with status {status}"
+    name = next((one.name for one in signal.Signals if one == -status), "a signal")
+    return f"died of {name} (signal {-status})"
 
 
 class Board:
     """The memory that parent and child share, which can be written to when no file can.
 
-    It stores for each rank the iteration (or step) under way, whether the rank has finished, and the number of the
-    error for which it could not write what it has found.
+    Each rank has three numbers: its iteration (or step), whether it has finished, and `unsent`, as in `Ended`.
     """
 
     SIZE: Final = 24
@@ -121,12 +115,11 @@ class Board:
         self._cells[self._at + 1] = 1
 
     def set_unsent(self, error: int) -> None:
-        """Store why what this rank has found is not written; 0 as soon as all of it is."""
         self._cells[self._at + 2] = error
 
     @property
     def unsent(self) -> int:
-        """The number of such an error of any rank; 0 if there is none."""
+        """The highest number that any rank has set."""
         return max(self._cells[2::3])
 
     @property
@@ -158,10 +151,9 @@ def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How to start a child process; to report its iterations, the command must map the file `board_of`.
+    """How to start a child process; each of its `ranks` has a part of the board, which it maps from `board_of`.
 
-    `environment` is complete; each of `ranks` processes has a part of the board. With `show`, the program writes to the
-    standard output of this process; otherwise, that output is part of `Ended.said`.
+    With `show`, the program writes to the standard output of this process, otherwise to `Ended.said`.
     """
 
     command: Sequence[str]
@@ -216,7 +208,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
 
 
 def board_of(folder: Path) -> Path:
-    """Return the path of the file in which a run keeps its board."""
+    """Return the path of a run's board."""
     return folder / "board"
 
 
@@ -254,19 +246,10 @@ def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, wa
     return True
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "a signal"
-
-
 def die_with(parent: int) -> None:
     """Make the kernel kill this process when its parent process dies, so that it does not run forever (Linux only)."""
     if not parent or not sys.platform.startswith("linux"):
         return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    load_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
