@@ -16,7 +16,6 @@ from typing import Any, Final
 
 # The size of the filter (see `MadeHere`), one byte for each slot.
 _SLOTS: Final = 1 << 19
-_EMPTY_PAGE: Final = bytes(1 << 12)
 # For each audit event, the index of the argument that holds the path of the new entry.
 _PATH_ARGUMENT_INDEX: Final = {
     "open": 0,
@@ -44,15 +43,15 @@ class MadeHere:
     def start(self) -> None:
         """Forget all names and start recording."""
         # Its pages become resident here, and not while a test is measured.
-        for at in range(0, _SLOTS, len(_EMPTY_PAGE)):
-            self._marks[at : at + len(_EMPTY_PAGE)] = _EMPTY_PAGE
-        if self not in _watching:
-            _watching.append(self)
-        _install_hook()
+        self._marks[:] = bytes(_SLOTS)
+        _watching.append(self)
+        # If another hook refuses this one, no creation is ever recorded.
+        if not _hooks:
+            _hooks.append(_make_hook())
+            sys.addaudithook(_hooks[0])
 
     def stop(self) -> None:
-        if self in _watching:
-            _watching.remove(self)
+        _watching.remove(self)
         self._marks.close()
 
     def note(self, name: str) -> None:
@@ -66,13 +65,6 @@ class MadeHere:
 
 _watching: Final[list[MadeHere]] = []
 _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
-
-
-def _install_hook() -> None:
-    # Without audit hooks, or if another hook refuses this one, no creation is ever recorded.
-    if not _hooks and hasattr(sys, "addaudithook"):
-        _hooks.append(_make_hook())
-        sys.addaudithook(_hooks[0])
 
 
 def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:

@@ -31,24 +31,13 @@ class Group:
 def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -> Iterator[Group]:
     """Yield the cgroups of a process that have a memory limit, innermost first; none if they cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        for version, path in _memory_paths(pid, proc):
-            if version == 2:
+        for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
+            _number, controllers, path = line.split(":", 2)
+            if not controllers:
                 yield from _limited_ancestors(mount, path, "memory.max", "memory.current", "inactive_file")
-            else:
-                top = mount / "memory"
-                yield from _limited_ancestors(
-                    top, path, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-                )
-
-
-def _memory_paths(pid: int | str, proc: Path) -> Iterator[tuple[int, str]]:
-    """Yield the version and the path in each hierarchy that may limit memory; OSError without process or cgroups."""
-    for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
-        _number, controllers, path = line.split(":", 2)
-        if not controllers:
-            yield 2, path
-        elif "memory" in controllers.split(","):
-            yield 1, path
+            elif "memory" in controllers.split(","):
+                version_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+                yield from _limited_ancestors(mount / "memory", path, *version_1)
 
 
 def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:

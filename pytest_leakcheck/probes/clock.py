@@ -35,13 +35,4 @@ else:
 # Seconds of CPU time, of this process and of the current thread.
 process_time: Callable[[], float] = partial(time.process_time)
 thread_time: Callable[[], float] = partial(time.thread_time)
-_sleep: Callable[[float], None] = partial(time.sleep)
-
-
-def sleep(seconds: float) -> None:
-    """Sleep; if gevent has replaced `time.sleep`, let its greenlets run meanwhile."""
-    hub = sys.modules.get("gevent.hub")
-    if hub is not None and time.sleep is getattr(hub, "sleep", None):
-        hub.sleep(seconds)
-    else:
-        _sleep(seconds)
+sleep: Callable[[float], None] = partial(time.sleep)

@@ -12,7 +12,7 @@ from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.base import Unavailable
 
-# Origins of a figure (see `Device.kind`), from the most to the least trustworthy.
+# From the most to the least trustworthy.
 _KINDS_BY_TRUST: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated", "predicted")
 # The smallest growth of the driver's count alone that is shown, in bytes: drivers count a few pages of their own.
 _MIN_DRIVER_GROWTH: Final = 1 << 20

@@ -33,8 +33,8 @@ from pytest_leakcheck.probes.own_descriptors import open_own
 PRIVATE_PREFIX: Final = "leakcheck-"
 PRIVATE_NAME: Final = "t"
 PRIVATE_FOLDER: Final = re.compile(rf".*/{PRIVATE_PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
-# The longest tick of the kernel's clock that is expected, in nanoseconds. A tick takes 10 ms at 100 Hz, and longer on a
-# virtual machine that waits for a CPU. A second change within one tick may leave the folder's time unchanged.
+# Nanoseconds: longer than a tick of the kernel's clock, 10 ms at 100 Hz, and more on a virtual machine that waits for a
+# CPU. A second change within one tick may leave the folder's time unchanged.
 _CLOCK_TICK_NS: Final = 100_000_000
 _REMOVED: Final = (FileNotFoundError, NotADirectoryError, PermissionError)
 # A run of hexadecimal digits with at least one decimal digit, and the random end of a name made by `tempfile` or
@@ -56,8 +56,7 @@ class Folder:
         self.path = path
         self.private = PRIVATE_FOLDER.fullmatch(path) is not None
         self._made = None if self.private else MadeHere()
-        # Dicts in place of sets, because the plugin counts the objects that the garbage collector tracks. Up to Python
-        # 3.13, these do not include a dict of strings and ints.
+        # Dicts in place of sets, because up to Python 3.13 a dict of strings and ints is no object that is counted.
         self._start: dict[str, None] = {}
         # Entries of a shared folder that Python here has not created: of unknown origin, with the row of their arrival;
         # in use here; of other processes; of unknown origin, but set aside.

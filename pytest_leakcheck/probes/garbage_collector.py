@@ -27,7 +27,6 @@ _FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 # The function itself: a test may replace that of the module.
 _collect: Final = gc.collect
 
-
 _DELETED_SUFFIX: Final = " (deleted)"
 # All objects are walked for garbage once this many times the duration of the last walk has passed. Such walks then take at
 # most a tenth of the time of a session, however many objects it has.
@@ -93,16 +92,12 @@ class CollectorWatch:
         if self.owes_walk:
             _collect(1)
         else:
-            self._walk()
-        self._freeze()
+            began = clock.monotonic()
+            _collect()
+            ended = clock.monotonic()
+            CollectorWatch._next_walk = ended + _WALK_SHARE * (ended - began)
+        self.refreeze()
         gc.callbacks.append(self._callback)
-
-    @staticmethod
-    def _walk() -> None:
-        began = clock.monotonic()
-        _collect()
-        ended = clock.monotonic()
-        CollectorWatch._next_walk = ended + _WALK_SHARE * (ended - began)
 
     def close(self) -> None:
         CollectorWatch._is_open = False
@@ -152,7 +147,8 @@ class CollectorWatch:
         return self.collect()
 
     def refreeze(self) -> None:
-        self._freeze()
+        gc.freeze()
+        self._marker, self._thawed = [], False
 
     def hides_objects(self) -> bool:
         """Return whether `gc.freeze` was called since `open`, which hides new objects; walks all unfrozen objects."""
@@ -161,10 +157,6 @@ class CollectorWatch:
     def shows_old_objects(self) -> bool:
         """Return whether the program has called `gc.unfreeze`, so that objects from before `open` are counted too."""
         return self._was_unfrozen or not (self._thawed or has_frozen())
-
-    def _freeze(self) -> None:
-        gc.freeze()
-        self._marker, self._thawed = [], False
 
     def take_released(self) -> tuple[int, int, int, int]:
         """Return what was released since the last call: descriptors, threads, processes (0: too slow), device bytes."""

@@ -18,21 +18,8 @@ from pytest_leakcheck.probes.other_mallocs import open_readings
 
 class _Mallinfo2(ctypes.Structure):
     # The fields in the order of glibc's malloc.h; all are size_t.
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    ]
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
 # glibc keeps up to 7 freed blocks of each of 64 sizes (in bytes) per thread, and counts them as in use
@@ -174,16 +161,13 @@ def is_quiet() -> bool:
 class Heap(Stateless):
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
-    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used;
-    `start` fills the cache of the measuring thread, so that it cannot grow, and `read_in_series` again where an
-    iteration takes milliseconds. Cost: 0.3 to 3 us, and 0.15 ms where the cache is filled; a heap with 10,000 holes
-    takes 0.5 ms, because the call walks the free lists. Scope: this process. Not counted: small Python objects (in
-    pymalloc's arenas), pools that map their own memory, and memory that a program maps with mmap. Fallback:
-    ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS, Windows, glibc before 2.33); unavailable without either
-    (musl). If another malloc is loaded before glibc's (LD_PRELOAD), ``mallinfo2`` counts nothing. `open` detects this,
-    and reads jemalloc and tcmalloc by their own statistics (`other_mallocs`): resolution one size class (8 bytes for
-    ``malloc(8)``); blocks in caches of other threads count with jemalloc, never with tcmalloc. It is unavailable with
-    any other malloc, such as mimalloc.
+    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used
+    (`_ThreadCache`). Cost: 0.3 to 3 us, and 0.15 ms where that cache is filled; 0.5 ms with 10,000 holes in the heap,
+    because the call walks the free lists. Scope: this process. Not counted: small Python objects (in pymalloc's arenas),
+    pools that map their own memory, and memory that a program maps with mmap. Fallback: ``psutil.heap_info`` if libc has
+    no ``mallinfo2`` (macOS, Windows, glibc before 2.33); unavailable without either (musl). If another malloc is loaded
+    before glibc's (LD_PRELOAD), jemalloc and tcmalloc are read by their own statistics (`other_mallocs`): resolution one
+    size class; blocks in caches of other threads count with jemalloc, never with tcmalloc. Any other is unavailable.
     """
 
     resource = "heap"
@@ -231,10 +215,7 @@ class Heap(Stateless):
         return self._read()
 
     def start(self, seconds: float) -> None:
-        """Fill this thread's cache just before the start level is read, and before each reading if iterations are long.
-
-        Otherwise the blocks that the warm-up took come back over hundreds of iterations, like a leak of 100 bytes each.
-        """
+        """Fill this thread's cache: blocks that the warm-up took would come back over hundreds of iterations."""
         self._fills_each_time = seconds >= _MIN_SECONDS_TO_FILL
         if self._cache is not None:
             self._cache.fill()

@@ -19,9 +19,6 @@ from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 class Tree(Protocol):
     """The interface of a probe of ``fd``, ``thread`` and ``process``; `own` is for `CollectorWatch`."""
 
-    @property
-    def resources(self) -> tuple[str, ...]: ...
-
     def open(self) -> None: ...
     def own(self) -> tuple[int, int]: ...
     def own_fds(self) -> int: ...
@@ -58,8 +55,6 @@ class LinuxTree:
     numbers, because a sandbox may imitate /proc without them: a number that does not count a new descriptor is not
     used.
     """
-
-    resources = TREE
 
     def __init__(self) -> None:
         self._fds: OwnFile
@@ -170,8 +165,6 @@ class PortableTree(Stateless):
     Resolution: one. Noise: none on macOS; on Windows handles are counted, whose number fluctuates. Cost: about 1 ms.
     Inherited descriptors count for the child too, because psutil cannot tell them apart.
     """
-
-    resources = TREE
 
     def open(self) -> None:
         import psutil
