@@ -44,14 +44,13 @@ class Ended:
     """How a child process ended: by itself, or `hung`, if this process ended it for lack of progress.
 
     `status` is as in `subprocess`, `iteration` is 0 before the first, and `said` are the last lines of its standard
-    streams. If it has `finished`, it has reported everything. `error` says why it could not be started, `unsent` is the
-    number of the error for which it could not write what it has found (0: none).
+    streams. `error` says why it could not be started, `unsent` is the number of the error for which it could not write
+    what it has found (0: none).
     """
 
     status: int
     iteration: int
     seconds: float
-    finished: bool = False
     hung: bool = False
     said: str = ""
     error: str = ""
@@ -196,7 +195,6 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
                 process.returncode,
                 board.iteration,
                 clock.monotonic() - began,
-                finished=board.finished,
                 hung=hung,
                 unsent=board.unsent,
                 said=excerpt(Path(said.name).read_text(encoding="utf-8", errors="replace")),
