@@ -12,8 +12,6 @@ from pytest_leakcheck.probes.device import Device, Vram
 if TYPE_CHECKING:
     from pytest_leakcheck.probes.gpu_driver import DriverCount
 
-_LIBRARIES: Final = ("torch", "tensorflow", "jax")
-
 
 def open_vram() -> Vram:
     """Return the instrument of ``vram``, which finds the accelerators when it is opened."""
@@ -25,13 +23,8 @@ def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
 
     With ``accounted``, fall back to devices that sum live tensors on the CPU, or raise `Unavailable`.
     """
-    libraries: dict[str, Any] = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
-    finders: dict[str, Callable[[Any], Iterator[Device]]] = {
-        "torch": _torch_devices,
-        "tensorflow": _tensorflow_devices,
-        "jax": _jax_devices,
-    }
-    found = tuple(device for name, library in libraries.items() for device in finders[name](library))
+    libraries: dict[str, Any] = {name: sys.modules[name] for name in _FINDERS if name in sys.modules}
+    found = tuple(device for name, library in libraries.items() for device in _FINDERS[name](library))
     if found:
         return found
     if accounted and libraries:
@@ -240,3 +233,10 @@ def _jax_devices(jax: Any) -> Iterator[Device]:
     for device in devices() if devices is not None else ():
         if device.platform != "cpu":
             yield JaxDevice(device, jax.__version__)
+
+
+_FINDERS: Final[Mapping[str, Callable[[Any], Iterator[Device]]]] = {
+    "torch": _torch_devices,
+    "tensorflow": _tensorflow_devices,
+    "jax": _jax_devices,
+}

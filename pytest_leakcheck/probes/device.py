@@ -84,6 +84,7 @@ class Vram:
     def __init__(self, find: Callable[[], Sequence[Device]]) -> None:
         self._find = find
         self._devices: tuple[Device, ...] = ()
+        self._opened = ExitStack()
         # The counts of each device at the start, by the allocator and by the driver (None if it is not asked).
         self._marked: list[tuple[int, int | None]] = []
         # In an array, because an int would be a memory block of the plugin.
@@ -92,22 +93,21 @@ class Vram:
 
     def open(self) -> None:
         devices = tuple(self._find())
-        opened: list[Device] = []
-        try:
+        with ExitStack() as opened:
             for device in devices:
-                device.open()
-                opened.append(device)
-                device.allocated()
-        except Unavailable:
-            _close_all(opened)
-            raise
-        except Exception as error:
-            _close_all(opened)
-            raise Unavailable(f"{device.name} does not answer: {describe_error(error)}") from error
+                try:
+                    device.open()
+                    opened.callback(device.close)
+                    device.allocated()
+                except Unavailable:
+                    raise
+                except Exception as error:
+                    raise Unavailable(f"{device.name} does not answer: {describe_error(error)}") from error
+            self._opened = opened.pop_all()
         self._devices = devices
 
     def close(self) -> None:
-        _close_all(self._devices)
+        self._opened.close()
 
     @property
     def kind(self) -> Kind:
@@ -198,8 +198,3 @@ class Vram:
 
 def _signed(size: int) -> str:
     return f"{'-' if size < 0 else '+'}{format_amount(abs(size), 'bytes')}"
-
-
-def _close_all(devices: Sequence[Device]) -> None:
-    for device in devices:
-        device.close()

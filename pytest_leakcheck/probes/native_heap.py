@@ -58,10 +58,7 @@ class _ThreadCache:
 
 @contextmanager
 def drained_thread_cache() -> Iterator[None]:
-    """Allocate all blocks in this thread's cache of freed blocks, which count as in use, and free them on exit.
-
-    The counter then rises with each retained block. The cache refills only with blocks that the program frees.
-    """
+    """Allocate all blocks in this thread's cache, which count as in use; the counter then rises with each block."""
     libc = _libc()
     blocks = [libc.malloc(size) for size in _TCACHE_SIZES for _ in range(_TCACHE_DEPTH)]
     try:
@@ -140,17 +137,13 @@ def _open_heap() -> Heap | None:
 
 
 def is_quiet() -> bool:
-    """Return whether malloc counts a freed block as free at once, because threads have no cache of freed blocks.
-
-    It measures this: the C library may not apply the setting in the environment (`runner.processes.supervisor`).
-    """
+    """Return whether malloc counts a freed block as free at once; measured, because it may not apply the settings."""
     heap = _open_heap()
     if heap is None:
         return False
     libc = _libc()
     before = heap.read()
-    # Allocate one block more than a cache holds, all of the cache's largest size. With a cache, either some blocks
-    # come from it, or some go into it when they are freed.
+    # One block more than a cache of freed blocks holds: some come from it, or some go into it when they are freed.
     blocks = [libc.malloc(_TCACHE_SIZES[-1]) for _ in range(_TCACHE_DEPTH + 1)]
     held = heap.read() - before
     for block in blocks:

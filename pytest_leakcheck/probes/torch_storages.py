@@ -89,10 +89,8 @@ class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call
     def _record_storage(self, tensor: torch.Tensor, args: Any, kwargs: Any) -> None:
         if tensor.device.type != "cpu":
             return
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            # The tensor wraps other tensors, which are counted by themselves.
+        storage = _storage_of(tensor)
+        if storage is None:
             return
         size, key = storage.nbytes(), id(storage)
         known = self._known.get(key)
@@ -102,7 +100,8 @@ class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call
             return
         # If an unknown storage is among the arguments, the operation has not created it: it works in place or returns a
         # view. The storage does not count, because no intercepted operation created it (it may be older than `open`).
-        counted = 0 if any(storage is one for one in _iterate_storages(args, kwargs)) else size
+        given = (*_iterate_tensors(args), *_iterate_tensors(kwargs or {}))
+        counted = 0 if any(_storage_of(one) is storage for one in given) else size
         self._add_bytes(key, counted)
         self._known[key] = _Storage(weakref.ref(storage, partial(self._forget, key)), size, counted)
 
@@ -139,9 +138,9 @@ def _iterate_tensors(value: Any) -> Iterable[torch.Tensor]:
             yield from _iterate_tensors(one)
 
 
-def _iterate_storages(args: Any, kwargs: Any) -> Iterable[torch.UntypedStorage]:
-    for tensor in (*_iterate_tensors(args), *_iterate_tensors(kwargs or {})):
-        try:
-            yield tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            continue
+def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return the storage of a tensor; None if it wraps other tensors, which are counted by themselves."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
