@@ -23,7 +23,7 @@ from pytest_leakcheck.probes.base import NotInUse
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.library_counters import Tasks
 from pytest_leakcheck.probes.memory import PAGE, Mapped, Rss, _sum_uncounted
-from pytest_leakcheck.probes.native_heap import Heap, is_quiet
+from pytest_leakcheck.probes.native_heap import Heap, drained_thread_cache, is_quiet
 from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -70,6 +70,33 @@ class _Function:
 
     def __call__(self, *given: Any) -> Any:
         return self._call(*given)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.01, 1.0), (0.0, 0.0)])
+def test_small_blocks_that_a_long_iteration_keeps_count_at_once(libc: Any, seconds: float, shown: float) -> None:
+    """They come from the thread's cache of freed blocks, which is filled only where that takes no time."""
+    sizes = range(24, 1033, 16)
+    heap = Heap()
+    heap.open()
+    heap.start(seconds)
+    before = heap.read_in_series()
+    kept = [libc.malloc(size) for size in sizes]
+    grown = heap.read_in_series() - before
+    for block in kept:
+        libc.free(block)
+    assert grown / sum(sizes) == pytest.approx(shown, abs=0.3)
+
+
+def test_small_blocks_count_at_once_while_the_cache_is_drained(libc: Any) -> None:
+    heap = Heap()
+    heap.open()
+    with drained_thread_cache():
+        before = heap.read()
+        kept = [libc.malloc(500) for _ in range(7)]
+        grown = heap.read() - before
+    for block in kept:
+        libc.free(block)
+    assert grown / (7 * 500) == pytest.approx(1.0, abs=0.3)
 
 
 def test_heap_is_unavailable_where_it_does_not_count_what_malloc_gives(monkeypatch: pytest.MonkeyPatch) -> None:
