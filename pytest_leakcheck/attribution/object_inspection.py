@@ -118,7 +118,7 @@ def array_types() -> dict[int, str]:
     return {id(kind): name for kind, name in found if kind is not None}
 
 
-def amount(one: object, arrays: dict[int, str]) -> int:
+def amount(one: object) -> int:
     """Return the size of a `PAYLOAD` value or an array, in bytes or characters; 0 for other objects."""
     kind = type(one)
     value: Any = one
@@ -128,30 +128,16 @@ def amount(one: object, arrays: dict[int, str]) -> int:
         return _POINTER_BYTES * len(value)
     if kind is array:
         return len(value) * int(value.itemsize)
-    if kind in (io.BytesIO, io.StringIO):
-        return _stream_size(value)
-    if id(kind) in arrays:
-        return _array_size(value)
-    return 0
-
-
-def _array_size(value: Any) -> int:
-    """Return the bytes of an array, or of the own elements of a view; 0 without storage, as for a sparse tensor."""
     try:
-        return int(value.nbytes)
-    except (RuntimeError, TypeError):
+        if kind in (io.BytesIO, io.StringIO):
+            here = value.tell()
+            end = value.seek(0, io.SEEK_END)
+            value.seek(here)
+            return int(end)
+        return int(value.nbytes) if id(kind) in array_types() else 0
+    except (RuntimeError, TypeError, ValueError):
+        # A sparse tensor has no storage, and an in-memory file may be closed.
         return 0
-
-
-def _stream_size(stream: io.BytesIO | io.StringIO) -> int:
-    """Return the size of an in-memory file, keeping its position; 0 if it is closed."""
-    try:
-        here = stream.tell()
-        end = stream.seek(0, io.SEEK_END)
-        stream.seek(here)
-    except ValueError:
-        return 0
-    return end
 
 
 def is_c(kind: type) -> bool:
@@ -203,11 +189,11 @@ def parts_of(levels: Iterable[dict[int, object]]) -> dict[int, object]:
     return parts
 
 
-def size_of(one: object, arrays: dict[int, str]) -> int:
-    """Return the bytes of an object without its parts; `arrays` is from `array_types`."""
+def size_of(one: object) -> int:
+    """Return the bytes of an object without its parts."""
     kind = type(one)
-    if id(kind) in arrays:
-        return amount(one, arrays)
+    if id(kind) in array_types():
+        return amount(one)
     if kind in (GeneratorType, CoroutineType, AsyncGeneratorType):
         # Their field for a length holds something else.
         return basic_size(kind)
@@ -215,17 +201,14 @@ def size_of(one: object, arrays: dict[int, str]) -> int:
     return sys.getsizeof(one, 0) if is_c(kind) else object.__sizeof__(one)
 
 
-def own_size(one: object, beside: object, arrays: dict[int, str]) -> int:
-    """Return the bytes of an entry, without the parts shared with a neighboring one; `arrays` is from `array_types`."""
-    return sum(size for size, _part in _own_parts(one, beside, arrays))
+def own_size(one: object, beside: object = None) -> int:
+    """Return the bytes of an entry, without the parts shared with a neighboring one."""
+    return sum(size for size, _part in _own_parts(one, beside))
 
 
-def payload(one: object, beside: object, arrays: dict[int, str]) -> tuple[object, int]:
-    """Return the part of an entry that holds at least half of its bytes (see `own_size`), and the size of that part.
-
-    If there is no such part, return the entry itself and the bytes of all its parts.
-    """
-    sizes = _own_parts(one, beside, arrays)
+def payload(one: object, beside: object) -> tuple[object, int]:
+    """Return the part of an entry that holds at least half of its own bytes, else the entry; and the bytes of either."""
+    sizes = _own_parts(one, beside)
     total = sum(size for size, _part in sizes)
     largest, part = max(sizes, key=lambda pair: pair[0], default=(0, one))
     return (part, largest) if 2 * largest >= total else (one, total)
@@ -236,9 +219,9 @@ def is_opaque(one: object) -> bool:
     return any(is_of_extension(type(part)) for part in _sized_parts(one).values())
 
 
-def _own_parts(one: object, beside: object, arrays: dict[int, str]) -> list[tuple[int, object]]:
+def _own_parts(one: object, beside: object) -> list[tuple[int, object]]:
     shared = _sized_parts(beside)
-    return [(size_of(part, arrays), part) for place, part in _sized_parts(one).items() if place not in shared]
+    return [(size_of(part), part) for place, part in _sized_parts(one).items() if place not in shared]
 
 
 def _sized_parts(one: object) -> dict[int, object]:
@@ -291,17 +274,17 @@ def describe(one: object) -> str:
     return type_name(one)
 
 
-def describe_many(entries: Collection[object], count: int, arrays: dict[int, str]) -> str:
+def describe_many(entries: Collection[object], count: int) -> str:
     """Describe `count` entries by the most frequent type in a sample, as ``20 × bytes, 3,033 B each``."""
     by_type: dict[int, list[object]] = {}
     for one in entries:
         by_type.setdefault(id(type(one)), []).append(one)
     most = max(by_type.values(), key=len)
-    name = arrays.get(id(type(most[0])), type_name(most[0]))
+    name = array_types().get(id(type(most[0])), type_name(most[0]))
     # In a chain, one entry contains the other, so the bytes of the contained entry are all shared. The larger result is
     # the right one.
     beside = most[1] if len(most) > 1 else None
-    each = max(own_size(most[0], beside, arrays), own_size(beside, most[0], arrays) if beside is not None else 0)
+    each = max(own_size(most[0], beside), own_size(beside, most[0]) if beside is not None else 0)
     return f"{count} × {name}, {each:,} B each"
 
 
@@ -314,7 +297,7 @@ def name_of_called(called: Any) -> str:
             return str(called.__name__)
         return f"{qualname_of(owner if issubclass(type(owner), type) else type(owner))}.{called.__name__}"
     if kind is CodeType:
-        return name_of(called)
+        return str(called.co_qualname)
     if kind in _C_METHOD_TYPES:
         return str(called.__qualname__)
     if issubclass(kind, type):
@@ -332,8 +315,3 @@ def _ctypes_symbol(called: Any) -> str:
     except AttributeError:
         return ""
     return name if type(name) is str else ""
-
-
-def name_of(code: CodeType) -> str:
-    """Return the qualified name of a code object."""
-    return code.co_qualname

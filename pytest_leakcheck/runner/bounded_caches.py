@@ -18,7 +18,6 @@ from pytest_leakcheck.attribution.heap.retained_size import retained
 from pytest_leakcheck.attribution.object_inspection import (
     LRU,
     LRU_ENTRY_TYPE,
-    array_types,
     class_name,
     is_shared,
     size_of,
@@ -299,8 +298,7 @@ def _is_own(one: object) -> bool:
 
 def _weigh(parts: Sequence[object]) -> tuple[int, int]:
     """Return the number of these objects, and roughly their bytes."""
-    arrays = array_types()
-    return len(parts), sum(size_of(one, arrays) for one in parts)
+    return len(parts), sum(map(size_of, parts))
 
 
 def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own
-from pytest_leakcheck.attribution.object_inspection import name_of
 from pytest_leakcheck.attribution.tracing.source_code import function_at
 from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.model.culprit import Culprit, Site
@@ -39,7 +38,7 @@ def failed_at(error: BaseException) -> Site | None:
         trace = cause.__traceback__
         while trace is not None:
             code = trace.tb_frame.f_code
-            raised.append(Site(code.co_filename, trace.tb_lineno, name_of(code)))
+            raised.append(Site(code.co_filename, trace.tb_lineno, code.co_qualname))
             trace = trace.tb_next
     for path in (from_text, raised):
         # Extension modules compiled from Python may carry a relative path of the machine that built them.

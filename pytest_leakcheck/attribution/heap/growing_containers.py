@@ -106,9 +106,8 @@ class Census:
         # Record the first key of each untracked dict, because an ``id()`` may be reused: a dict that begins with
         # another key is another dict.
         self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
-        arrays = array_types()
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
-        self._amounts = array("q", (amount(value, arrays) for _holder, values in found.holders for value in values))
+        self._amounts = array("q", (amount(value) for _holder, values in found.holders for value in values))
 
     def grown(self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()) -> tuple[Growing, ...]:
         """Return the containers and values that are larger now, by any amount, without those whose ``id()`` to ignore.
@@ -139,14 +138,13 @@ class Census:
         then: dict[int, list[int]] = {}
         for place, size in zip(self._holders, self._amounts, strict=True):
             then.setdefault(place, []).append(size)
-        arrays = array_types()
         for holder, values in holders:
             before = then.get(id(holder), ())
             # Only large values are listed, and they are matched by position. Matching is impossible if a value of the
             # holder has become large or is gone.
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
-                    if (gained := amount(value, arrays) - size) > 0:
+                    if (gained := amount(value) - size) > 0:
                         yield Growing(holder, gained, value)
 
 
@@ -213,11 +211,10 @@ def bytes_gained(one: Growing) -> float:
     """Estimate the bytes of the gained entries from the two newest ones; for a value, return its growth."""
     if one.is_value:
         return one.gained
-    arrays = array_types()
     entries = last_entries(one.holder, 2)
     (key, value), (other_key, other) = entries[0], entries[-1] if len(entries) > 1 else (None, None)
-    each = own_size(value, other, arrays)
-    return one.gained * (each if key is value else each + own_size(key, other_key, arrays))
+    each = own_size(value, other)
+    return one.gained * (each if key is value else each + own_size(key, other_key))
 
 
 @dataclass(slots=True, eq=False)

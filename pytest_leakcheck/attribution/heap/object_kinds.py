@@ -51,13 +51,12 @@ def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Hel
     """
     newest = [key if value is None else value for key, value in last_entries(growing.holder, 2)]
     entry, beside = newest[0], newest[-1] if len(newest) > 1 else None
-    arrays = array_types()
-    size = own_size(entry, beside, arrays)
+    size = own_size(entry, beside)
     if of_bytes:
-        entry, size = payload(entry, beside, arrays)
+        entry, size = payload(entry, beside)
     elif accompanies(entry):
         return None
-    name = arrays.get(id(type(entry)), kind_of(entry))
+    name = array_types().get(id(type(entry)), kind_of(entry))
     return Held(name, growing.gained, f"{size:,} B each, in {iterations} iterations")
 
 
@@ -79,8 +78,7 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes:
     # Builtin objects that accompany objects of other types add no information, and the search itself creates some.
     own = [pair for pair in often if module_of_type(type(pair[1][0])) != "builtins"]
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
-    arrays = array_types()
-    sized = [(name, len(some), own_size(some[-1], some[-2], arrays)) for name, some in often]
+    sized = [(name, len(some), own_size(some[-1], some[-2])) for name, some in often]
     if least_bytes:
         sized.sort(key=lambda kind: -kind[1] * kind[2])
     return tuple(

@@ -28,7 +28,6 @@ from pytest_leakcheck.attribution.heap.reference_text import describe_holder, st
 from pytest_leakcheck.attribution.object_inspection import (
     LRU_ENTRY_TYPE,
     amount,
-    array_types,
     container_kind,
     describe_many,
     instance_dict,
@@ -207,7 +206,7 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
 
 def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
     """Return the bytes of one object; infinite if the retained bytes are unknown or exceed what all objects hold."""
-    size = own_size(kind[-1], kind[-2], array_types()) if sought.size else 0
+    size = own_size(kind[-1], kind[-2]) if sought.size else 0
     return size if sought.size and len(kind) * size >= _MIN_RATIO * sought.size * sought.iterations else inf
 
 
@@ -300,7 +299,7 @@ def _find_owners_of_survivors(
         container = growing.get(id(hold.holder))
         gained = container.gained / iterations if container else 0.0
         text = _describe_entries(container, type(survivors[0])) if container else ""
-        text = text or describe_many(some, len(hold.reached), array_types())
+        text = text or describe_many(some, len(hold.reached))
         owner = Owner(name, describe_holder(path[0]), steps, text, gained)
         found.append((owner, hold.holder, is_runners(path)))
     if not found:
@@ -314,7 +313,7 @@ def _describe_entries(one: Growing, survivor: type) -> str:
     entries = _newest_payloads(one)
     if type(entries[0]) is survivor or accompanies(entries[0]):
         return ""
-    return describe_many(entries, one.gained, array_types())
+    return describe_many(entries, one.gained)
 
 
 def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
@@ -387,14 +386,13 @@ def references_outside(survivors: Sequence[object]) -> int:
 
 
 def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Owner:
-    arrays = array_types()
     if one.is_value:
         entry = one.value
-        holds = f"one {type_name(entry)} of {amount(entry, arrays):,} B that grows"
+        holds = f"one {type_name(entry)} of {amount(entry):,} B that grows"
     else:
         entries = _newest_payloads(one)
         entry = entries[0]
-        holds = describe_many(entries, one.gained, arrays)
+        holds = describe_many(entries, one.gained)
         if type_name(entry) == LRU_ENTRY_TYPE:
             holds = f"{one.gained} results"
     steps, name = steps_of((*path, entry), one.holder)

@@ -128,11 +128,11 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
     for part in parts:
         kind = type(part)
         if id(kind) in arrays:
-            total += size_of(part, arrays)
+            total += size_of(part)
         elif is_of_extension(kind) and not module_of_type(kind).startswith("numpy"):
             return inf
         elif not resource.buffers_only:
-            size = size_of(part, arrays)
+            size = size_of(part)
             total += size if size > least else 0
             total += _LOCK_BYTES if module_of_type(kind) != "builtins" else 0
     return total

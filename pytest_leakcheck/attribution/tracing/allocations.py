@@ -37,7 +37,7 @@ _Stack: TypeAlias = tuple[_Line, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Memory that a call path (outermost first, no function names) retains per iteration; `size` is in bytes."""
+    """What a call path (outermost first, no function names), or all to one line, retains per iteration; in bytes."""
 
     path: tuple[Site, ...]
     blocks: float
@@ -131,16 +131,7 @@ def _diff_stacks(
     return tuple(sorted(kept, key=lambda one: -one.blocks))
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A line, with what all call paths to it retain per iteration; `path` is one of them, as in `Kept`."""
-
-    path: tuple[Site, ...]
-    blocks: float
-    size: float
-
-
-def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | None:
+def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Kept | None:
     """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does.
 
     Generated code, such as ``__init__`` of a dataclass, may call this line to create a part of an object, such as the
@@ -149,7 +140,7 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
     counts objects, some of them allocate no object. Return the innermost caller that accounts for nearly all of the
     growth.
     """
-    below: dict[_Line, Place] = {}
+    below: dict[_Line, Kept] = {}
     for one in kept:
         where = read_path(one.path)
         if where is None:
@@ -159,8 +150,8 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
         for line, at in lines.items():
             _add(below, line, replace(one, path=one.path[: outside + at + 1]))
 
-    def growth(place: Place) -> float:
-        return place.size if by_size else place.blocks
+    def growth(one: Kept) -> float:
+        return one.size if by_size else one.blocks
 
     best = largest_of(kept, by_size=by_size)
     if best is None or growth(best) < _MIN_EXPLAINED_RATIO * slope:
@@ -176,14 +167,14 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Place | 
     return min(whole, key=lambda place: (growth(place), -len(place.path)), default=best)
 
 
-def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Place | None:
+def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Kept | None:
     """Return the line that allocates the most bytes or blocks; None if no call path leads to a line of the test."""
     places = _sum_by_line(kept).values()
     return max(places, key=lambda place: place.size if by_size else place.blocks, default=None)
 
 
-def _sum_by_line(kept: Sequence[Kept]) -> dict[_Line, Place]:
-    made: dict[_Line, Place] = {}
+def _sum_by_line(kept: Sequence[Kept]) -> dict[_Line, Kept]:
+    made: dict[_Line, Kept] = {}
     for one in kept:
         where = read_path(one.path)
         if where is not None:
@@ -201,6 +192,6 @@ def _find_caller_of_generated_code(path: Sequence[Site]) -> Iterator[_Line]:
             return
 
 
-def _add(places: dict[_Line, Place], line: _Line, one: Kept) -> None:
-    known = places.get(line, Place(one.path, 0.0, 0.0))
-    places[line] = Place(known.path, known.blocks + one.blocks, known.size + one.size)
+def _add(places: dict[_Line, Kept], line: _Line, one: Kept) -> None:
+    known = places.get(line, Kept(one.path, 0.0, 0.0))
+    places[line] = Kept(known.path, known.blocks + one.blocks, known.size + one.size)

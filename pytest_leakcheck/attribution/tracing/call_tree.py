@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.attribution.call_paths import is_own, read_path
-from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
+from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.source_code import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler, is_left_out
@@ -392,7 +392,7 @@ def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[_Call,
 
 
 def _make_site(code: CodeType, line: int, name: str) -> Site:
-    return Site(code.co_filename, line or code.co_firstlineno, name_of(code), f"{name}()" if name else "")
+    return Site(code.co_filename, line or code.co_firstlineno, code.co_qualname, f"{name}()" if name else "")
 
 
 def _format_flows(kept: Mapping[_Call, int], own: int) -> str:

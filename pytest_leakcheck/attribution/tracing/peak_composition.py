@@ -22,14 +22,12 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, read_path
 from pytest_leakcheck.attribution.object_inspection import (
-    array_types,
     container_kind,
     describe,
     describe_many,
     instance_dict,
     is_shared,
     length,
-    name_of,
     own_size,
 )
 from pytest_leakcheck.attribution.tracing.allocations import kept_now, largest_of
@@ -157,7 +155,7 @@ def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
     # The innermost frame of the test runner, and all frames outside of it, are not part of the test.
     while at is not None and not is_harness(at.f_code.co_filename):
         if is_own(at.f_code.co_filename):
-            function = f"{name_of(at.f_code)}()"
+            function = f"{at.f_code.co_qualname}()"
             for name, value in _iter_variables(at):
                 for steps, held in _iter_held(name, value):
                     if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
@@ -186,7 +184,7 @@ def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], obje
 def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
     """Describe an object as the owner of a peak; the names are a variable and perhaps an attribute with a dot."""
     entries = list(islice(_iter_entries(held), _MAX_ENTRIES_MEASURED))
-    holds = describe_many(entries, length(held), array_types()) if entries else describe(held)
+    holds = describe_many(entries, length(held)) if entries else describe(held)
     variable, *attributes = names
     steps = [Step(f"frame of {function}", f"local {variable!r}", suspect=not (attributes or entries))]
     steps += [Step("an instance", attribute, suspect=not entries) for attribute in attributes]
@@ -199,10 +197,7 @@ def _estimate_size(one: object) -> float:
     """Estimate the bytes that an object holds, for a large container from a sample of its entries."""
     count = length(one)
     some = list(islice(_iter_entries(one), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[:_MAX_ENTRIES_MEASURED]
-    arrays = array_types()
-    if not some:
-        return own_size(one, None, arrays)
-    return count * sum(own_size(entry, None, arrays) for entry in some) / len(some)
+    return count * sum(map(own_size, some)) / len(some) if some else own_size(one)
 
 
 def _iter_entries(one: Any) -> Iterator[object]:

@@ -14,7 +14,6 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Final
 
 from pytest_leakcheck.attribution.call_paths import is_harness, tells_phase
-from pytest_leakcheck.attribution.object_inspection import name_of
 from pytest_leakcheck.model.culprit import Site
 
 _DOTTED_NAME: Final = re.compile(r"[A-Za-z_][\w.]*$")
@@ -25,8 +24,8 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
     found: list[Site] = []
     while frame is not None:
         code = frame.f_code
-        found.append(Site(code.co_filename, frame.f_lineno or code.co_firstlineno, name_of(code), call))
-        call = f"{name_of(code)}()"
+        found.append(Site(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname, call))
+        call = f"{code.co_qualname}()"
         frame = frame.f_back
     return tuple(reversed(found))
 

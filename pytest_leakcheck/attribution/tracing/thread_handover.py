@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import is_standard
-from pytest_leakcheck.attribution.object_inspection import name_of, name_of_called
+from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.source_code import path_to
 from pytest_leakcheck.attribution.tracing.tracer import Event
 from pytest_leakcheck.model.culprit import Site
@@ -128,7 +128,7 @@ class UntracedThreads:
         if code.co_name in _HANDING_FUNCTIONS and caller is not None and is_standard(code.co_filename):
             line = _line_of_program(caller)
             if line is not None and line not in self._handed:
-                self._handed[line] = path_to(caller, f"{name_of(code)}()")
+                self._handed[line] = path_to(caller, f"{code.co_qualname}()")
 
     def path_of(self, event: Event, frame: FrameType, called: Any) -> tuple[Site, ...] | None:
         """Return the call path at which a change was caused, if an untraced thread may have caused it.

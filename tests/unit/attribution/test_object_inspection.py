@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_leakcheck.attribution.object_inspection import amount, array_types, is_c, is_shared, parts_of, size_of, walk
+from pytest_leakcheck.attribution import object_inspection
+from pytest_leakcheck.attribution.object_inspection import amount, is_c, is_shared, parts_of, size_of, walk
 
 
 class Sparse:
@@ -31,9 +32,11 @@ class Dense:
 
 
 @pytest.mark.parametrize(("one", "expected"), [(Dense(), 40), (Sparse(), 0), (b"12345", 5), (object(), 0)])
-def test_an_array_that_refuses_to_tell_its_size_has_none(one: object, expected: int) -> None:
-    arrays = {id(Dense): "array", id(Sparse): "array"}
-    assert amount(one, arrays) == expected
+def test_an_array_that_refuses_to_tell_its_size_has_none(
+    one: object, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_inspection, "array_types", lambda: {id(Dense): "array", id(Sparse): "array"})
+    assert amount(one) == expected
 
 
 class Plain:
@@ -136,10 +139,9 @@ def test_a_size_is_the_objects_own_and_no_code_of_its_class_tells_it() -> None:
         def __sizeof__(self) -> int:
             raise AssertionError
 
-    arrays = array_types()
-    assert size_of(Liar(), arrays) == object.__sizeof__(Liar())
-    assert size_of([1, 2], arrays) == sys.getsizeof([1, 2])
+    assert size_of(Liar()) == object.__sizeof__(Liar())
+    assert size_of([1, 2]) == sys.getsizeof([1, 2])
     suspended = _work()
     # In place of a length it has another number.
-    assert size_of(suspended, arrays) < 1000
+    assert size_of(suspended) < 1000
     suspended.close()
