@@ -52,10 +52,6 @@ class Things:
     sized: bool = False
     in_children: bool = False
 
-    def weight(self, what: str) -> int:
-        """Return how much a handle with this description adds to the growth: its size if `sized`, else 1."""
-        return int(what) if self.sized else 1
-
 
 def things_of(resource: str, count: Callable[[], int], folder: Folder | None = None) -> Things | None:
     """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""

@@ -19,14 +19,12 @@ from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler, is_left_out
 from pytest_leakcheck.model.culprit import Site
 
-# A call explains a growth if it retains at least `LEAST` times and at most `MOST` times that amount. If a call retains
-# more than the growth, part of that is released elsewhere.
+# A call explains a growth if it retains between `LEAST` and `MOST` times that amount; the excess is released elsewhere.
 LEAST: Final = 0.9
 MOST: Final = 1.5
-# Another call that the same function makes is large if it retains or releases more than this multiple of the growth.
+# Beside a call of the same function that retains or releases more than this multiple of the growth,
 _LARGE_SIBLING_RATIO: Final = 0.5
-# If there is such a large call, another call may match the growth by chance. That call then explains the growth only if
-# the two differ by at most this share of the growth.
+# another call explains the growth only if it differs from it by at most this share.
 _MAX_DEVIATION_RATIO: Final = 0.03
 # A call is the only one that gains if all others together gain at most this share of the growth.
 _MAX_OTHER_GAINS_RATIO: Final = 0.1
@@ -42,28 +40,20 @@ _Call: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The call that a growth was traced to.
+    """The call that a growth was traced to, and how much it has retained since `CallTree.forget`."""
 
-    Attributes:
-        path: From the outermost frame to the call that retains the growth; empty if nothing grew or no call was found.
-        kept: How much that call retains, over all traced iterations since `CallTree.forget`.
-        code: The last function of the path, if the path does not name the call in it that retains the growth; else
-            None. If it is set, the path usually ends at the line of its ``def``; `LineTracer` finds the right line.
-        flows: The largest amounts that calls in the last function retained or released, as text; empty if a single call
-            or the function's own lines explain the growth.
-        balanced: Whether nothing explains the growth, and one call or the function's own lines retain more than `MOST`
-            times as much. Part of that amount is then released elsewhere.
-        ends_early: Whether the last call of the path is to a function of the program whose events were left out. What
-            retains the growth is then a line of that function, or of one that it calls.
-        calls_program: Whether the last function of the path calls functions of the program that change the counter.
-    """
-
+    # From the outermost frame to that call; empty if nothing grew or no call was found.
     path: tuple[Site, ...]
     kept: int = 0
+    # The last function, if the path does not name the call in it; `LineTracer` then finds the line.
     code: CodeType | None = None
+    # What calls in the last function retained or released; empty if one call or its own lines explain the growth.
     flows: str = ""
+    # Nothing explains the growth, and one call or the function's own lines retain more than `MOST` times as much.
     balanced: bool = False
+    # The last call is to a function of the program whose events were left out: the line is in it, or below it.
     ends_early: bool = False
+    # The last function calls functions of the program that change the counter.
     calls_program: bool = False
 
 
@@ -87,16 +77,14 @@ class _Node:
 class CallTree:
     """A tracer's listener that charges a counter's growth between events to the running call.
 
-    Frames are identified by `id` and never referenced. Events are missing for frames that were entered before tracing,
-    for throttled frames, and at the recursion limit. The tree then reads the real stack. It charges the growth since
-    the last event to the innermost frame that the real stack and the recorded one share.
-
-    `own` is what each node itself retains, without its calls: an array, because Python ints held by the nodes would be
-    memory blocks that the tracer leaks.
+    Frames are identified by `id` and never referenced. Where events are missing (frames entered before tracing,
+    throttled frames, the recursion limit), the real stack is read, and the growth since the last event is charged to
+    the innermost frame that it shares with the recorded one.
     """
 
     def __init__(self, read: Callable[[], int]) -> None:
         self.read = read
+        # What each node itself retains, without its calls. Python ints would be memory blocks that the tracer leaks.
         self.own = array("q", (0,))
         self.last = 0
         self.round = 0
@@ -118,14 +106,8 @@ class CallTree:
         for at in range(len(self.own)):
             self.own[at] = 0
 
-    @property
-    def total(self) -> int:
-        return sum(self.own)
-
     def charge(self, event: Event, thread: int, node: _Node, returned: str) -> None:
-        grown = self.take(event, thread, returned)
-        if grown:
-            self.own[node.at] += grown
+        self.own[node.at] += self.take(event, thread, returned)
 
     def take(self, event: Event, thread: int, returned: str) -> int:
         """Return the growth since the last event, as far as this thread probably caused it."""
@@ -144,16 +126,13 @@ class CallTree:
         return grown
 
     def explain(self, growth: int) -> Traced:
-        """Follow all growth that was traced, or the growth that the verdict found if the former leads to no line.
-
-        The counter may also have changed for other reasons, such as the work of another thread.
-        """
+        """Follow all growth that was traced, or the verdict's if that leads to no line, as beside another thread."""
         traced = self.traced()
         return self.traced(growth) if read_path(traced.path) is None or traced.flows else traced
 
     def traced(self, total: int | None = None) -> Traced:
         """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""
-        wanted: int = self.total if total is None else total
+        wanted = sum(self.own) if total is None else total
         if wanted <= 0:
             return Traced(())
         nodes = [self.root]
@@ -191,13 +170,10 @@ class CallTree:
             flows="" if explained else _format_flows(kept, own),
             balanced=not explained and any(amount > MOST * wanted for amount in (own, *kept.values())),
             ends_early=bool(name) and any(node.is_left_out for node in nodes),
-            calls_program=self._calls_program(nodes),
-        )
-
-    def _calls_program(self, nodes: Iterable[_Node]) -> bool:
-        return any(
-            self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
-            for node in _list_subtrees(nodes)
+            calls_program=any(
+                self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
+                for node in _list_subtrees(nodes)
+            ),
         )
 
     def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
@@ -231,8 +207,7 @@ class _ThreadStack:
             self._leave(event, frame)
         else:
             if event in ("begin", "cut"):
-                # Growth since the last iteration, or since events of this one were last reported, is charged to no
-                # call.
+                # Growth between iterations, or after the last event that was reported, is charged to no call.
                 tree.last = tree.read()
             self._resync(event, frame)
         if tree.handover.many:
@@ -312,16 +287,13 @@ class _ThreadStack:
         return chain[-1] if chain else None
 
     def _drop_ended_calls(self, chain: Sequence[FrameType]) -> int:
-        """Drop nodes of calls that have ended; return how many frames of the real stack, outermost first, have a node.
-
-        A running frame may have the same `id` as one that has ended, so code objects are compared too.
-        """
+        """Drop nodes of calls that have ended; return how many frames of the real stack, outermost first, have a node."""
         known, at = 0, 1
         while at < len(self._nodes):
             mark = self._marks[at]
             if mark >= 0:
-                same = known < len(chain) and mark == id(chain[known]) and self._nodes[at].code is chain[known].f_code
-                if not same:
+                # A running frame may have the `id` of one that has ended.
+                if known == len(chain) or mark != id(chain[known]) or self._nodes[at].code is not chain[known].f_code:
                     break
                 known += 1
             at += 1
@@ -342,10 +314,9 @@ def _list_subtrees(nodes: Iterable[_Node]) -> Iterator[_Node]:
 
 
 def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
-    """Return whether a call or line may match a growth by chance, because others retain or release large amounts.
+    """Return whether a call or line may match a growth by chance, as others retain or release (negative) much.
 
-    It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere. An
-    amount of the others is negative if that call or line releases more.
+    It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
     """
     large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
     rivals = any(LEAST * total <= amount <= MOST * total for amount in large)
@@ -353,32 +324,21 @@ def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
 
 
 def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, int] | None:
-    """Return the call to follow where none matches the growth, and the growth to explain in it."""
-    only = _find_only_gain(kept, own, total)
-    if only is not None:
-        return only, total
-    main = _find_main_call(kept, own, total)
-    # The rest of the growth is not part of this leak.
-    return None if main is None else (main, kept[main])
-
-
-def _find_only_gain(kept: Mapping[_Call, int], own: int, total: int) -> _Call | None:
-    """Return the only call that retains anything, if the others release most of that again; else None."""
+    """Return the call to follow where none matches the growth, and the growth to explain in it; else None."""
     most = max(kept, key=kept.__getitem__, default=None)
-    if most is None or kept[most] < LEAST * total:
+    if most is None:
         return None
-    gains = sum(amount for amount in (own, *kept.values()) if amount > 0) - kept[most]
-    remains = LEAST * total <= own + sum(kept.values()) <= MOST * total
-    return most if remains and gains <= _MAX_OTHER_GAINS_RATIO * total else None
-
-
-def _find_main_call(kept: Mapping[_Call, int], own: int, total: int) -> _Call | None:
-    """Return the call that retains most of the growth, if the others retain and release little; else None."""
-    most = max(kept, key=kept.__getitem__, default=None)
-    if most is None or kept[most] < _MIN_MAIN_RATIO * total:
-        return None
-    beside = abs(own) + sum(map(abs, kept.values())) - kept[most]
-    return most if kept[most] <= MOST * total and beside <= _MAX_BESIDE_MAIN_RATIO * kept[most] else None
+    amount, amounts = kept[most], (own, *kept.values())
+    other_gains = sum(one for one in amounts if one > 0) - amount
+    remains = LEAST * total <= sum(amounts) <= MOST * total
+    if amount >= LEAST * total and remains and other_gains <= _MAX_OTHER_GAINS_RATIO * total:
+        # It is the only one that gains, and the others release a part of that again.
+        return most, total
+    beside = sum(map(abs, amounts)) - amount
+    if _MIN_MAIN_RATIO * total <= amount <= MOST * total and beside <= _MAX_BESIDE_MAIN_RATIO * amount:
+        # It retains most of the growth. The rest is not part of this leak.
+        return most, amount
+    return None
 
 
 def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[_Call, list[_Node]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
@@ -24,21 +25,11 @@ _DISPATCH_MODE_FILE: Final = str(Path(__file__).parents[2] / "probes" / "torch_s
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A handle that was created in a traced iteration.
-
-    Attributes:
-        path: The call path at which the handle was first seen, outermost first.
-        exact: Whether the last line of the path created it. If not, the function of that line probably created it there
-            or earlier, perhaps in a call that makes no event. `line_tracer` then finds the line.
-        code: The function of the last line; None where it is unknown.
-        lasti: Offset in `code` of the call that created it, or that was running when it was first seen. -1 if that call
-            is unknown, because the handle may have been created earlier.
-        ends_early: Whether the path ends at a call to a function of the program whose events are left out. A line of
-            that function, or of one that it calls, created the handle.
-    """
+    """A handle that was created in a traced iteration; `path`, `code`, `lasti` and `ends_early` are as in `Made`."""
 
     path: tuple[Site, ...]
     what: str
+    # Whether the last line created it. If not, its function did, there or earlier; `line_tracer` then finds the line.
     exact: bool
     code: CodeType | None = None
     lasti: int = -1
@@ -48,13 +39,12 @@ class Arrival:
 class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
-    It reads a cheap count at each event. It lists the handles only when the count has changed, when another thread may
-    have created one, and when the iteration ends. `in_other_threads` is set if a thread that is not traced may have
-    created a handle, so that no path was recorded.
+    It reads a cheap count at each event, and lists the handles only if that has changed, if another thread may have
+    created one, and at the end. `in_other_threads`: an untraced thread may have created one, whose path is not known.
     """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
-        """Create the listener from two functions as in `handle_kinds.Things`."""
+        """Follow these handles; the functions are as in `handle_kinds.Things`."""
         self._count = count
         self._list_now = list_now
         self._known: dict[Key, str] = {}
@@ -78,12 +68,7 @@ class Arrivals(Generic[Key]):
         self._last = self._count()
 
     def handler(self) -> Handler:
-        thread = self._handover.new_thread()
-
-        def on_event(event: Event, frame: FrameType, called: Any) -> None:
-            self._on_event(thread, event, frame, called)
-
-        return on_event
+        return partial(self._on_event, self._handover.new_thread())
 
     def survivors(self) -> dict[Key, Arrival]:
         """Return the arrival of each live handle that a traced iteration created."""

@@ -1,8 +1,7 @@
 """Find the line of one function in which a counter grows.
 
-This module serves the second round, for a growth that the first round traced to a function but to no call in it.
-Operators (``a @ b``), attributes and ``with`` make no call events, nor do `ctypes` functions before Python 3.12. The
-first round charges what they retain to the function; this module charges it to the line.
+This is the second round, for a growth that the first traced to a function but to no call in it: operators (``a @ b``),
+attributes and ``with`` make no call events, nor do `ctypes` functions before Python 3.12.
 """
 
 from __future__ import annotations
@@ -12,30 +11,26 @@ import threading
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Final, Literal
 
 from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST, is_by_chance
 from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
 from pytest_leakcheck.attribution.tracing.tracer import is_of_the_program
-from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.clock import monotonic
 
-# A line that grows alone explains a growth if it retains at least this share of that growth.
+# A line that grows alone explains a growth of which it retains at least this share. It does so if what the other lines
+# retain and release adds up to at most this share of its own.
 _MIN_LONE_RATIO: Final = 0.25
-# A line grows alone if the absolute amounts of all other lines add up to at most this share of its own.
 _MAX_OTHERS_RATIO: Final = 0.1
 # A frame is entered or resumed, reaches a line, or is left or suspended.
 Step = Literal["enter", "line", "leave"]
 
 
 class LineTracer(ABC):
-    """Tracer of the lines of one function: `arm` just before each iteration, `disarm` right after, `close` at the end.
+    """Tracer of the lines of one function, to be used as a `CallTracer`.
 
-    The counter's growth while a line runs, calls included, is charged to that line. Growth while no frame of the
-    function runs is not charged. `interrupted` is why tracing ended early, empty if it did not; `throttle.coarse` shows
-    whether part of an iteration was left out.
+    The counter's growth while a line runs, calls included, is charged to that line; other growth is not charged.
     """
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
@@ -103,32 +98,18 @@ class LineTracer(ABC):
         if LEAST * total <= self._kept[at] <= MOST * total:
             others = [*self._kept[:at], *self._kept[at + 1 :]]
             return 0 if is_by_chance(self._kept[at], others, total) else self._first + at
-        if self._is_alone(at, total):
+        alone, all_moves = self._kept[at], sum(map(abs, self._kept))
+        if _MIN_LONE_RATIO * total <= alone <= MOST * total and all_moves - alone <= _MAX_OTHERS_RATIO * alone:
+            # Only this line grows. malloc's own cache may hide a part of what small blocks take.
             return self._first + at
         most = max(range(len(self._kept)), key=self._kept.__getitem__)
-        return self._first + most if self._is_only_gain(most, total) else 0
-
-    def _is_only_gain(self, at: int, total: int) -> bool:
-        """Return whether this line gains, and the others only release a part of that again."""
-        gains = sum(amount for amount in self._kept if amount > 0) - self._kept[at]
-        return LEAST * total <= sum(self._kept) and gains <= _MAX_OTHERS_RATIO * total
-
-    def _is_alone(self, at: int, total: int) -> bool:
-        """Return whether only this line grows; malloc's own cache may hide part of what small blocks take."""
-        kept = self._kept[at]
-        others = sum(map(abs, self._kept)) - abs(kept)
-        return _MIN_LONE_RATIO * total <= kept <= MOST * total and others <= _MAX_OTHERS_RATIO * kept
-
-    def refine(self, path: tuple[Site, ...], total: int | None = None) -> tuple[Site, ...]:
-        """Replace the last line of a path in the traced function by the line that explains the growth, if any."""
-        line = self.line(total)
-        return (*path[:-1], replace(path[-1], line=line)) if line and path else path
+        other_gains = sum(amount for amount in self._kept if amount > 0) - self._kept[most]
+        # The other lines may only release a part of that again.
+        is_only_gain = LEAST * total <= sum(self._kept) and other_gains <= _MAX_OTHERS_RATIO * total
+        return self._first + most if is_only_gain else 0
 
     def step(self, kind: Step, line: int = 0) -> None:
-        """Charge the growth since the last step, and update the current line; 0 stands for the function's first line.
-
-        Only KeyboardInterrupt and exceptions raised by the program's signal handlers propagate.
-        """
+        """Charge the growth since the last step, and update the current line; 0 stands for the function's first line."""
         if self.throttle.limit == STOPPED:
             return
         began = monotonic()

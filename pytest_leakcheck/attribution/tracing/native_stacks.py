@@ -1,8 +1,6 @@
 """Find the line and the C functions that allocated retained memory, with memray.
 
-It pairs allocation and release block by block, so it knows which blocks remain where no call in Python explains the
-growth, such as when one call allocates and another frees. It is left out if memray is not installed or a profiler is
-active.
+It pairs allocation and release block by block, so it also knows what remains if one call allocates and another frees.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.attribution.call_paths import read_path
 from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
@@ -24,21 +22,11 @@ _TRACED_ITERATIONS: Final = 4
 # A line is named only if it accounts for at least this share of the growth.
 _MIN_EXPLAINED_RATIO: Final = 0.5
 _MAX_FUNCTIONS_SHOWN: Final = 4
-# Function names of the interpreter begin with these. The native stack is read from its innermost function outwards, up
-# to the first function of the interpreter, because the Python call path describes the rest better.
+# Function names of the interpreter begin with these. The native stack is read outwards up to the first of them.
 _INTERPRETER_PREFIXES: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
 
 # A stack frame as memray gives it: function, file, line.
 _Frame: TypeAlias = tuple[str, str, int]
-
-
-class Record(Protocol):
-    """The memory that is retained from one call stack, as memray gives it; the innermost frames come first."""
-
-    size: int
-
-    def stack_trace(self) -> Sequence[_Frame]: ...
-    def native_stack_trace(self) -> Sequence[_Frame]: ...
 
 
 def load_memray() -> str:
@@ -53,10 +41,7 @@ def load_memray() -> str:
 
 
 def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Made]:
-    """Find the native stack and the Python line that allocate retained bytes; yield before each iteration.
-
-    `made` is what is known so far, and is returned if nothing more is found. The slope is in bytes per iteration.
-    """
+    """Find the native stack and the Python line that allocate retained bytes; otherwise return what is known, `made`."""
     obstacle = load_memray()
     if obstacle:
         return Made(why=f"{made.why}; {obstacle}")
@@ -82,7 +67,7 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
     return found or made
 
 
-def find_most(records: Iterable[Record], wanted: float) -> Made | None:
+def find_most(records: Iterable[Any], wanted: float) -> Made | None:
     """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half."""
     by_line: dict[tuple[str, int], list[tuple[int, Made]]] = {}
     for one in records:
@@ -97,6 +82,5 @@ def find_most(records: Iterable[Record], wanted: float) -> Made | None:
 
 
 def _functions_of(frames: Sequence[_Frame]) -> tuple[str, ...]:
-    """Return the names of the innermost C functions, each once, up to the interpreter's first."""
     names = takewhile(lambda name: not name.startswith(_INTERPRETER_PREFIXES), (function for function, *_ in frames))
     return tuple(dict.fromkeys(name for name in names if not name.startswith("<")))[:_MAX_FUNCTIONS_SHOWN]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from types import CodeType
@@ -28,26 +28,23 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
 Key = TypeVar("Key", bound=Hashable)
-# The maximum number of iterations of all rounds together, and the same for a resource that grows rarely: one round that
-# waits for three growths would use up the former.
+# The most iterations of all rounds together; and for a resource that grows rarely.
 MOST: Final = 25
 _MOST_IF_RARE: Final = 100
-# Iterations of a round, in addition to the one for warming up, for a resource that grows in each of them.
+# Iterations of a round after the warm-up, for a resource that grows in each of them,
 _DEFAULT_ITERATIONS: Final = 6
-# The same for an exact counter, such as the length of a container.
+# for an exact counter, such as the length of a container,
 OF_EXACT: Final = 3
-# The same for a counter of malloc's memory or of Python's free lists. malloc takes small blocks from its free lists 8
-# at a time: one for the program, and 7 for its cache. These 7 count as in use already, before the program takes them.
+# and for one of malloc's memory or of Python's free lists: malloc takes small blocks 8 at a time, and 7 of these count
+# as in use before the program takes them.
 _CACHE_ITERATIONS: Final = 8
 # Bytes. The largest size of blocks in malloc's cache; the cache may hide a growth below this size.
 _MAX_CACHED_BYTES: Final = 1040
 # How often the resource should grow during a round. A round for a resource that grows rarely has more iterations.
 _MIN_GROWTHS_SEEN: Final = 3
-# An iteration begins only if this multiple of the previous one's duration is left, so that time remains for the search
-# after it.
+# An iteration begins only if this multiple of the previous one's duration is left.
 _TIME_RESERVE: Final = 1.25
-# The smallest share of the growth that a call or line must account for to be named. A resource that grows in at least
-# this share of the iterations gets no additional iterations.
+# The smallest share of the growth that a named line accounts for, and of the iterations that need no additional ones.
 _MIN_RATIO: Final = 0.5
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
@@ -64,29 +61,26 @@ class Made:
     """The result of a round: the call path that creates what is retained.
 
     Only `resolve` reads source files, at the end, because reading them retains memory too.
-
-    Attributes:
-        path: The whole call path, frames of pytest and of this package included; empty if it was not found.
-        why: Why the path was not found, or why no single call in its last function explains the growth.
-        code: The function of the last line; None if unknown.
-        lasti: Offset of the instruction in `code` that is responsible; -1 if unknown.
-        in_line: Whether the last line is exact; if not, it is some line of the last function.
-        size: Bytes per iteration that Python allocates there and that are retained; None if unknown.
-        identities: The handles that were created on this line and are still alive.
-        native: The C functions that allocated the memory, innermost first; empty if unknown.
-        process: The child processes that most of the growth is in, as text; empty if it is in this process.
-        companion: The resource that the path creates in place of the one that was searched for, for which `why` holds.
     """
 
+    # The whole path, with frames of the harness; empty if it was not found, and `why` is then the reason, or why no
+    # single call in its last function explains the growth.
     path: tuple[Site, ...] = ()
     why: str = ""
+    # The function of the last line, and the offset of the instruction in it that is responsible (-1: unknown).
     code: CodeType | None = None
     lasti: int = -1
+    # Whether the last line is exact; if not, it is some line of the last function.
     in_line: bool = True
+    # Bytes per iteration that Python allocates there and that are retained.
     size: float | None = None
+    # The handles that were created on this line and are still alive.
     identities: frozenset[Hashable] = frozenset()
+    # The C functions that allocated the memory, innermost first.
     native: tuple[str, ...] = ()
+    # The child processes that most of the growth is in, as text.
     process: str = ""
+    # The resource that the path creates in place of the one that was searched for.
     companion: str = ""
 
     @property
@@ -109,16 +103,10 @@ class Made:
 
 
 class Schedule:
-    """Budget of iterations, shared by all rounds.
-
-    Attributes:
-        plain_seconds: Duration of an untraced iteration.
-        collect: Runs the garbage collection that ends an iteration, as the harness does.
-        lacks_time: Whether the last round ended because its time was up.
-    """
+    """Budget of iterations, shared by all rounds; `lacks_time`: the last round ended because its time was up."""
 
     def __init__(self, plain_seconds: float, deadline: float, collect: Callable[[], object]) -> None:
-        """Create a budget; no further iteration may begin once ``clock.monotonic`` has reached the deadline."""
+        """Begin no iteration after the deadline (``clock.monotonic``); `collect` collects garbage as the harness does."""
         self.plain_seconds = plain_seconds
         self.used = 0
         self.collect = collect
@@ -136,15 +124,14 @@ class Schedule:
     def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
         """Yield the numbers of a round's iterations while the budget lasts; the first number is 0, for the warm-up.
 
-        The rate is the share of the iterations in which the resource grows, or the growth per iteration if it is
-        counted in units. `few` is the number of iterations after the warm-up; a resource that grows rarely gets more.
+        The rate is the share of iterations with growth, or a count's growth per iteration; `few` is the number after
+        the warm-up, unless the resource grows rarely.
         """
         wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
         last = min(self.used + wanted, MOST if rate >= _MIN_RATIO else _MOST_IF_RARE)
         first, took = self.used, self.plain_seconds
         began = clock.monotonic()
-        # The previous iteration of the round is the estimate, because a traced iteration may take ten times as long as
-        # an untraced one.
+        # The previous iteration is the estimate: a traced one may take ten times as long as an untraced one.
         while self.used < last and began + _TIME_RESERVE * took < self._deadline:
             self.used += 1
             yield self.used - first - 1
@@ -159,21 +146,19 @@ class Schedule:
 
 
 def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:
-    """Find the call that creates most of the retained handles (file descriptors, threads and the like).
+    """Find the call that creates most of the retained handles; with `unclosed`, of those that the collector releases.
 
-    The slope is the growth per iteration, in handles, or in bytes for handles with a size. With `unclosed`, only the
-    garbage collector releases the handles; those that it releases are counted instead of those that remain.
+    The slope is the growth per iteration, in handles, or in bytes for handles with a size.
     """
     arrivals = Arrivals(things.count, things.list_now)
-    # For handles with a size, the slope is in bytes and is not the number of handles per iteration.
-    often = min(slope, 1.0) if things.sized else slope
     freed = Freed(arrivals, things) if unclosed else None
     # The collector of a child is not watched.
     children = TracedChildren() if things.in_children and not unclosed else None
     found, counted = list[Arrival](), 0
     try:
         with _open_tracer(arrivals, schedule) as tracer:
-            for _ in schedule.iterations(often):
+            # The slope of handles with a size is in bytes.
+            for _ in schedule.iterations(min(slope, 1.0) if things.sized else slope):
                 if children is not None:
                     children.begin_iteration()
                 tracer.arm()
@@ -213,10 +198,7 @@ def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
 
 
 def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size: bool) -> Generator[None, None, Made]:
-    """Find the line whose allocations by Python are retained, with `tracemalloc`.
-
-    The slope is in objects, blocks or bytes (`by_size`); the rate is the share of the iterations with growth.
-    """
+    """Find the line whose allocations by Python are retained; the slope is in objects, blocks or bytes (`by_size`)."""
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
     allocations.open()
     try:
@@ -248,26 +230,18 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     of_heap: bool = False,
     few: int = _CACHE_ITERATIONS,
 ) -> Generator[None, None, Made]:
-    """Find the call in which a counter grows; works for any counter.
-
-    Args:
-        rate: Share of the iterations in which the counter grows.
-        of_heap: Whether the counter counts the bytes that malloc handed out.
-        few: Number of iterations after the warm-up, if the counter grows in each. Python's caches of freed objects need
-            as many as malloc's cache.
-    """
+    """Find the call in which any counter grows; `of_heap`: it counts bytes from malloc; `few`: as `Schedule.iterations`."""
     counted = 0
     tree = CallTree(read)
-    with _open_tracer(tree, schedule) as tracer, _emptied_cache(of_heap=of_heap):
+    with _open_tracer(tree, schedule) as tracer, drained_thread_cache() if of_heap else nullcontext():
         for n in schedule.iterations(rate, few):
             tracer.arm()
             yield
             tracer.disarm()
             schedule.collect()
+            counted = n
             if n == 0:
                 tree.forget()
-            else:
-                counted += 1
     traced = tree.explain(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
@@ -291,27 +265,25 @@ def find_line(  # noqa: PLR0913 - as `charge`
     counted = 0
     lines = Lines(made.code, read, schedule.plain_seconds)
     try:
-        with _emptied_cache(of_heap=of_heap):
+        with drained_thread_cache() if of_heap else nullcontext():
             few = _CACHE_ITERATIONS if of_heap and slope < _MAX_CACHED_BYTES else OF_EXACT
             for n in schedule.iterations(rate, few):
                 lines.arm()
                 yield
                 lines.disarm()
                 schedule.collect()
+                counted = n
                 if n == 0:
                     lines.forget()
-                else:
-                    counted += 1
     finally:
         lines.close()
     wanted = round(slope * counted)
     line = lines.line(wanted)
     if line == made.path[-1].line or (made.lasti >= 0 and not line):
-        # Keep the line of the earlier round: this round found the same line, or it found none and the earlier round saw
-        # the handle appear during a call.
+        # It is the same line, or none, and the earlier round saw the handle appear during a call.
         return made
     if line:
-        return replace(made, path=lines.refine(made.path, wanted), lasti=-1)
+        return replace(made, path=(*made.path[:-1], replace(made.path[-1], line=line)), lasti=-1)
     if made.identities:
         # The handle was created in this function, no later than in the line in which it was seen.
         return made
@@ -362,16 +334,11 @@ def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arri
         where = read_path(arrival.path)
         if where is not None:
             line = (where.site.file, where.site.line)
-            by_line[line] += things.weight(arrival.what)
+            by_line[line] += int(arrival.what) if things.sized else 1
             first.setdefault(line, arrival)
     for line, much in by_line.most_common(1):
         return first[line], much
     return None
-
-
-def _emptied_cache(*, of_heap: bool) -> AbstractContextManager[None]:
-    """Return a context in which allocations raise the counter; for malloc's memory, it empties malloc's own cache."""
-    return drained_thread_cache() if of_heap else nullcontext()
 
 
 @contextmanager
