@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from itertools import pairwise
@@ -58,10 +57,7 @@ _HARNESS_PREFIXES: Final = tuple(map(_package_folder, ("pytest_leakcheck", "_pyt
 
 
 def read_path(path: Sequence[Site]) -> Where | None:
-    """Return the part of a call path after its innermost harness frame; read phase and fixture from the frames before.
-
-    The path begins with the outermost frame. None if no frame is left, or only frames of the standard library.
-    """
+    """Return the part of a call path (outermost first) after the harness; None if only the standard library is left."""
     phase: TestPhase = ""
     fixture, begins = "", 0
     for at, site in enumerate(path):
@@ -130,10 +126,7 @@ def is_standard(file: str) -> bool:
 
 @cache
 def is_own(file: str) -> bool:
-    """Return whether a file is part of the program under test: not installed, or installed with it (`set_project`).
-
-    The standard library is not part of it, nor is a name such as ``<string>``, which stands for code without a file.
-    """
+    """Return whether a file is part of the program under test: not installed, or installed with it (`set_project`)."""
     if file.startswith("<"):
         return False
     if _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts):
@@ -147,21 +140,12 @@ class _Project:
 
 
 def set_project(root: Path, packages: Sequence[str]) -> None:
-    """Set the project under test, for the whole process.
+    """Set the project under test, for the whole process: the distribution of `root`, and packages named by the user.
 
-    Its files are found here: during a search for a cause, the modules that this imports would look like a leak of the
-    test. Its distribution may be named in ``pyproject.toml`` or ``setup.cfg`` of `root`. The packages that the user has
-    named (``--leakcheck-blame``) count as well.
+    Its files are found here: during a search, the modules that this imports would look like a leak of the test.
     """
     _Project.files = _find_files(_read_name(root))
     _Project.folders = tuple(_find_folders(packages))
-
-
-def _find_spec(name: str) -> ModuleSpec | None:
-    try:
-        return find_spec(name)
-    except (ImportError, ValueError):
-        return None
 
 
 def _find_files(name: str) -> frozenset[str]:
@@ -174,8 +158,11 @@ def _find_files(name: str) -> frozenset[str]:
 
 
 def _find_folders(packages: Sequence[str]) -> Iterator[str]:
-    for spec in filter(None, map(_find_spec, packages)):
-        yield from (f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ())
+    for package in packages:
+        with suppress(ImportError, ValueError):
+            spec = find_spec(package)
+            folders = spec.submodule_search_locations if spec is not None else None
+            yield from (f"{folder}{os.sep}" for folder in folders or ())
 
 
 def _read_name(root: Path) -> str:
@@ -185,20 +172,12 @@ def _read_name(root: Path) -> str:
         data = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     tool = data.get("tool", {}).get("poetry", {})
     name = data.get("project", {}).get("name") or tool.get("name")
-    if isinstance(name, str):
-        return name
-    return _read_setup_name(root / "setup.cfg")
-
-
-def _read_setup_name(path: Path) -> str:
-    if not path.exists():
-        return ""
+    if isinstance(name, str) or not (root / "setup.cfg").exists():
+        return name or ""
     # Imported only here: few projects have this file.
     import configparser
 
     setup = configparser.ConfigParser(interpolation=None)
-    try:
-        setup.read(path, encoding="utf-8")
-    except (configparser.Error, OSError, UnicodeDecodeError):
-        return ""
+    with suppress(configparser.Error, OSError, UnicodeDecodeError):
+        setup.read(root / "setup.cfg", encoding="utf-8")
     return setup.get("metadata", "name", fallback="")

@@ -24,14 +24,11 @@ from pytest_leakcheck.attribution.heap.reference_text import (
 )
 from pytest_leakcheck.attribution.object_inspection import module_of_type
 
-# Maximum number of levels of referrers to search, and of objects per level whose referrers are searched.
+# The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
 _MAX_LEVELS: Final = 14
 _MAX_OBJECTS_PER_LEVEL: Final = 16
-# Maximum number of referrers to inspect at each level, because some objects have too many to inspect them all.
 _MAX_REFERRERS: Final = 20_000
-# Ranks of roots, best first. A module or a class (a lasting root) is the most useful answer, followed by a fixture or a
-# thread, and an object of a pytest plugin, which pytest holds. A running frame or a root of the test runner is a last
-# resort.
+# Ranks of roots, best first: a module or a class; a fixture or a thread; an object of a pytest plugin; a running frame.
 _RANK_LASTING, _RANK_THREAD, _RANK_PLUGIN, _RANK_FRAME, _RANK_TEST_RUNNER = range(5)
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 # Top-level packages of the test runner.
@@ -64,11 +61,9 @@ class _Search:
 
 
 def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple[tuple[object, ...], ...]:
-    """Return a path from a root to each object; empty where none is found. Call it while nothing is frozen.
+    """Return a path from a root to each object, without those in `ignore`, by ``id()``; empty where none is found.
 
-    Any other root is preferred to a running frame or a root of the test runner. All searches run level by level
-    together, because each level costs one scan of the objects that the collector lists; it lists no frozen objects. No
-    path leads through an object whose ``id()`` is in `ignore`.
+    Call it while nothing is frozen. All searches run together, because each level scans all tracked objects.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_Search(target) for target in targets]

@@ -37,49 +37,33 @@ from pytest_leakcheck.attribution.object_inspection import (
     own_size,
 )
 
-# Number of objects whose referents are read in one call into C. The list of their referents is short enough to stay in
-# the CPU cache.
+# Number of objects whose referents are read in one call into C: their list stays in the CPU cache.
 _CHUNK_SIZE: Final = 1024
-# Size of the largest value, in bytes, that is not recorded: most strings are names, and a string that has grown for a
-# while is longer.
+# Size of the largest value, in bytes, that is not recorded: most strings are names.
 _MAX_SMALL_VALUE: Final = 200
-# Minimum and maximum number of entries that a container may gain, as multiples of the expected number. An entry may
-# hold several of the retained objects, or half of one.
-_MIN_GAIN_RATIO: Final = 0.5
-_MAX_GAIN_RATIO: Final = 2.0
-# If some containers have gained the expected number of entries, give or take this share of it, all other containers
-# are dropped.
+# What may be retained lies between these multiples of the expected number: an entry may hold several of the retained
+# objects, or half of one.
+LEAST: Final = 0.5
+MOST: Final = 2.0
+# If some containers have gained the expected number of entries, give or take this share of it, the others are dropped.
 _NEAR_SHARE: Final = 0.25
 # Minimum number of entries that a container must gain, if at least this many are expected.
 _MIN_ENTRIES: Final = 2
-# Sizes that differ by more than this factor belong to different objects. A smaller difference is possible, because an
-# allocator rounds sizes and counts its own overhead.
+# Sizes that differ by more than this factor belong to different objects. Allocators round, and count their overhead.
 _MAX_SIZE_RATIO: Final = 4.0
 _CONTAINER_TYPE_IDS: Final = frozenset(map(id, CONTAINERS))
 # Types whose referents are not read. Functions are a quarter of all objects and hold two fifths of all references. The
 # collector itself lists those parts of a function that can grow: the cells of its closure, a default that is a
 # container, and a dict of attributes that contains a container. It also lists the dict of a module; the other referents
 # of a module are private to its C code. The remaining types refer to names and classes.
-_SKIPPED_TYPES: Final = (
-    *(
-        FunctionType,
-        GetSetDescriptorType,
-        MemberDescriptorType,
-        MethodDescriptorType,
-        ModuleType,
-        WrapperDescriptorType,
-    ),
-)
-_SKIPPED_TYPE_IDS: Final = frozenset(map(id, _SKIPPED_TYPES))
+_DESCRIPTOR_TYPES: Final = (GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType)
+_SKIPPED_TYPE_IDS: Final = frozenset(map(id, (FunctionType, ModuleType, *_DESCRIPTOR_TYPES)))
 _VALUE_TYPE_IDS: Final = frozenset(map(id, PAYLOAD))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growing:
-    """A container, or the holder of a value, that has grown between two moments.
-
-    `gained` counts entries, or bytes or characters of the `value`, which is None for a container.
-    """
+    """A container that has gained entries, or the holder of a `value` that has gained bytes or characters."""
 
     holder: object
     gained: int
@@ -91,10 +75,7 @@ class Growing:
 
 
 class Census:
-    """The size of each container at one moment. Take it while nothing is frozen, because frozen objects are not listed.
-
-    It stores only numbers, so it keeps no object alive.
-    """
+    """The size of each container at one moment; take it while nothing is frozen. It keeps no object alive."""
 
     __slots__ = ("_amounts", "_first", "_holders", "_ids", "_sizes", "_values")
 
@@ -103,17 +84,15 @@ class Census:
         self._values = values
         found = _walk(values=values)
         self._ids, self._sizes = found.ids, found.sizes
-        # Record the first key of each untracked dict, because an ``id()`` may be reused: a dict that begins with
-        # another key is another dict.
+        # An ``id()`` may be reused: an untracked dict that begins with another key is another dict.
         self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
         self._amounts = array("q", (amount(value) for _holder, values in found.holders for value in values))
 
     def grown(self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()) -> tuple[Growing, ...]:
-        """Return the containers and values that are larger now, by any amount, without those whose ``id()`` to ignore.
+        """Return the containers and values that are larger now, without those whose ``id()`` is in `ignore`.
 
-        `new` is the result of `newcomers` from before the objects were unfrozen. These objects did not exist at the
-        census, except for dicts that were untracked then.
+        The `newcomers`, `new`, did not exist at the census, except for dicts that were untracked then.
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
         then = dict(zip(self._ids, self._sizes, strict=True))
@@ -140,8 +119,7 @@ class Census:
             then.setdefault(place, []).append(size)
         for holder, values in holders:
             before = then.get(id(holder), ())
-            # Only large values are listed, and they are matched by position. Matching is impossible if a value of the
-            # holder has become large or is gone.
+            # They are matched by position, which is impossible if a value has become large or is gone.
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
                     if (gained := amount(value) - size) > 0:
@@ -171,16 +149,15 @@ def fitting(
     rate: float | None = None,
     size: float | None = None,
 ) -> tuple[Growing, ...]:
-    """Return the containers and values whose growth fits what is retained, best first.
+    """Return the containers and values whose growth fits, best first; `rate` and `size` (bytes) are per iteration.
 
-    `rate` is in objects and `size` in bytes per iteration, where known. A single value is accepted only if it grows by
-    about `size`: otherwise a value that is replaced by one of another length would look like growth.
+    A single value is accepted only if it grows by about `size`: it may be replaced by one of another length.
     """
-    low, high = _MIN_GAIN_RATIO * iterations, float(sys.maxsize)
+    low, high = LEAST * iterations, float(sys.maxsize)
     if rate is not None:
         # A single entry is not enough if two are expected.
-        low = max(_MIN_GAIN_RATIO * min(rate, 1.0) * iterations, min(_MIN_ENTRIES, rate * iterations))
-        high = _MAX_GAIN_RATIO * rate * iterations + 1
+        low = max(LEAST * min(rate, 1.0) * iterations, min(_MIN_ENTRIES, rate * iterations))
+        high = MOST * rate * iterations + 1
     kept = [one for one in growing if not one.is_value and low <= one.gained <= high]
     values = [] if size is None else [one for one in growing if one.is_value and _is_near(one, iterations * size, 0.4)]
     if rate is not None:
@@ -191,15 +168,12 @@ def fitting(
     wanted = size * iterations
     bytes_of = {id(one): bytes_gained(one) for one in kept}
     possible = [one for one in kept if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO]
-    # The size of memory that a library allocates itself cannot be read. So a container of the library's objects is
-    # accepted, but only if nothing else fits.
-    chosen = possible or ([] if values else [one for one in kept if _has_opaque_entry(one)])
+    # The size of what a library allocates cannot be read, so its objects are accepted, but only if nothing else fits.
+    opaque = (
+        one for one in kept if not values and any(is_opaque(value) for _key, value in last_entries(one.holder, 1))
+    )
+    chosen = possible or list(opaque)
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
-
-
-def _has_opaque_entry(one: Growing) -> bool:
-    """Return whether the newest entry contains an object whose size cannot be read."""
-    return any(is_opaque(value) for _key, value in last_entries(one.holder, 1))
 
 
 def _is_near(one: Growing, wanted: float, share: float) -> bool:
@@ -235,9 +209,7 @@ class _Found:
 
 def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     """List all containers, and the holders of large values if wanted, of all objects or of those that are `known`."""
-    # To search all objects for values takes twice as long as the rest of the walk.
-    # This call comes first, so that `objects` contains no list made here. Lists that hold each other would become
-    # garbage that only the collector frees.
+    # This comes first, so that it lists nothing made here: lists that hold each other would become garbage.
     objects = gc.get_objects()
     found = _Found()
     derived = set(map(id, _list_subclasses(CONTAINERS)))

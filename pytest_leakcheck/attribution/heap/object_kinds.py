@@ -28,13 +28,12 @@ from pytest_leakcheck.attribution.object_inspection import (
 from pytest_leakcheck.model.culprit import Held
 
 _MAX_KINDS: Final = 5
-# Maximum number of operations to follow in a graph.
+# The most operations to follow in a graph, and the newest tensors of each kind whose graphs are inspected.
 _MAX_GRAPH_NODES: Final = 10_000
-# Number of newest tensors of each kind whose graphs are inspected.
 _NEWEST_TENSORS: Final = 3
-# Prefix of the attributes in which torch keeps what an operation has saved for its backward pass.
+# torch keeps what an operation has saved for its backward pass in these attributes.
 _SAVED_PREFIX: Final = "_saved_"
-# Types of objects that only accompany other objects. They show little about the cause.
+# Types of objects that only accompany other objects, so that they show little about the cause.
 AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType, weakref.ReferenceType)
 
 
@@ -46,8 +45,7 @@ def accompanies(one: object) -> bool:
 def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Held | None:
     """Return the kind of the entries that a container has gained; None if their type shows little about them.
 
-    With `of_bytes` (bytes or blocks are retained), the part of an entry that holds most of its bytes counts, such as a
-    bytearray in a list. Otherwise an entry that is a container only accompanies other objects.
+    With `of_bytes`, the part of an entry that holds most of its bytes counts, such as a bytearray in a list.
     """
     newest = [key if value is None else value for key, value in last_entries(growing.holder, 2)]
     entry, beside = newest[0], newest[-1] if len(newest) > 1 else None
@@ -61,10 +59,9 @@ def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Hel
 
 
 def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes: float = 0.0) -> tuple[Held, ...]:
-    """Return the most frequent kinds of new tracked objects; if bytes are retained, those that hold the most first.
+    """Return the most frequent kinds of new tracked objects, builtin types only if no other is frequent.
 
-    Builtin types are reported only if no other type is frequent, and a kind with only one object never. `least` is the
-    minimum number of a kind per iteration, and `least_bytes` the minimum of what all its objects hold together.
+    `least` is the minimum number of a kind per iteration. With a minimum of bytes, those that hold the most are first.
     """
     everything = list(objects)
     # The lists and dicts of the search's own objects have builtin types.
@@ -89,10 +86,7 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes:
 
 
 def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
-    """Return the kinds of tensors that hold the most bytes, with a description of what their graphs keep.
-
-    `least` is the minimum number per iteration for a kind to be reported. A kind with only one tensor never is.
-    """
+    """Return the kinds of tensors that hold the most bytes, and what their graphs keep; `least` is as in `kinds_of`."""
     # A view of a parameter takes no memory.
     tensors = (one for one in objects if is_tensor(one) and not (one._base is not None and _is_parameter(one._base)))
     often = _list_frequent(tensors, _describe_tensor, least * iterations)

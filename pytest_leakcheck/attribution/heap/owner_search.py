@@ -1,11 +1,8 @@
 """Find the owner of what is retained, and the path to it from a root.
 
-An owner is a container or an attribute that keeps what is retained. A root is an object at which a path can begin, such
-as a module or a running frame.
-
-There are two kinds of evidence. First, a container that gains entries at the rate of the leak owns them, whatever their
-type is. Second, the garbage collector shows which of the objects that it tracks are new: an older object that refers to
-new ones keeps them. This also finds the owner of a chain in which each object holds the one before.
+An owner is a container or an attribute that keeps what is retained. There are two kinds of evidence. A container that
+gains entries at the rate of the leak owns them, whatever their type is. And an older object that refers to new ones, of
+those that the collector tracks, keeps them; this also finds the owner of a chain of objects.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from typing import Final
 
 from pytest_leakcheck.attribution.handle_kinds import stand_for
 from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
-from pytest_leakcheck.attribution.heap.growing_containers import Growing, bytes_gained, fitting
+from pytest_leakcheck.attribution.heap.growing_containers import LEAST, MOST, Growing, bytes_gained, fitting
 from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, accompanies, kind_of
 from pytest_leakcheck.attribution.heap.reference_text import describe_holder, steps_of
 from pytest_leakcheck.attribution.object_inspection import (
@@ -42,24 +39,17 @@ from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.probes import clock
 
 _CYCLE_REASON: Final = "held only by each other: a cycle that the garbage collector would free"
-# Candidates fit if their number or their bytes are at least `_MIN_RATIO` times the expected amount, and their number is
-# at most `_MAX_RATIO` times the expected one.
-_MIN_RATIO: Final = 0.5
-_MAX_RATIO: Final = 2.0
 # Number of newest entries to inspect in a container.
 _NEWEST_ENTRIES: Final = 2
-# Maximum number of owners to search for and to name.
+# The most owners to search for.
 _MAX_OWNERS: Final = 8
-# Minimum shares of the survivors (the new objects that still exist): the share that all owners together must hold, and
-# the share that each owner must hold in addition to the larger ones.
+# Minimum shares of the survivors that all owners together hold, and that each holds in addition to the larger ones.
 _MIN_HELD_SHARE: Final = 0.8
 _MIN_ADDED_SHARE: Final = 0.1
-# Maximum number of objects to sample from a longer list.
 _MAX_SAMPLED: Final = 24
 _CHUNK_SIZE: Final = 1024
-# Maximum number of new objects to follow in one search.
+# The most new objects, and levels of new referrers, to follow in one search.
 _MAX_REACHED: Final = 1_000_000
-# Maximum number of levels of new referrers to follow.
 _MAX_LEVELS: Final = 10
 # Types whose objects retain nothing.
 _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
@@ -67,10 +57,9 @@ _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """The known properties of what is retained and whose owner is sought.
+    """What is known of what is retained; `rate` (objects) and `size` (bytes) are per iteration, where known.
 
-    `rate` (objects) and `size` (bytes) are per iteration, where known. `identities` are those of the handles that were
-    created and still exist; None if no handles are retained. `in_python`: Python's allocators may have allocated it.
+    `identities`: the handles that still exist, if handles are retained. `in_python`: Python may have allocated it.
     """
 
     iterations: int
@@ -82,10 +71,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The owners that were found, best first, or the reason why none was found.
-
-    `objects` are the objects that are the owners; empty if only a path to the survivors was found.
-    """
+    """The owners, best first, or the reason why there is none; no `objects` if only a path to survivors was found."""
 
     owners: tuple[Owner, ...]
     reason: str = ""
@@ -156,12 +142,11 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     *,
     deadline: float = inf,
 ) -> Holders:
-    """Find the owners of what is retained. Call it while nothing is frozen, because frozen objects are not listed.
+    """Find the owners of what is retained, while nothing is frozen; after `deadline`, there is none.
 
-    `came` are the tracked objects that were created in these iterations and still exist. `growing` comes from
-    `Census.grown`. `new` has the ``id()`` of each object created since the measurement of the test began: it is no
-    owner, so the search continues with the older objects that lead to it. `ignore` has the ``id()`` of each object that
-    cannot be an owner either, such as the plugin's own. After `deadline` (``clock.monotonic``) there is no result.
+    `came` are tracked objects that were created in these iterations and still exist; `growing` is from `Census.grown`.
+    `new` has the ``id()`` of each object created since the measurement began: older objects that lead to it own it.
+    `ignore` has those of objects that cannot be owners, such as the plugin's own.
     """
 
     def check_time() -> None:
@@ -193,21 +178,19 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
         if type(one) not in AUXILIARY_TYPES and not is_ours(one):
             by_kind[f"{module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
-    often = [kind for kind in by_kind.values() if max(2.0, _MIN_RATIO * wanted) <= len(kind)]
+    often = [kind for kind in by_kind.values() if max(2.0, LEAST * wanted) <= len(kind)]
     often = [kind for kind in often if _kind_may_fit(sought, kind, wanted)]
-    # Types whose objects are large enough to contain the retained bytes come first, the smallest ones before the
-    # others. Objects of another type may be as frequent, but kept only for a while.
+    # The smallest objects that are large enough for the retained bytes come first; others may be as frequent.
     often.sort(key=lambda kind: (_bytes_of_kind(sought, kind), abs(len(kind) - wanted)))
     own = [kind for kind in often if not _is_builtin_kind(kind)]
-    # If the rate is unknown, builtin types are no evidence: the retained objects may be untracked, and the plugin
-    # itself creates tuples and lists.
+    # Without a rate, builtin types are no evidence: the plugin itself creates tuples and lists.
     return own, [kind for kind in often if _is_builtin_kind(kind)] if sought.rate else []
 
 
 def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
     """Return the bytes of one object; infinite if the retained bytes are unknown or exceed what all objects hold."""
     size = own_size(kind[-1], kind[-2]) if sought.size else 0
-    return size if sought.size and len(kind) * size >= _MIN_RATIO * sought.size * sought.iterations else inf
+    return size if sought.size and len(kind) * size >= LEAST * sought.size * sought.iterations else inf
 
 
 def _is_builtin_kind(kind: Sequence[object]) -> bool:
@@ -217,7 +200,7 @@ def _is_builtin_kind(kind: Sequence[object]) -> bool:
 def _kind_may_fit(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
     """Return whether these objects of one type can be what is retained."""
     if sought.identities is not None:
-        return len(kind) <= _MAX_RATIO * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
+        return len(kind) <= MOST * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
     return sought.in_python or is_of_extension(type(kind[0]))
 
 
@@ -227,9 +210,8 @@ def _gain_may_fit(sought: Sought, one: Growing) -> bool:
         return not one.is_value and stand_for(last_entries(one.holder, one.gained), sought.identities)
     if sought.in_python or sought.size is None:
         return True
-    # Memory that C code allocated can belong to the entries in two cases only. They are large enough, or they include
-    # an object of an extension type, which can keep memory outside Python objects.
-    if bytes_gained(one) >= _MIN_RATIO * sought.size * sought.iterations:
+    # Memory that C code allocated belongs to large enough entries, or to objects of an extension type.
+    if bytes_gained(one) >= LEAST * sought.size * sought.iterations:
         return True
     return not one.is_value and any(
         is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST_ENTRIES) for part in pair
@@ -245,10 +227,7 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     *,
     check_time: Callable[[], object] = bool,
 ) -> Holders:
-    """Find the owners of `survivors`, all new objects of one kind; if there are none, of what grows as expected.
-
-    `check_time` is called between the steps of the search; it may raise to end it. See `search` for the others.
-    """
+    """Find the owners of `survivors`, all new objects of one kind; if there are none, of what grows as expected."""
     skipped = {*ignore, id(growing), id(survivors)}
     candidates = [one for one in growing if id(one.holder) not in skipped and not _newest_is_weak(one, 1)]
     if survivors:

@@ -40,15 +40,11 @@ _BLOCKS_PER_CONTAINER: Final = 3
 
 
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
-    """Return how much of a resource would be released if these entries, which a cache has added, were evicted.
+    """Return how much of a resource, in its unit, is released if these entries of a cache are evicted.
 
-    The amount is in the unit of the resource. If its units can be anything, as with a gauge, each entry that is more
-    than plain data counts as one. For memory, the amount is infinite if an entry contains an object of an extension
-    type (other than arrays), because such an object may hold any amount.
-
-    A part of an entry that the collector tracks counts only if it was created since `gc.freeze`. An object that several
-    entries share counts once. A number or a name in plain data, such as a dict of log values, does not count as a
-    handle. `identities` are those of the new handles, as in `handle_kinds.Things`.
+    Tracked parts count only if they were created since `gc.freeze`, and shared ones once. If the units can be anything,
+    each entry that is more than plain data is one. Memory is infinite if an object of an extension type may hold any.
+    `identities` are those of the new handles; a number or a name in plain data is none.
     """
     counted = find_resource(resource)
     if counted.made_of == "handles":
@@ -100,8 +96,7 @@ def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -
         if module_of_type(type(part)) != "builtins":
             by_value += _attributes(part)
     named = {handle for one in by_value for handle in handles_of(one, identities, by_value=True)}
-    # Other numbers, such as those of requests, may equal the numbers of descriptors. But they do not grow at the same
-    # rate as descriptors, so they do not include the highest new descriptor.
+    # Other numbers may equal those of descriptors, but do not include the highest new one.
     newest = max((one for one in identities if type(one) is int), default=None)
     return found | (named if newest is None or newest in named else set())
 
@@ -141,30 +136,24 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
 def count_exclusive(holders: Sequence[object]) -> int:
     """Count the tracked objects created since `gc.freeze` that would be freed if these objects referred to nothing.
 
-    The holders are the objects of a cache that refer to its entries. An object is freed when the last reference to it
-    is gone, and then refers to nothing either. So the number is never too large. If a list refers to an object as well,
-    neither the object nor what it refers to counts; nor does an object that is part of a cycle.
+    The holders are the objects of a cache that refer to its entries. The number is never too large: objects in cycles,
+    and what others refer to as well, do not count.
     """
     new = newcomers()
     gone: Counter[int] = Counter()
     level, count = list(holders), 0
+    # An object to which nothing else refers.
+    ((_at, lone),) = _count_references({0: []})
     while level:
         parts = [part for part in gc.get_referents(*level) if id(part) in new or not gc.is_tracked(part)]
         gone.update(map(id, parts))
         touched = {id(part): part for part in parts}
         # From here on, only `touched` refers to them.
         del parts
-        level = [touched[at] for at, references in _count_references(touched).items() if references == gone[at]]
+        level = [touched[at] for at, references in _count_references(touched) if references - lone == gone[at]]
         count += sum(id(part) in new for part in level)
     return count
 
 
-def _count_references(parts: Mapping[int, object]) -> dict[int, int]:
-    """Return the number of references to each part, without those of the mapping and of this function."""
-    # Each is counted in the same way as an object to which nothing else refers.
-    own = _count_all({0: []})[0]
-    return {at: count - own for at, count in _count_all(parts).items()}
-
-
-def _count_all(parts: Mapping[int, object]) -> dict[int, int]:
-    return {at: sys.getrefcount(part) for at, part in parts.items()}
+def _count_references(parts: Mapping[int, object]) -> list[tuple[int, int]]:
+    return [(at, sys.getrefcount(part)) for at, part in parts.items()]
