@@ -31,8 +31,7 @@ class Diagnosis:
         # The search needs iterations that run to their end.
         run.ceiling.lift()
         if red.outcome == "unclosed" and red.traits.handles == "fds":
-            # The garbage collector has closed these descriptors already. Only the next iteration can show what such
-            # descriptors point to.
+            # The collector has closed these descriptors already. Only the next iteration shows what they point to.
             sampler.instruments.watch.name_released(True)
         self._at_red = take_identities()
         folder = sampler.instruments.folders.get(red.resource)
@@ -77,7 +76,5 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
         if name == red.resource or not find_resource(name).is_memory
     }
     if sampler.instruments.watch.released_names:
-        held[red.resource] = group_files(
-            describe_target(name) for name in sampler.instruments.watch.released_names.elements()
-        )
+        held[red.resource] = group_files(map(describe_target, sampler.instruments.watch.released_names.elements()))
     return held

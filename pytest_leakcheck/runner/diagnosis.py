@@ -1,9 +1,8 @@
 """Find the cause of a red (failing) verdict in a few more iterations, which are traced in several ways.
 
-Handles (descriptors, threads, files) are followed from the call that created them to the end of the iteration.
-`tracemalloc` follows what Python allocates. The growth of any other counter is charged to the calls in which it grows.
-The sizes of all containers are compared before and after, and the references to what grew are followed back to a root,
-such as a module or a running frame.
+Handles are followed from the call that created them to the end of the iteration, `tracemalloc` follows what Python
+allocates, and any other growth is charged to the calls in which it occurs. The sizes of all containers are compared
+before and after, and the references to what grew are followed back to a root.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import plugin_files
-from pytest_leakcheck.attribution.handle_kinds import pieces_of, things_of
+from pytest_leakcheck.attribution.handle_kinds import Things, pieces_of, things_of
 from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
@@ -41,27 +41,27 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     follow,
     trace_allocations,
 )
-from pytest_leakcheck.judge.growth import middle
+from pytest_leakcheck.judge.growth import growth, middle
 from pytest_leakcheck.model.culprit import Culprit, Held
+from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
-from pytest_leakcheck.runner.companion import follow_companion
 from pytest_leakcheck.runner.sampler import Sampler
 
-# Iterations that must be left to look for the line that stores what is retained in its owner (the container that keeps
-# it alive).
+# Iterations that must be left to look for the line that stores what is retained in its owner.
 _KEEPER_ITERATIONS: Final = 6
-# The search for the owner may always take this many seconds, even if the test has used up its time. It takes less than
-# one in most programs.
+# The search for the owner may always take this many seconds; it takes less than one in most programs.
 _MIN_OWNER_SECONDS: Final = 5.0
-# How long it takes to walk over all tracked objects: about 1 us for each, in each of the two walks of a search.
+# The two walks of a search over all tracked objects take about 1 us for each.
 _SECONDS_PER_OBJECT: Final = 2e-6
-# Share of the iterations: a resource that grows in fewer of them is searched for at its own rate. Also, a kind of
-# object is reported only if at least this share of the expected number exists.
+# A resource that grows in a smaller share of the iterations is searched for at its own rate. A kind of object is reported
+# only if at least this share of the expected number exists,
 _MIN_FREQUENT_RATIO: Final = 0.5
-# Where bytes are retained, a kind of object is reported only if all its objects hold at least this share of them.
+# and if its objects hold at least this share of retained bytes.
 _MIN_BYTES_SHARE: Final = 0.1
+# Two resources grow together if the amounts that they have grown by differ by at most this share.
+_MAX_DIFFERENCE_RATIO: Final = 0.05
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
@@ -70,8 +70,8 @@ _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was no
 class CauseSearch:
     """The search for the cause of a red verdict.
 
-    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `kinds` has
-    the kinds of objects that were created during the search and still exist, only for memory and objects.
+    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. For memory and
+    objects, `kinds` has the kinds of objects that were created during the search and still exist.
     """
 
     def __init__(
@@ -84,8 +84,7 @@ class CauseSearch:
     ) -> None:
         """Prepare the search, which begins no iteration after `deadline`, by ``clock.monotonic``.
 
-        `plain_seconds` is the duration of an untraced iteration. `innocent` has the ``id()`` of each object that may
-        grow as well, but does not explain the verdict.
+        `innocent` has the ``id()`` of each object that may grow as well, but does not explain the verdict.
         """
         self._sampler = sampler
         self._innocent = innocent
@@ -133,8 +132,7 @@ class CauseSearch:
         return replace(found, hint=hint_for(found, held))
 
     def _collect(self) -> None:
-        # Collect as at the end of each measured iteration. If the program has switched the collector off, garbage
-        # stays.
+        # As at the end of each measured iteration: if the program has switched the collector off, garbage stays.
         if self._sampler.instruments.watch.enabled:
             self._sampler.instruments.watch.collect()
 
@@ -181,9 +179,10 @@ class CauseSearch:
         if device is not None:
             things = pieces_of(device)
         if things is not None:
-            made = yield from follow(things, slope, self._schedule, unclosed=self._verdict.outcome == "unclosed")
-            made = yield from find_line(made, things.count, slope, self._schedule)
-            return (yield from follow_companion(made, sampler, self._verdict, self._schedule))
+            made = yield from self._follow(things)
+            if made.path or made.process or self._verdict.outcome != "leak" or not self._resource.of_tree:
+                return made
+            return (yield from self._follow_companion(made))
         made, of_heap = Made(), self._resource.in_python_bytes
         if self._resource.in_python:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap)
@@ -194,13 +193,38 @@ class CauseSearch:
             made = yield from trace_natively(made, slope, self._rate, self._schedule)
         return made
 
+    def _follow(self, things: Things) -> Generator[None, None, Made]:
+        slope, schedule = self._verdict.slope, self._schedule
+        made = yield from follow(things, slope, schedule, unclosed=self._verdict.outcome == "unclosed")
+        return (yield from find_line(made, things.count, slope, schedule))
+
+    def _follow_companion(self, made: Made) -> Generator[None, None, Made]:
+        """Find the line that creates another countable resource, which has grown by as much; without one, return `made`.
+
+        For example, a thread that waits in ``accept`` reserves the number of a descriptor that no listing shows.
+        """
+        samples = self._sampler.samples
+        total = samples.above_start(self._verdict.resource)
+        for name, other in RESOURCES.items():
+            if name == self._verdict.resource or not other.of_tree or not samples.has(name):
+                continue
+            difference = abs(samples.above_start(name) - total)
+            state = growth(samples.series(name).readings, other.tolerance).state
+            if state != "growing" or difference > _MAX_DIFFERENCE_RATIO * total:
+                continue
+            if (things := things_of(name, self._sampler.instruments.counter(name))) is not None:
+                found = yield from self._follow(things)
+                if found.path:
+                    # The handles that were found are not those of the verdict, whose owner is searched for.
+                    return replace(found, why=made.why, identities=frozenset(), companion=name)
+        return made
+
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
         slope = self._verdict.slope
         if not self._schedule.used:
             # Nothing was created since the first count, so nothing has grown.
             return
-        # If the program has called `gc.unfreeze`, new objects cannot be distinguished from older ones. What the
-        # containers have gained is then the only evidence.
+        # If the program has called `gc.unfreeze`, what the containers have gained is the only evidence.
         came, later = (gc.get_objects(), newcomers()) if has_frozen() else ([], frozenset[int]())
         gc.unfreeze()
         try:
@@ -223,30 +247,23 @@ class CauseSearch:
             # Release the list before the freeze, so that the search retains none of these objects.
             del came, growing
             gc.freeze()
-        if not holders.owners and self._resource.handles == "threads":
-            self._why["owner"] = "the interpreter holds each thread until it ends"
-        elif not holders.owners:
-            self._why["owner"] = holders.reason
         if not holders.owners:
+            is_thread = self._resource.handles == "threads"
+            self._why["owner"] = "the interpreter holds each thread until it ends" if is_thread else holders.reason
             return
         self._culprit = replace(self._culprit, owner=holders.owners[0])
-        if not holders.objects:
-            # A root itself holds the objects, such as a running frame. It has no entries that could be followed.
-            return
-        container = holders.objects[0]
-        if container_kind(container) is not None and MOST - self._schedule.used >= _KEEPER_ITERATIONS:
-            yield from self._find_keeper(container)
+        # A root itself may hold the objects, such as a running frame. It has no entries that could be followed.
+        for container in holders.objects[:1]:
+            if container_kind(container) is not None and MOST - self._schedule.used >= _KEEPER_ITERATIONS:
+                yield from self._find_keeper(container)
 
     def _retained_kinds(self, came: Sequence[object], holders: Holders, growing: Sequence[Growing]) -> tuple[Held, ...]:
         """List the kinds of objects that are retained: first the entries that the owner has gained."""
-        iterations, of_objects = self._schedule.used, self._resource.made_of == "objects"
-        of_bytes = self._resource.made_of == "memory"
-        least_bytes = _MIN_BYTES_SHARE * self._verdict.slope * iterations if of_bytes else 0.0
+        iterations, made_of = self._schedule.used, self._resource.made_of
+        least_bytes = _MIN_BYTES_SHARE * self._verdict.slope * iterations if made_of == "memory" else 0.0
         kinds = kinds_of(came, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes)
-        gained = [
-            one for one in growing if not one.is_value and any(one.holder is holder for holder in holders.objects[:1])
-        ]
-        entries = [kind_of_entries(one, iterations, of_bytes=not of_objects) for one in gained]
+        gained = [one for one in growing if not one.is_value and holders.objects and one.holder is holders.objects[0]]
+        entries = [kind_of_entries(one, iterations, of_bytes=made_of != "objects") for one in gained]
         first = tuple(kind for kind in entries if kind is not None)
         return (*first, *(kind for kind in kinds if kind.what not in {one.what for one in first}))
 
@@ -275,10 +292,7 @@ class CauseSearch:
 
     def _find_keeper(self, container: Any) -> Generator[None, None, None]:
         """Find the line that stores what is retained in its owner; another line may create it."""
-
-        def entries() -> int:
-            return length(container)
-
+        entries = partial(length, container)
         gained = (self._culprit.owner.gained if self._culprit.owner else 0.0) or 1.0
         kept = yield from charge(entries, gained, gained, self._schedule, few=OF_EXACT)
         kept = yield from find_line(kept, entries, gained, self._schedule)

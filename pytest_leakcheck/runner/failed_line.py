@@ -25,14 +25,10 @@ def failed_at(error: BaseException) -> Site | None:
     """Return the innermost line of the program's own code that failed; for a worker's error, the worker's line."""
     # The traceback of a worker arrives as text: File "/a/b.py", line 12, in function.
     # It has the name of the function without that of its class, which the source tells.
-    from_text = [
-        Site(
-            file,
-            int(line),
-            qualified if (qualified := function_at(file, int(line))).endswith(f".{function}") else function,
-        )
-        for file, line, function in _TRACEBACK_FRAME.findall(str(error))
-    ]
+    from_text: list[Site] = []
+    for file, line, function in _TRACEBACK_FRAME.findall(str(error)):
+        qualified = function_at(file, int(line))
+        from_text.append(Site(file, int(line), qualified if qualified.endswith(f".{function}") else function))
     raised: list[Site] = []
     for cause in causes(error):
         trace = cause.__traceback__
