@@ -1,8 +1,4 @@
-"""Count, list and recognize the handles that have an identity.
-
-A handle is a unit of a resource that can be identified, unlike a byte: a file descriptor, a thread, a child process, an
-asyncio task, an entry of a folder, or an allocation on a device.
-"""
+"""Count, list and recognize handles: units of a resource that have an identity, unlike bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.live_handles import alive_tasks, live_children, open_files, running_threads
+from pytest_leakcheck.attribution.live_handles import live_children, live_tasks, open_files, running_threads
 from pytest_leakcheck.attribution.object_inspection import is_c, is_shared, module_of, walk
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.device import Vram
@@ -24,8 +20,7 @@ from pytest_leakcheck.probes.folders import Folder
 
 # The parts of an entry that are searched.
 _MAX_PARTS: Final = 200
-# Deepest level at which a part of a type written in C counts as a handle: the entry itself (1), or an attribute of it
-# (2, or 3 if the attributes are in a dict).
+# Deepest level at which a part of a type written in C counts: an attribute of the entry, in a dict.
 _MAX_OPAQUE_DEPTH: Final = 3
 # Minimum share of the expected handles that the sampled entries must stand for.
 _MIN_HANDLE_SHARE: Final = 0.8
@@ -39,17 +34,15 @@ _STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
 
 @dataclass(frozen=True, slots=True)
 class Things:
-    """One kind of handle.
+    """One kind of handle."""
 
-    `count` returns a number that changes when a handle appears or disappears; it is cheap. `list_now` describes each
-    current handle, by identity; another description under the same identity means another handle. `sized`: the
-    description is the size of the handle, and the growth is that of the sum of the sizes. `in_children`:
-    `traced_children` can trace these handles in child processes too.
-    """
-
+    # A number that changes when a handle appears or disappears; it is cheap.
     count: Callable[[], int]
+    # The description of each handle, by identity; another description under the same one means another handle.
     list_now: Callable[[], Mapping[Any, str]]
+    # Whether the description is the size of the handle, so that the growth is that of the sum of the sizes.
     sized: bool = False
+    # Whether `traced_children` can trace these handles in child processes too.
     in_children: bool = False
 
 
@@ -63,7 +56,7 @@ def things_of(resource: str, count: Callable[[], int], folder: Folder | None = N
     if kind == "children":
         return Things(_hash_children_of_thread, lambda: dict.fromkeys(live_children(), ""))
     if kind == "tasks":
-        return Things(count, lambda: dict.fromkeys(alive_tasks(), ""))
+        return Things(count, live_tasks)
     if folder is not None:
         return Things(count, lambda: dict.fromkeys(folder.names(), folder.path))
     return None
@@ -83,12 +76,10 @@ def _hash_children_of_thread() -> int:
 
 
 def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hashable]) -> bool:
-    """Return whether entries of a container stand for most of the given handles; only a sample is inspected.
+    """Return whether entries (tuples of their parts) of a container stand for most of the handles, judged by a sample.
 
-    An entry stands for a handle if it contains its number or name, or the object itself, such as a file, socket or
-    task. An object of a type written in C cannot be inspected, so one such object suffices for all entries. A list of
-    results that grows as fast as the descriptors therefore does not count as their owner. The entries are those that
-    were added while the handles were watched, and possibly more; each is one object, or a key and a value.
+    An entry stands for a handle if it contains its number or name, or the object itself. An object of a type written in
+    C cannot be inspected, so that one such object suffices. The entries may include some that are older.
     """
     sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))

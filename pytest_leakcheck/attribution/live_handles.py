@@ -1,7 +1,7 @@
 """List the handles that exist, and describe the new ones.
 
-The plugin lists handles at each change of their number, so a listing must be cheap. Expensive details, such as the peer
-of a socket or the age of a process, are read only for survivors, which are the new handles that still exist at the end.
+They are listed at each change of their number, so a listing must be cheap. Expensive details, such as the peer of a
+socket or the age of a process, are read only for survivors: new handles that still exist at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -35,18 +35,15 @@ _MIN_MAPPING_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The handles that exist at one moment, by identity.
-
-    `fds`: targets of this process's open descriptors by number; `of_children`: those of its children, by pid and
-    number. `threads`: descriptions, by native id. `children`: command lines of live descendants and names of zombies,
-    by pid. `tasks`: descriptions, by ``id()``. `mappings`: the file (or "") and the bytes of each, by start address.
-    """
+    """The handles that exist at one moment: descriptions by number, native id, pid or ``id()``."""
 
     fds: Mapping[int, str]
     threads: Mapping[int, str]
     children: Mapping[int, str]
+    # The descriptors of children, by pid and number.
     of_children: Mapping[tuple[int, int], str]
     tasks: Mapping[int, str] = field(default_factory=dict)
+    # The file (or "") and the bytes of each, by start address.
     mappings: Mapping[int, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -54,17 +51,13 @@ def take_identities() -> Identities:
     """List all handles now; without /proc, only tasks and the threads that Python knows."""
     children = live_children()
     of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
-    tasks = {id(task): _describe_task(task) for task in _list_tasks()}
     # The kernel merges adjacent mappings without a file, so new memory may only make an earlier mapping larger.
     mappings = {one.start: (one.path, one.end - one.start) for one in read_mappings()}
-    return Identities(open_targets(), running_threads(), children, of_children, tasks, mappings)
+    return Identities(open_targets(), running_threads(), children, of_children, live_tasks(), mappings)
 
 
 def open_files(process: str = "self") -> dict[int, str]:
-    """List the open descriptors of a process, each with the identity of its file.
-
-    The identity stays the same when the file is moved, or removed as by the teardown of ``tmp_path``.
-    """
+    """List the open descriptors of a process, each with the identity of its file, also if that is moved or removed."""
     return {fd: _file_identity(process, fd, target) for fd, target in open_targets(process).items()}
 
 
@@ -91,15 +84,12 @@ def live_children() -> dict[int, str]:
     return {pid: _describe_process(pid) for pid in descendants(os.getpid())} | ended
 
 
-def alive_tasks() -> frozenset[int]:
-    """Return the ``id()`` of each task that `probes.library_counters.Tasks` counts."""
-    return frozenset(map(id, _list_tasks()))
-
-
-def _list_tasks() -> Iterator[Any]:
+def live_tasks() -> dict[int, str]:
+    """Describe each task that `probes.library_counters.Tasks` counts, by ``id()``."""
     tasks: Any = sys.modules.get("asyncio.tasks")
     sets = (getattr(tasks, name, None) or () for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"))
-    return (task for some in sets for task in list(some))
+    running: list[Any] = [task for some in sets for task in list(some)]
+    return {id(task): f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()" for task in running}
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
@@ -114,7 +104,7 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
     """Describe the new handles, by name of the resource; a descriptor number reused for another target counts too."""
     fds = group_files(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
     for pid in before.children.keys() & after.children.keys():
-        # Look only at children that existed before. The descriptors of a new child are part of the leak of that child.
+        # The descriptors of a new child are part of the leak of that child.
         new_there = (
             target
             for (whose, fd), target in after.of_children.items()
@@ -204,11 +194,8 @@ def _describe_thread(thread: threading.Thread) -> str:
     target: Any = getattr(thread, "_target", None)
     function = getattr(target, "__qualname__", "")
     # Python puts the function into the default name of a thread: Thread-1 (work).
-    return (
-        thread.name
-        if not function or f"({getattr(target, '__name__', '')})" in thread.name
-        else f"{thread.name} ({function})"
-    )
+    is_named = not function or f"({getattr(target, '__name__', '')})" in thread.name
+    return thread.name if is_named else f"{thread.name} ({function})"
 
 
 def _describe_native_thread(number: int) -> str:
@@ -246,10 +233,6 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     )
 
 
-def _describe_task(task: Any) -> str:
-    return f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()"
-
-
 def _new_mappings_by_file(
     before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[str, int]]
 ) -> tuple[Held, ...]:
@@ -263,12 +246,8 @@ def _new_mappings_by_file(
             name = file or "memory without a file"
             gained[name] += more
             count[name] += 1
-    least = _MIN_MAPPING_SHARE * gained.total()
-    return tuple(
-        Held(name, count[name], f"{format_amount(size, 'bytes')} in all")
-        for name, size in gained.most_common()
-        if size >= least
-    )
+    most = (pair for pair in gained.most_common() if pair[1] >= _MIN_MAPPING_SHARE * gained.total())
+    return tuple(Held(name, count[name], f"{format_amount(size, 'bytes')} in all") for name, size in most)
 
 
 def _read_start_time(pid: int) -> float | None:

@@ -35,7 +35,7 @@ CONTAINERS: Final = (list, dict, set, deque)
 # Types of values that grow in place or are replaced by longer ones.
 PAYLOAD: Final = (str, bytes, bytearray, tuple, frozenset, array, io.BytesIO, io.StringIO)
 LRU: Final = type(functools.lru_cache(lambda: None))
-# The C type of the objects in which a bounded `lru_cache` keeps its results. It does not expose the results.
+# The C type in which a bounded `lru_cache` keeps its results, which it does not expose.
 LRU_ENTRY_TYPE: Final = "_lru_list_elem"
 # Types whose objects the whole program shares, or that lead to all of it.
 SHARED_TYPES: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
@@ -55,8 +55,7 @@ qualname_of = type.__dict__["__qualname__"].__get__
 _flags_of = type.__dict__["__flags__"].__get__
 # Py_TPFLAGS_HEAPTYPE (Include/object.h).
 _HEAP_TYPE_FLAG: Final = 1 << 9
-# A `class` statement leaves at least one of these names in the namespace of the class, unless a base class already
-# provides the attribute dict and the class declares no slots.
+# A `class` statement leaves one of these names, unless a base has the attribute dict and no slots are declared.
 _CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
 _C_DESCRIPTORS: Final = frozenset(
     {ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType}
@@ -166,9 +165,9 @@ def walk(
     limit: int,
     referents: Callable[..., Iterable[object]] = gc.get_referents,
 ) -> Iterator[dict[int, object]]:
-    """Yield the start objects, then the parts that they refer to, level by level, each object once, by ``id()``.
+    """Yield objects and the parts that they refer to, level by level, each once, by ``id()``; `limit` parts of a level.
 
-    At most `limit` parts of a level are yielded, and no further level once that many objects have been found.
+    No further level is yielded once that many objects have been found.
     """
     seen: dict[int, object] = {}
     level = {id(one): one for one in start}
@@ -281,8 +280,7 @@ def describe_many(entries: Collection[object], count: int) -> str:
         by_type.setdefault(id(type(one)), []).append(one)
     most = max(by_type.values(), key=len)
     name = array_types().get(id(type(most[0])), type_name(most[0]))
-    # In a chain, one entry contains the other, so the bytes of the contained entry are all shared. The larger result is
-    # the right one.
+    # In a chain, one entry contains the other, whose bytes are then all shared: the larger result is the right one.
     beside = most[1] if len(most) > 1 else None
     each = max(own_size(most[0], beside), own_size(beside, most[0]) if beside is not None else 0)
     return f"{count} × {name}, {each:,} B each"

@@ -6,7 +6,7 @@ The traced iterations run after the verdict.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -14,8 +14,7 @@ from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_stand
 from pytest_leakcheck.model.culprit import Site
 
 # The possible numbers of stack frames recorded per allocation, each with a factor: how much more time tracing may add
-# than with one frame. Recording more frames makes every allocation slower. Tracing starts with one frame, which alone
-# made JSON processing of 1.5 ms 9 times slower and a loop over short strings 5 times slower.
+# than with one frame, with which it starts. One alone made JSON processing of 1.5 ms 9 times slower.
 DEPTHS: Final = {64: 6.0, 12: 3.0, 1: 1.0}
 # If more than one frame is recorded, a traced iteration may take at most this many times as long as an untraced one.
 _MAX_SLOWDOWN: Final = 8.0
@@ -45,10 +44,7 @@ class Kept:
 
 
 class Allocations:
-    """Trace of the allocations that are retained over several iterations.
-
-    If the program itself has started `tracemalloc`, its trace is used and neither restarted nor stopped.
-    """
+    """Trace of the allocations that are retained over several iterations; it uses the program's own, if there is one."""
 
     def __init__(self, plain_seconds: float, *, of_heap: bool = False) -> None:
         """Prepare a trace, which `open` starts; with `of_heap`, of blocks from malloc only, not from Python's pools."""
@@ -64,10 +60,7 @@ class Allocations:
             tracemalloc.start(self._depth)
 
     def iteration_done(self, seconds: float) -> None:
-        """Process the end of a traced iteration; call this after garbage has been collected.
-
-        The first iterations are for warming up. They also determine how many frames to record.
-        """
+        """Process the end of a traced iteration, after garbage has been collected; the first decide on the frames."""
         if self._iterations == 0:
             depth = self._choose_depth(seconds / max(self._plain, _MIN_PLAIN_SECONDS))
             if depth != self._depth:
@@ -134,11 +127,9 @@ def _diff_stacks(
 def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Kept | None:
     """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does.
 
-    Generated code, such as ``__init__`` of a dataclass, may call this line to create a part of an object, such as the
-    default of a field. If so, return the line that calls the generated code, if it accounts for nearly all of the
-    growth: it creates the object. If several lines allocate equally much, and together more blocks than the counter
-    counts objects, some of them allocate no object. Return the innermost caller that accounts for nearly all of the
-    growth.
+    If that is a part of an object, which generated code such as ``__init__`` of a dataclass fills, the line that calls
+    the generated code creates the object. If several lines allocate equally much, and together more blocks than there
+    are objects, their innermost caller does. Either must account for nearly all of the growth.
     """
     below: dict[_Line, Kept] = {}
     for one in kept:
@@ -159,7 +150,7 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Kept | N
     if growth(best) >= MIN_WHOLE_RATIO * slope:
         return best
     tied = [place for place in _sum_by_line(kept).values() if growth(place) >= _MIN_TIED_RATIO * growth(best)]
-    callers = set(_find_caller_of_generated_code(best.path))
+    callers = _find_caller_of_generated_code(best.path)
     if len(tied) > 1 and MIN_WHOLE_RATIO * sum(map(growth, tied)) > slope:
         callers = {(site.file, site.line) for place in tied for site in place.path}
     whole = [below[line] for line in callers if line in below and growth(below[line]) >= MIN_WHOLE_RATIO * slope]
@@ -182,14 +173,14 @@ def _sum_by_line(kept: Sequence[Kept]) -> dict[_Line, Kept]:
     return made
 
 
-def _find_caller_of_generated_code(path: Sequence[Site]) -> Iterator[_Line]:
-    """Yield the innermost line of the program that calls generated code, if there is one."""
+def _find_caller_of_generated_code(path: Sequence[Site]) -> set[_Line]:
+    """Return the innermost line of the program that calls generated code, if there is one."""
     generated = False
     for site in reversed(path):
         generated |= site.file.startswith("<") and not is_standard(site.file)
         if generated and is_own(site.file):
-            yield site.file, site.line
-            return
+            return {(site.file, site.line)}
+    return set()
 
 
 def _add(places: dict[_Line, Kept], line: _Line, one: Kept) -> None:

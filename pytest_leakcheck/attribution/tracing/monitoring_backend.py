@@ -17,11 +17,8 @@ _TOOL_NAME: Final = "pytest-leakcheck"
 _TOOL_IDS: Final = (4, 3, 2, 5, 0, 1)
 _TOOL_ID_FREED: Final = "the program freed the sys.monitoring tool id of the tracer"
 _getframe: Final = sys._getframe
-
-
-def monitoring() -> Any:
-    """Return `sys.monitoring`, which the oldest supported Python does not have."""
-    return getattr(sys, "monitoring")  # noqa: B009
+# The oldest supported Python does not have it.
+_MONITORING: Final[Any] = getattr(sys, "monitoring", None)
 
 
 class _Tool:
@@ -29,28 +26,28 @@ class _Tool:
 
     def __init__(self, callbacks: Mapping[int, Callable[..., object]]) -> None:
         """Acquire it; raise `RuntimeError` if all are in use."""
-        free = [number for number in _TOOL_IDS if monitoring().get_tool(number) is None]
+        free = [number for number in _TOOL_IDS if _MONITORING.get_tool(number) is None]
         if not free:
-            holders = ", ".join(str(monitoring().get_tool(number)) for number in sorted(_TOOL_IDS))
+            holders = ", ".join(str(_MONITORING.get_tool(number)) for number in sorted(_TOOL_IDS))
             raise RuntimeError(f"all sys.monitoring tool ids are in use ({holders}): run without one of these tools")
         self.number = free[0]
-        monitoring().use_tool_id(self.number, _TOOL_NAME)
+        _MONITORING.use_tool_id(self.number, _TOOL_NAME)
         self._callbacks = callbacks
         for event, callback in callbacks.items():
-            monitoring().register_callback(self.number, event, callback)
+            _MONITORING.register_callback(self.number, event, callback)
 
     @property
     def is_held(self) -> bool:
         """Whether the id still belongs to this package; the program may have freed it, and another tool may hold it."""
-        return bool(monitoring().get_tool(self.number) == _TOOL_NAME)
+        return bool(_MONITORING.get_tool(self.number) == _TOOL_NAME)
 
     def close(self) -> None:
         if self.is_held:
             for event in self._callbacks:
-                monitoring().register_callback(self.number, event, None)
-            monitoring().free_tool_id(self.number)
+                _MONITORING.register_callback(self.number, event, None)
+            _MONITORING.free_tool_id(self.number)
             # Without this, events that were disabled for this id would stay so for the next tool that acquires it.
-            monitoring().restart_events()
+            _MONITORING.restart_events()
 
 
 class MonitoredCalls(CallTracer):
@@ -58,12 +55,12 @@ class MonitoredCalls(CallTracer):
 
     def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
         super().__init__(listener, plain_seconds, longest)
-        self._disable = monitoring().DISABLE
+        self._disable = _MONITORING.DISABLE
         self._threads = threading.local()
         callbacks = self._make_callbacks()
         self._tool = _Tool(callbacks)
         # C_RETURN and C_RAISE are delivered together with CALL, and are not enabled themselves.
-        events = monitoring().events
+        events = _MONITORING.events
         self._events = sum(callbacks) & ~(events.C_RETURN | events.C_RAISE)
 
     def _prepare(self, handler: Handler) -> None:
@@ -75,13 +72,13 @@ class MonitoredCalls(CallTracer):
             return
         if self.coarse:
             # Enable the events again that were disabled because an iteration was stopped or a C call was too deep.
-            monitoring().restart_events()
-        monitoring().set_events(self._tool.number, self._events)
+            _MONITORING.restart_events()
+        _MONITORING.set_events(self._tool.number, self._events)
 
     def _remove(self) -> str:
         if not self._tool.is_held:
             return _TOOL_ID_FREED
-        monitoring().set_events(self._tool.number, 0)
+        _MONITORING.set_events(self._tool.number, 0)
         return ""
 
     def close(self) -> None:
@@ -89,7 +86,7 @@ class MonitoredCalls(CallTracer):
         self._tool.close()
 
     def _make_callbacks(self) -> dict[int, Callable[..., object]]:
-        events = monitoring().events
+        events = _MONITORING.events
         return {
             events.PY_START: self._on_enter,
             events.PY_RESUME: self._on_enter,
@@ -158,7 +155,7 @@ class MonitoredLines(LineTracer):
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
         super().__init__(code, read, plain_seconds)
-        events = monitoring().events
+        events = _MONITORING.events
         # The events of exceptions can only be enabled for all functions at once.
         self._everywhere = events.PY_UNWIND | events.PY_THROW
         self._inside = events.LINE | events.PY_START | events.PY_RESUME | events.PY_RETURN | events.PY_YIELD
@@ -168,15 +165,15 @@ class MonitoredLines(LineTracer):
         if not self._tool.is_held:
             return
         if self.throttle.coarse:
-            monitoring().restart_events()
-        monitoring().set_local_events(self._tool.number, self._code, self._inside)
-        monitoring().set_events(self._tool.number, self._everywhere)
+            _MONITORING.restart_events()
+        _MONITORING.set_local_events(self._tool.number, self._code, self._inside)
+        _MONITORING.set_events(self._tool.number, self._everywhere)
 
     def _remove(self) -> str:
         if not self._tool.is_held:
             return _TOOL_ID_FREED
-        monitoring().set_local_events(self._tool.number, self._code, 0)
-        monitoring().set_events(self._tool.number, 0)
+        _MONITORING.set_local_events(self._tool.number, self._code, 0)
+        _MONITORING.set_events(self._tool.number, 0)
         return ""
 
     def close(self) -> None:
@@ -185,7 +182,7 @@ class MonitoredLines(LineTracer):
 
     def _make_callbacks(self) -> dict[int, Callable[..., object]]:
         step, throttle, code_wanted = self.step, self.throttle, self._code
-        disable = monitoring().DISABLE
+        disable = _MONITORING.DISABLE
 
         def at_line(_code: CodeType, line: int) -> object:
             step("line", line)
@@ -200,7 +197,7 @@ class MonitoredLines(LineTracer):
             if code is code_wanted:
                 step("leave")
 
-        events = monitoring().events
+        events = _MONITORING.events
         return {
             events.LINE: at_line,
             events.PY_START: entered,

@@ -1,12 +1,8 @@
 """Find the line and the owner (a variable or an attribute) of the memory that is held at a peak.
 
-Memory is inspected when it is near the height of a peak that was measured before, and again if it rises further. The
-run that is inspected may rise higher than the measured one, because the records of `tracemalloc` change which freed
-memory `malloc` can return to the system.
-
-`tracemalloc` gives the lines that allocated the live memory. The search for the owner covers the local variables of the
-running functions and the attributes of the objects that these variables refer to, because a test keeps its working data
-there.
+Memory is inspected when it is near the height of a peak that was measured before, and again if it rises further.
+`tracemalloc` gives the lines that allocated the live memory. The owner is searched for in the local variables of the
+running functions and in the attributes of their objects, where a test keeps its working data.
 """
 
 from __future__ import annotations
@@ -40,10 +36,9 @@ _MIN_EXPLAINED_RATIO: Final = 0.5
 _MIN_SHARE: Final = 0.01
 # Stack frames that `tracemalloc` records per allocation.
 _TRACED_FRAMES: Final = 24
-# Inspections ("looks") at one height. Each covers the variables of all threads. The second look can find data that
-# was not yet stored in a variable at the first look.
+# Looks at one height: the second can find data that was not stored in a variable at the first.
 _LOOKS_PER_HEIGHT: Final = 2
-# Memory that exceeds the highest look by this factor is inspected again, up to a maximum number of looks.
+# Memory that exceeds the highest look by this factor is looked at again, up to a maximum number of looks.
 _MIN_RISE: Final = 1.1
 _MAX_LOOKS: Final = 10
 # The maximum number of entries of a container that are measured; the size of the others is extrapolated.
@@ -55,7 +50,7 @@ _NO_OWNER: Final = "no variable of a running function, and no attribute of one, 
 
 
 class Composition:
-    """The line and the owner of at least half of one memory peak, and the share of the largest line, which may be less.
+    """The line and the owner of at least half of one memory peak, and the share of the largest line.
 
     Create it before the test runs, call `look` when `wants` is true, and `culprit` at the end.
     """
@@ -75,8 +70,7 @@ class Composition:
     def wants(self, frame: FrameType, risen: int) -> bool:
         """Return whether to look now, with memory `risen` bytes above the start level.
 
-        The first look is due when enough memory is held. If it finds no line or no owner, another one is due when
-        memory has risen further, and one in another function.
+        If a look finds no line or no owner, another one is due in another function, and when memory has risen further.
         """
         if risen < self._wanted or self._looks >= _MAX_LOOKS or (self._is_cause and self._owner is not None):
             return False
@@ -85,10 +79,7 @@ class Composition:
         return self._looks < _LOOKS_PER_HEIGHT and frame.f_code is not self._seen
 
     def look(self, frame: FrameType, risen: int, held: int) -> None:
-        """Search for the line and the owner of the memory that is held now.
-
-        `risen` is in bytes above the start level; `held` leaves out the freed memory that `malloc` could return.
-        """
+        """Search for the line and the owner of the memory; `held` leaves out freed memory that `malloc` could return."""
         self._looks += 1
         self._seen = frame.f_code
         self._height = held
@@ -156,22 +147,14 @@ def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
     while at is not None and not is_harness(at.f_code.co_filename):
         if is_own(at.f_code.co_filename):
             function = f"{at.f_code.co_qualname}()"
-            for name, value in _iter_variables(at):
+            # A generator expression keeps its iterator in `.0`; a variable of the enclosing function reaches the same.
+            variables = {name: one for name, one in at.f_locals.items() if not (name.startswith(".") or is_shared(one))}
+            for name, value in variables.items():
                 for steps, held in _iter_held(name, value):
                     if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
                         return _make_owner(function, steps, held)
         at = at.f_back
     return None
-
-
-def _iter_variables(frame: FrameType) -> Iterator[tuple[str, object]]:
-    """Yield a function's variables that can hold a part of a peak.
-
-    A generator expression keeps its iterator in `.0`; the enclosing function's variable reaches the same objects.
-    """
-    for name, value in frame.f_locals.items():
-        if not is_shared(value) and not name.startswith("."):
-            yield name, value
 
 
 def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -1,10 +1,8 @@
 """Attribute a change of a counter that one thread sees to the thread that caused it.
 
-A C function that releases the GIL (``os.open``) has done its work some time before its own thread runs again. Until
-then another thread may see the change first.
-
-Before Python 3.12, threads that started before the tracer are not traced. What such a thread creates is attributed to
-the line that handed the work to it.
+A C function that releases the GIL (``os.open``) has done its work some time before its own thread runs again; until
+then, another thread may see the change. Before Python 3.12, threads that started before the tracer are not traced: what
+they create is attributed to the line that handed the work to them.
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ from pytest_leakcheck.attribution.tracing.source_code import path_to
 from pytest_leakcheck.attribution.tracing.tracer import Event
 from pytest_leakcheck.model.culprit import Site
 
-# C functions that only wait for another thread or wake one. They create nothing, so a change that is seen when one
-# returns was caused by another thread.
+# C functions that only wait for another thread or wake one. They create nothing.
 _HARMLESS_FUNCTIONS: Final = frozenset(
     {
         "RLock.__enter__",
@@ -43,11 +40,9 @@ _HARMLESS_FUNCTIONS: Final = frozenset(
         "sleep",
     }
 )
-# Functions of the standard library that hand work to a thread that already runs: those of executors, pools, queues and
-# event loops.
+# Functions of the standard library that hand work to a thread that already runs.
 _HANDING_FUNCTIONS: Final = frozenset({"apply_async", "_map_async", "call_soon_threadsafe", "put", "submit"})
-# C functions that create a thread and nothing else. The new thread is the first to see that it was added. Any other
-# change that is seen when one of these functions returns may have been caused by another thread.
+# C functions that create a thread, which is the first to see that it was added, and nothing else.
 _THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"})
 
 
@@ -77,10 +72,7 @@ class Handover:
             self._inside.discard(thread)
 
     def hold(self, thread: int) -> None:
-        """Record that a thread saw a change that it probably did not cause.
-
-        The change is attributed to the first of the other threads that returns from its C function.
-        """
+        """Attribute a change that a thread saw to the first of the others that returns from its C function."""
         self._suspects |= self._inside - {thread}
 
     def is_suspect(self, thread: int) -> bool:
@@ -131,10 +123,9 @@ class UntracedThreads:
                 self._handed[line] = path_to(caller, f"{code.co_qualname}()")
 
     def path_of(self, event: Event, frame: FrameType, called: Any) -> tuple[Site, ...] | None:
-        """Return the call path at which a change was caused, if an untraced thread may have caused it.
+        """Return the call path at which an untraced thread caused a change; empty if it is unknown.
 
-        None if the thread that sees the change has caused it, or handed the work over in the line that now runs. Empty
-        if the path is unknown: several lines handed work over, or the thread may have caused the change itself.
+        None if the thread that sees the change has caused it, or handed the work over in the line that now runs.
         """
         returned = name_of_called(called) if event == "c_return" else ""
         if not self._handed or (returned and returned not in _HARMLESS_FUNCTIONS):

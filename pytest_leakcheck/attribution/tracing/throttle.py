@@ -7,16 +7,13 @@ from typing import Final
 
 from pytest_leakcheck.probes.clock import monotonic, process_time
 
-# Values of `Throttle.limit`. With this limit, no frame is too deep: all events are reported.
+# Values of `Throttle.limit`: all events are reported, or none.
 UNLIMITED: Final = 1 << 30
-# With this limit, every frame is too deep: no event is reported.
 STOPPED: Final = -UNLIMITED
-# What the events may cost, and how long an iteration may take until no more of them are reported, both as multiples of
-# the duration of a plain (untraced) iteration.
+# What the events may cost, and how long they are reported, as multiples of the duration of an untraced iteration.
 _MAX_COST: Final = 3.0
 _MAX_DURATION: Final = 6.0
-# Seconds. A shorter iteration gets the budget of one that takes this long. Tracing may then make it a thousand times
-# slower, which does no harm.
+# Seconds. A shorter iteration gets the budget of one that takes this long.
 _MIN_PLAIN_SECONDS: Final = 0.001
 # Seconds for which other processes may have the processor meanwhile.
 _MAX_HELD_UP_SECONDS: Final = 0.1
@@ -29,11 +26,8 @@ _TRACKED_DEPTHS: Final = 128
 class Throttle:
     """Budget of traced iterations. When it is used up, the frames are left out that took the deeper half of the cost.
 
-    Attributes:
-        limit: Events of frames deeper than this, counted from the first traced frame, are not reported.
-        coarse: Whether any event was left out so far.
-        cut: Whether the rest of this iteration is not traced.
-        turn: Counts the reported events. If it changes while an event is handled, another thread ran.
+    Events of frames deeper than `limit` are not reported. `coarse`: some event was left out so far. `cut`: the rest of
+    this iteration is not traced. `turn` counts events: if it changes while one is handled, another thread ran.
     """
 
     def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:

@@ -1,8 +1,7 @@
 """Call a listener at each call and return of Python and C functions.
 
-`CallTracer` has what the two backends share; `backends` chooses between them. The listener gets the same events from
-both, each with its frame. If tracing is too slow, the events of deep frames are left out, and a function just below the
-depth limit is reported as if it were a C function. Call paths then become shorter and stay correct.
+If tracing is too slow, the events of deep frames are left out, and a function just below the depth limit is reported as
+if it were a C function. Call paths then become shorter and stay correct.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_stand
 from pytest_leakcheck.attribution.tracing.throttle import Throttle
 from pytest_leakcheck.probes.clock import monotonic
 
-# "begin" and "end" come once per iteration, before and after all other events. Their frame is the iteration's outer
-# frame: the innermost frame outside of this package when the iteration begins. "cut" comes in place of "end" if the
-# last part of the iteration was not traced.
+# "begin" and "end" come once per iteration, with the innermost frame outside of this package. "cut" comes in place of
+# "end" if the last part of the iteration was not traced.
 Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
-# Arguments: the event; the frame that is entered or left, or that calls a C function; the C function, or the code
-# object that is reported in its place. The third argument has no meaning at other events.
+# Arguments: the event; the frame that is entered or left, or that calls a C function; that function, or the code object
+# that is reported in its place.
 Handler = Callable[[Event, FrameType, Any], None]
 # Ends with a separator, so that a folder whose name only begins like this one does not match.
 _PACKAGE_FOLDER: Final = str(Path(__file__).parents[2]) + "/"
@@ -53,10 +51,10 @@ class Listener(Protocol):
     """Receiver of a tracer's events."""
 
     def begin(self) -> None:
-        """Begin an iteration. What happened between the previous iteration and this one was not traced."""
+        """Begin an iteration. What happened since the previous one was not traced."""
 
     def handler(self) -> Handler:
-        """Return the function to call at each event of one thread. The tracer calls this method once per thread."""
+        """Return the function to call at each event of one thread; called once per thread."""
 
 
 class TracedThread:
