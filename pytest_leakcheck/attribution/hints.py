@@ -1,8 +1,4 @@
-"""Give one line of advice for each known shape of leak.
-
-A shape is a recognizable pattern in the cause of a leak (a `Culprit`) or in its survivors (`Held`). To add a shape, add
-an entry to `SHAPES`, and a test.
-"""
+"""Give one line of advice for each known shape of leak: a pattern in its cause (`Culprit`) or its survivors (`Held`)."""
 
 from __future__ import annotations
 
@@ -18,10 +14,8 @@ from pytest_leakcheck.model.culprit import Culprit, Held
 class Shape:
     """One known shape of leak, and the advice to the user what to change.
 
-    It fits if the resource has one of these kinds of `handles` (separated by spaces; any if empty), and if one of the
-    patterns matches, where there are any: `path` a frame of the call path, as ``file:function:call``; `owner` the name
-    of the owner, or a step of the path to it; `holds` what the owner holds; `cycle` the type names of the cycle,
-    separated by spaces; `survivor` the description of a survivor.
+    It fits if the resource has one of these kinds of `handles` (any if empty), and if one of the patterns, if there are
+    any, matches: `path` matches ``file:function:call`` of a frame, and `owner` the owner's name or a step to it.
     """
 
     advice: str

@@ -8,18 +8,14 @@ from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType
 from typing import Any, Final
 
-# Objects of any kind are made of objects of these types. So the name of a cycle leaves these types out.
+# Objects of any kind are made of these types, so that the name of a cycle leaves them out.
 _GENERIC_TYPES: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)
-# Maximum number of garbage objects to search. Even if there are a hundred thousand, the first few thousand show which
-# cycles occur.
+# Maximum number of garbage objects to search.
 _MAX_CYCLE_OBJECTS: Final = 5_000
 
 
 def save_garbage(collect: Callable[[], object]) -> list[Any]:
-    """Run a collection and return the garbage, which the caller must drop and collect again to free it.
-
-    Restore the debug flags and ``gc.garbage``, where ``gc.DEBUG_SAVEALL`` has the collector put unreachable objects.
-    """
+    """Run a collection and return the garbage, which the caller must drop and collect again to free it."""
     flags, before = gc.get_debug(), len(gc.garbage)
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
@@ -31,10 +27,9 @@ def save_garbage(collect: Callable[[], object]) -> list[Any]:
 
 
 def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
-    """Return the types of the cycle whose number of occurrences is closest to the expected one.
+    """Return the types of the cycle whose number is closest to the expected one, the alphabetically first type first.
 
-    That number is approximate, such as that of leaked descriptors, because each cycle may hold one. The type names are
-    in the order of the cycle, the alphabetically first one first. Empty if there is no cycle, or only of generic types.
+    Empty if there is no cycle, or only of generic types.
     """
     shapes: Counter[tuple[str, ...]] = Counter()
     for cycle in _find_cycles(garbage):

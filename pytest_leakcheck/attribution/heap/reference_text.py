@@ -39,10 +39,7 @@ _SUSPENDED: Final = ((GeneratorType, "gi"), (CoroutineType, "cr"), (AsyncGenerat
 
 
 def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
-    """Describe a path step by step, and derive a short name that users can search their source for.
-
-    The path begins with the root. The suspect is the object that retains the resource; its step is marked.
-    """
+    """Describe a path from a root, with the step of the suspect marked, and derive a name to search the source for."""
     steps: list[Step] = []
     name, at = "", 0
     while at < len(path) - 1:
@@ -151,8 +148,7 @@ def _describe_named_reference(path: Sequence[object], at: int) -> tuple[str, int
     holder, child = path[at], path[at + 1]
     beyond = path[at + 2] if at + 2 < len(path) else None
     if is_fixture(holder):
-        # The path leads through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and
-        # exception.
+        # Through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and exception.
         return "value", 3 if type(beyond) is tuple else 2
     if beyond is None:
         return None
@@ -247,10 +243,7 @@ def _frame_of(one: Any) -> FrameType | None:
 
 
 def running_frames() -> Iterator[FrameType]:
-    """Yield the running frames of all threads, for each thread the innermost first.
-
-    They must be searched separately, because the collector does not report the references of their local variables.
-    """
+    """Yield the running frames of all threads, innermost first: the collector does not report their variables."""
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost
         while frame is not None:

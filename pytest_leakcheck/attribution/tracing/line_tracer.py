@@ -15,8 +15,7 @@ from types import CodeType, FrameType
 from typing import Final, Literal
 
 from pytest_leakcheck.attribution.tracing.call_tree import LEAST, MOST, is_by_chance
-from pytest_leakcheck.attribution.tracing.throttle import STOPPED, Throttle
-from pytest_leakcheck.attribution.tracing.tracer import is_of_the_program
+from pytest_leakcheck.attribution.tracing.tracer import STOPPED, Throttle, is_of_the_program
 from pytest_leakcheck.probes.clock import monotonic
 
 # A line that grows alone explains a growth of which it retains at least this share. It does so if what the other lines

@@ -9,8 +9,7 @@ from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.tracing.line_tracer import LineTracer
-from pytest_leakcheck.attribution.tracing.throttle import STOPPED
-from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Handler, Listener, TracedThread
+from pytest_leakcheck.attribution.tracing.tracer import QUIET, STOPPED, CallTracer, Handler, Listener, TracedThread
 
 _TOOL_NAME: Final = "pytest-leakcheck"
 # Tool ids in order of preference. First 4 and 3, which `sys.monitoring` reserves for no kind of tool.

@@ -9,8 +9,15 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.tracing.line_tracer import LineTracer
-from pytest_leakcheck.attribution.tracing.throttle import STOPPED
-from pytest_leakcheck.attribution.tracing.tracer import QUIET, CallTracer, Handler, Listener, TracedThread, outer_frame
+from pytest_leakcheck.attribution.tracing.tracer import (
+    QUIET,
+    STOPPED,
+    CallTracer,
+    Handler,
+    Listener,
+    TracedThread,
+    outer_frame,
+)
 
 _Hook = Callable[[FrameType, str, Any], object]
 _DISPLACED: Final = (
@@ -21,11 +28,7 @@ _TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing u
 
 
 class ProfiledCalls(CallTracer):
-    """A tracer with one profile function per thread.
-
-    A profile function that was set before is replaced while an iteration runs, and restored after it. Threads that
-    started before tracing are not traced, because only a thread itself can set its profile function.
-    """
+    """A tracer with one profile function per thread that began after it; an earlier one is restored after iterations."""
 
     def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
         super().__init__(listener, plain_seconds, longest)
@@ -63,8 +66,7 @@ class ProfiledCalls(CallTracer):
             threading.setprofile(self._before_in_threads)
         else:
             why = _DISPLACED
-        # The hook was created before the counter was first read. It is kept until the next `_prepare`: releasing it
-        # here, before the counter is last read, would change the counter.
+        # The hook is kept until the next `_prepare`: releasing it here would change the counter.
         self._active = False
         return why
 

@@ -1,8 +1,8 @@
 """Trace child processes, such as the workers of a pool or of a DataLoader, to the lines that open descriptors.
 
-`prepare_children` runs before the program starts any. It installs a signal handler, which forked children inherit, and
-which `multiprocessing` passes to those that it spawns or that its fork server forks. During the search, each of them
-gets the signal: `sys.settrace` then reports the lines of its main thread, and the descriptors are counted at each line.
+`prepare_children` installs a signal handler, which forked children inherit, and which `multiprocessing` passes to those
+that it spawns or that its fork server forks. During the search, each of them gets the signal: `sys.settrace` then
+reports the lines of its main thread, and the descriptors are counted at each line.
 """
 
 from __future__ import annotations
@@ -95,15 +95,12 @@ def release_children() -> None:
 
 
 class TracedChildren:
-    """The child processes during one round: `begin_iteration` before each iteration, and `close` at the end.
-
-    Attributes:
-        found: Where the children have opened what they have not closed, by process and descriptor, where it is known.
-        names: The name of each process with new descriptors. `why` is why the first has the most without a known line.
-    """
+    """The child processes during one round: `begin_iteration` before each iteration, and `close` at the end."""
 
     def __init__(self) -> None:
+        # Where the children have opened what they have not closed, by process and descriptor, where it is known.
         self.found: dict[tuple[int, int], Arrival] = {}
+        # The processes with new descriptors, those with the most without a known line first; `why` is that of the first.
         self.names: dict[int, str] = {}
         self.count, self.why = 0, ""
         self._before: dict[int, dict[int, str]] = {}
@@ -148,7 +145,7 @@ class TracedChildren:
                         yield (pid, fd), Arrival(tuple(Site(*site) for site in path), what, exact=True)
 
     def describe(self, pids: Collection[int] = ()) -> str:
-        """Describe some of the processes with new descriptors, by default all of them."""
+        """Describe some of the processes with new descriptors; by default, all of them."""
         names = [name for pid, name in self.names.items() if not pids or pid in pids]
         return f"{len(names)} child processes, such as {names[0]}" if len(names) > 1 else f"child process {names[0]}"
 
@@ -168,10 +165,7 @@ def _send_signal(pid: int) -> str:
 
 
 class _Tracer:
-    """The tracer of the main thread of this process, which is a child. It appends records to a file.
-
-    A record has the reason why lines are not known, or a descriptor with its identity and the path of its line.
-    """
+    """The tracer of the main thread of this process, a child. It appends reasons, or descriptors with paths, to a file."""
 
     def __init__(self, file: str, frame: FrameType | None) -> None:
         """Trace the current thread from here on; the frame is the innermost one of the program."""

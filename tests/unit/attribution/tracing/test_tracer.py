@@ -16,10 +16,8 @@ import pytest
 
 from pytest_leakcheck.attribution.live_handles import group
 from pytest_leakcheck.attribution.object_inspection import name_of_called
-from pytest_leakcheck.attribution.tracing import throttle
 from pytest_leakcheck.attribution.tracing.backends import Tracer
-from pytest_leakcheck.attribution.tracing.throttle import STOPPED, UNLIMITED, Throttle
-from pytest_leakcheck.attribution.tracing.tracer import Event, Handler
+from pytest_leakcheck.attribution.tracing.tracer import STOPPED, UNLIMITED, Event, Handler, Throttle
 from traced import PLAIN, trace
 
 MONITORED = sys.version_info >= (3, 12)
@@ -269,8 +267,8 @@ class Clocks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.cpu = 0.0
-        monkeypatch.setattr(throttle, "monotonic", lambda: self.now)
-        monkeypatch.setattr(throttle, "process_time", lambda: self.cpu)
+        monkeypatch.setattr("pytest_leakcheck.attribution.tracing.tracer.monotonic", lambda: self.now)
+        monkeypatch.setattr("pytest_leakcheck.attribution.tracing.tracer.process_time", lambda: self.cpu)
 
     def pass_time(self, seconds: float, cpu: float) -> None:
         self.now += seconds
