@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.culprit import Culprit, Held
+from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report import culprit_text
-from pytest_leakcheck.report.glyphs import printable, shorten, sparkline, truncate, with_kind
+from pytest_leakcheck.report.glyphs import Row, printable, shorten, sparkline, truncate, under, with_kind
 
 # How a part of a line is shown: the verdict, a label, the command to copy, a line of the program's source, or plain.
 Style: TypeAlias = Literal["verdict", "label", "command", "source", "plain"]
@@ -106,13 +105,14 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
     """
     yield _line((headline(finding, width), "verdict"))
     yield ()
-    verdict, *others = verdict_rows(finding)
-    yield from _wrap([verdict], "verdict")
-    yield from _wrap([*others, *held_rows(finding)])
-    if finding.culprit is not None:
-        yield from _culprit_lines(finding.culprit)
-    means = [("means", text)] if (text := consequence(finding)) else []
-    yield from _wrap([*means, *setting_rows(finding), *advice_rows(finding), ("finding", finding.fingerprint)])
+    for group, rows in groups_of(finding).items():
+        for label, text in rows:
+            if group == "path":
+                yield _line((_indent("") + label, "plain"), (text and culprit_text.ARROW + text, "verdict"))
+            elif group == "origin" and text.startswith(culprit_text.SOURCE_INDENT):
+                yield from _wrap(label, text, "source")
+            else:
+                yield from _wrap(label, text, "verdict" if group == "verdict" else "plain")
     # The command is never cut or wrapped, so that users can copy it.
     if command:
         yield _line((_indent("next"), "label"), (command, "command"))
@@ -121,23 +121,34 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
         yield _line((_indent("measured"), "label"), (finding.test, "plain"))
 
 
-def _culprit_lines(culprit: Culprit) -> Iterator[Line]:
-    for row in culprit_text.origin_rows(culprit, _TEXT_WIDTH):
-        yield from _wrap([row], "source" if row[1].startswith(culprit_text.SOURCE_INDENT) else "plain")
-    yield from _wrap(culprit_text.holder_rows(culprit))
-    for text, note in culprit_text.references(culprit, _TEXT_WIDTH):
-        yield _line((_indent("") + text, "plain"), (note and culprit_text.ARROW + note, "verdict"))
-    if culprit.hint:
-        yield from _wrap([("hint", culprit.hint)])
+def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]]:
+    """Return all that is said of a finding, by group, in the order of the terminal.
+
+    The group ``path`` has references and their notes in place of labels and texts. Lines of source and paths are
+    shortened to `width`.
+    """
+    verdict, culprit = finding.verdict, finding.culprit
+    groups: dict[str, Iterable[Row]] = {
+        "verdict": [(verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind))],
+        "series": _series_rows(finding),
+        "held": _held_rows(finding),
+    }
+    if culprit is not None:
+        groups["origin"] = culprit_text.origin_rows(culprit, width)
+        groups["holder"] = culprit_text.holder_rows(culprit)
+        groups["path"] = culprit_text.references(culprit, width)
+        groups["hint"] = [("hint", culprit.hint)] if culprit.hint else []
+    groups["means"] = [("means", text)] if (text := consequence(finding)) else []
+    groups["settings"] = _setting_rows(finding)
+    groups["advice"] = _advice_rows(finding)
+    groups["finding"] = [("finding", finding.fingerprint)]
+    return {name: list(rows) for name, rows in groups.items()}
 
 
-def _wrap(rows: Iterable[tuple[str, str]], style: Style = "plain") -> Iterator[Line]:
-    for label, text in rows:
-        for at, piece in enumerate(textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]):
-            begin = _indent("" if at else label)
-            yield _line(
-                (begin if piece else begin.rstrip(), "verdict" if style == "verdict" else "label"), (piece, style)
-            )
+def _wrap(label: str, text: str, style: Style) -> Iterator[Line]:
+    for at, piece in enumerate(textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]):
+        begin = _indent("" if at else label)
+        yield _line((begin if piece else begin.rstrip(), "verdict" if style == "verdict" else "label"), (piece, style))
 
 
 def _indent(label: str) -> str:
@@ -148,32 +159,40 @@ def _line(*parts: tuple[str, Style]) -> Line:
     return tuple((printable(text), style) for text, style in parts if text)
 
 
-def verdict_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) rows with all verdicts, what grew as well, and the phases."""
-    verdict = finding.verdict
-    yield verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind)
-    shown = finding.verdicts if finding.recording.stopped != "lost" else ()
+def _series_rows(finding: Finding) -> Iterator[Row]:
+    """Yield the course of each judged resource, what grew as well, and the phases."""
+    verdict, recording = finding.verdict, finding.recording
+    shown = finding.verdicts if recording.stopped != "lost" and finding.scaled is None else ()
     # If the finding is not ok, its ok verdicts share one row: a failing one could otherwise be the last of a dozen.
-    in_order = {one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"}
+    also_ok = {one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"}
     if finding.scaled is not None:
         from pytest_leakcheck.report import scaling_text
 
         yield from scaling_text.rows(finding)
-        shown, in_order = (), {}
     for one in shown:
-        if one.resource not in in_order:
+        if one.resource not in also_ok:
             yield one.resource, with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one)
-    if in_order:
-        yield "also ok", ", ".join(with_kind(name, kind) for name, kind in in_order.items())
-    for label, seen in zip(chain(["also growing"], repeat("")), finding.seen, strict=False):
+    if also_ok:
+        yield "also ok", ", ".join(with_kind(name, kind) for name, kind in also_ok.items())
+    grew = []
+    for seen in finding.seen:
         unit = find_resource(seen.resource).unit
-        grew = f"{format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far"
-        yield label, with_kind(f"{seen.resource} {grew} (not judged)", finding.recording.kind(seen.resource))
-    yield from _phase_rows(finding)
+        text = (
+            f"{seen.resource} {format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far (not judged)"
+        )
+        grew.append(with_kind(text, recording.kind(seen.resource)))
+    yield from under("also growing", grew)
+    phases = []
+    for phase in recording.phases if verdict.outcome != "ok" else ():
+        # The amount that a phase (a part of an iteration) adds to the resource of the worst verdict.
+        if (amount := phase.amounts.get(verdict.resource)) is not None:
+            text = f"{verdict.resource} {'+' if amount >= 0 else ''}{format_amount(amount, verdict.traits.unit)}"
+            phases.append(f"{phase.label}: {with_kind(text, verdict.kind)}")
+    yield from under("phases", phases)
 
 
-def setting_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) rows if the garbage collector was off, and if a reason for the budget was given."""
+def _setting_rows(finding: Finding) -> Iterator[Row]:
+    """Yield whether the garbage collector was off, and the reason that was given for the budget."""
     if finding.recording.collector == "off":
         yield "collector", "disabled by the program: cyclic garbage counts as retained"
     resource = finding.verdict.resource
@@ -181,17 +200,16 @@ def setting_rows(finding: Finding) -> Iterator[tuple[str, str]]:
         yield "budget", f"{finding.budgets[resource]}: {finding.reasons[resource]}"
 
 
-def advice_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) rows with what to do about the finding, and the file of torch's memory snapshot."""
+def _advice_rows(finding: Finding) -> Iterator[Row]:
     if finding.verdict.advice:
         yield "advice", finding.verdict.advice
     if finding.third_party:
         yield "third party", finding.third_party
-    if finding.snapshot:
-        yield "snapshot", f"{finding.snapshot}: open it at pytorch.org/memory_viz"
+    snapshot = [f"{finding.snapshot}: open it at pytorch.org/memory_viz"] if finding.snapshot else []
     if finding.snapshot_error:
-        what = "it lacks the history of allocations" if finding.snapshot else "not written"
-        yield "snapshot" if not finding.snapshot else "", f"{what}: {finding.snapshot_error}"
+        what = "it lacks the history of allocations" if snapshot else "not written"
+        snapshot.append(f"{what}: {finding.snapshot_error}")
+    yield from under("snapshot", snapshot)
 
 
 def _format_series(finding: Finding, verdict: Verdict) -> str:
@@ -260,21 +278,9 @@ def per(finding: Finding) -> str:
     return singular(finding.scaled.axis)
 
 
-def _phase_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield the amount that each phase (a part of an iteration) adds to the resource of the worst verdict."""
-    if finding.verdict.outcome == "ok":
-        return
-    resource = finding.verdict.resource
-    parts = [(phase.label, phase.amounts[resource]) for phase in finding.recording.phases if resource in phase.amounts]
-    for label, (name, amount) in zip(chain(["phases"], repeat("")), parts, strict=False):
-        sign = "+" if amount >= 0 else ""
-        grew = f"{resource} {sign}{format_amount(amount, find_resource(resource).unit)}"
-        yield label, f"{name}: {with_kind(grew, finding.verdict.kind)}"
-
-
-def held_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield (label, text) rows with what survived the iterations."""
-    label = "released" if finding.verdict.outcome == "unclosed" else "remaining"
+def _held_rows(finding: Finding) -> Iterator[Row]:
+    """Yield what survived the iterations."""
+    texts = []
     for resource, group in finding.held.items():
         span = _format_span(finding, resource)
         for one in group[:_MAX_HELD_KINDS]:
@@ -282,13 +288,11 @@ def held_rows(finding: Finding) -> Iterator[tuple[str, str]]:
             span = ""
             room = _TEXT_WIDTH - len(count) - len(note)
             # A long note is wrapped to the next line, so the path may fill its own line.
-            yield (
-                label,
-                count + _shorten_path(one.what, room if room > _TEXT_WIDTH // 2 else _TEXT_WIDTH - len(count)) + note,
-            )
-            label = ""
+            room = room if room > _TEXT_WIDTH // 2 else _TEXT_WIDTH - len(count)
+            texts.append(count + _shorten_path(one.what, room) + note)
         if len(group) > _MAX_HELD_KINDS:
-            yield "", f"and {len(group) - _MAX_HELD_KINDS} more kinds"
+            texts.append(f"and {len(group) - _MAX_HELD_KINDS} more kinds")
+    yield from under("released" if finding.verdict.outcome == "unclosed" else "remaining", texts)
 
 
 def _format_span(finding: Finding, resource: str) -> str:

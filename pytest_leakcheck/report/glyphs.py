@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from typing import Final, TypeAlias
 
 from pytest_leakcheck.model.resources import Kind
+
+# A label and its text; a row without a label continues the one before it.
+Row: TypeAlias = tuple[str, str]
 
 LEVELS: Final = "▁▂▃▄▅▆▇█"
 # The special characters of reports, and what replaces them. The widths are equal, so columns stay.
@@ -64,3 +68,8 @@ def printable(text: str) -> str:
 def with_kind(text: str, kind: Kind) -> str:
     """Prefix a text with the kind of its readings, such as ``simulated``, unless they were measured."""
     return text if kind == "measured" else f"{kind} {text}"
+
+
+def under(label: str, texts: Iterable[str]) -> Iterator[Row]:
+    """Yield a row for each text; only the first has the label."""
+    return zip(chain([label], repeat("")), texts, strict=False)

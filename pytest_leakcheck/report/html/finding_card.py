@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Final
@@ -13,15 +13,7 @@ from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_rate
-from pytest_leakcheck.report import culprit_text
-from pytest_leakcheck.report.finding_text import (
-    advice_rows,
-    consequence,
-    headline,
-    held_rows,
-    setting_rows,
-    verdict_rows,
-)
+from pytest_leakcheck.report.finding_text import consequence, groups_of, headline
 from pytest_leakcheck.report.glyphs import in_quotes
 from pytest_leakcheck.report.html.finding_charts import TONES, chart_of_verdict
 from pytest_leakcheck.report.html.view_model import Card, Chart, Entry, Part, Reference, Row, SourceLine
@@ -117,31 +109,32 @@ def _count_tests(cause: Cause) -> str:
 
 
 def _parts(finding: Finding, session: Session) -> Iterator[Part]:
-    culprit = finding.culprit
-    grows = finding.verdict.outcome not in ("ok", *_MISSING_VERDICTS)
-    measured = (*verdict_rows(finding), *setting_rows(finding))
-    yield Part("What grows" if grows else "What was measured", _gather(measured))
-    if finding.verdict.outcome == "ok":
-        return
-    holder: list[tuple[str, str]] = []
-    if culprit is not None:
-        excerpt = _excerpt(culprit) if session.source else ()
+    culprit, outcome = finding.culprit, finding.verdict.outcome
+    excerpt = _excerpt(culprit) if culprit is not None and session.source else ()
+    if culprit is not None and excerpt:
         # The excerpt contains the line itself.
-        origin = culprit_text.origin_rows(_without_source(culprit) if excerpt else culprit, _TEXT_WIDTH)
-        yield Part("Where it is made", _gather(origin), source=excerpt)
-        holder = list(culprit_text.holder_rows(culprit))
-    references = culprit_text.references(culprit, _TEXT_WIDTH) if culprit is not None else ()
-    path = tuple(Reference(text, note) for text, note in references)
-    # At a peak, the sizes are those of the run that reached it.
-    note = _PATH_NOTE if path and finding.verdict.outcome == "leak" and not finding.verdict.peak else ""
-    yield Part("What holds it", _gather([*holder, *held_rows(finding)]), path=path, note=note)
-    yield Part("What to do", _gather(_next_rows(finding)))
+        finding = replace(finding, culprit=_without_source(culprit))
+    groups = groups_of(finding, _TEXT_WIDTH)
 
+    def gather(*names: str) -> tuple[Row, ...]:
+        """Join rows without a label to the row before them."""
+        texts: dict[int, tuple[str, list[str]]] = {}
+        for label, text in (row for name in names for row in groups.get(name, ())):
+            if texts and not label:
+                texts[len(texts) - 1][1].append(text)
+            elif text:
+                texts[len(texts)] = label, [text]
+        return tuple(Row(label, "\n".join(lines)) for label, lines in texts.values())
 
-def _next_rows(finding: Finding) -> Iterator[tuple[str, str]]:
-    if finding.culprit is not None and finding.culprit.hint:
-        yield "hint", finding.culprit.hint
-    yield from advice_rows(finding)
+    grows = outcome not in ("ok", *_MISSING_VERDICTS)
+    yield Part("What grows" if grows else "What was measured", gather("verdict", "series", "settings"))
+    if outcome != "ok":
+        path = tuple(Reference(text, note) for text, note in groups.get("path", ()))
+        # At a peak, the sizes are those of the run that reached it.
+        note = _PATH_NOTE if path and outcome == "leak" and not finding.verdict.peak else ""
+        yield Part("Where it is made", gather("origin"), excerpt)
+        yield Part("What holds it", gather("holder", "held"), path=path, note=note)
+        yield Part("What to do", gather("hint", "advice"))
 
 
 def _excerpt(culprit: Culprit) -> tuple[SourceLine, ...]:
@@ -163,14 +156,3 @@ def _excerpt(culprit: Culprit) -> tuple[SourceLine, ...]:
 def _without_source(culprit: Culprit) -> Culprit:
     share = replace(culprit.share, source="") if culprit.share is not None else None
     return replace(culprit, source="", share=share)
-
-
-def _gather(rows: Iterable[tuple[str, str]]) -> tuple[Row, ...]:
-    """Join rows without a label to the row before them."""
-    found: list[tuple[str, list[str]]] = []
-    for label, text in rows:
-        if found and not label:
-            found[-1][1].append(text)
-        elif text:
-            found.append((label, [text]))
-    return tuple(Row(label, "\n".join(texts)) for label, texts in found)
