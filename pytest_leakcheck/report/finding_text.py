@@ -122,7 +122,7 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
 
 
 def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]]:
-    """Return all that is said of a finding, by group, in the order of the terminal.
+    """Return the rows of a finding by group, in the order of the terminal.
 
     The group ``path`` has references and their notes in place of labels and texts. Lines of source and paths are
     shortened to `width`.

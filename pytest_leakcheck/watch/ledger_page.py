@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Page, Part, Row, Section, Tone
+from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Page, Part, Section, Tone
 from pytest_leakcheck.watch.forecast import Outlook, outlooks
 from pytest_leakcheck.watch.history import History, Track, read_histories
 from pytest_leakcheck.watch.status_text import counter_text, new_lines, title
@@ -32,13 +32,13 @@ def _build_card(history: History) -> Card:
     totals = {name: one for name, one in views.items() if " of " not in name}
     states = [*(one.state for one in totals.values()), "unsure"]
     tone, badge = next(shown for state, shown in _STATES.items() if state in states)
-    rows = {name: Row(name, "{}, {}; {}".format(*counter_text(one))) for name, one in views.items()}
+    rows = {name: (name, "{}, {}; {}".format(*counter_text(one))) for name, one in views.items()}
     no_end = () if history.ended else ("No end was recorded: the watch was killed, or is still running.",)
     parts = (
         Part("What is counted", tuple(rows[name] for name in totals)),
         Part("Which process", tuple(row for name, row in rows.items() if name not in totals)),
-        Part("New descriptors", tuple(Row("new", text) for text in new_lines(history))),
-        Part("Notes", tuple(Row("note", text) for text in (*history.notes, *no_end))),
+        Part("New descriptors", tuple(("new", text) for text in new_lines(history))),
+        Part("Notes", tuple(("note", text) for text in (*history.notes, *no_end))),
     )
     charts = [_build_chart(name, history.tracks[name], one) for name, one in totals.items()]
     return Card(

@@ -12,7 +12,6 @@ import pytest
 
 from projects import HEAD, Project
 from pytest_leakcheck.report.html.findings_page import page_of_report
-from pytest_leakcheck.report.html.view_model import Cell, Row
 from pytest_leakcheck.report.json_file import Report, read
 
 LEAKY = """
@@ -69,10 +68,10 @@ def test_a_leak_and_its_fix(project: Project) -> None:
     )
     assert card.command == 'pytest --leakcheck "test_it.py::test_it"'
     grows, made, holds = card.parts
-    assert grows.rows[0] == Row("leak", "+1.0/iter sustained over 17 iterations")
-    assert "test_it.py:4 in leak()\n" in made.rows[0].text
-    assert [line.number for line in made.source if line.marked] == [4]
-    assert [one.note for one in holds.path if "KEPT" in one.text] == ["grows by 1.0/iter"]
+    assert grows.rows[0] == ("leak", "+1.0/iter sustained over 17 iterations")
+    assert "test_it.py:4 in leak()\n" in made.rows[0][1]
+    assert [number for number, _text, marked in made.source if marked] == [4]
+    assert [note for text, note in holds.path if "KEPT" in text] == ["grows by 1.0/iter"]
     (chart,) = card.charts
     (curve,) = chart.curves
     assert [y - curve.points[0][1] for _x, y in curve.points] == list(range(18))
@@ -81,7 +80,7 @@ def test_a_leak_and_its_fix(project: Project) -> None:
     assert (y1 - y0) / (x1 - x0) == 1.0
 
     page = page_of_report(measured(project, FIXED), "findings.json")
-    assert (page.cards, page.counts) == ((), (Cell("1 green test", "good"),))
+    assert (page.cards, page.counts) == ((), (("1 green test", "good"),))
     (section,) = page.sections
     (green,) = section.entries
     assert (section.folded, green.name, green.tone) == (True, "test_it.py::test_it", "good")

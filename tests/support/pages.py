@@ -10,21 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.report.html.view_model import (
-    Card,
-    Cell,
-    Chart,
-    Curve,
-    Entry,
-    Matrix,
-    MatrixRow,
-    Page,
-    Part,
-    Reference,
-    Row,
-    Section,
-    SourceLine,
-)
+from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Entry, Page, Part, Section
 
 NASTY: Final = "<script>alert('x')</script> & \"quoted\" $x_1^{$ \\ \x00 é 漢 <img src=http://127.0.0.1:9/x>"
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -54,9 +40,9 @@ def full_page() -> Page:
     own = Chart("heap: bytes in use", "bytes", "second", (Curve("", memory, "unsure"),), "It grows.")
     part = Part(
         NASTY,
-        (Row(NASTY, NASTY), Row("opened", f"{'a' * 300}\n  {'long ' * 60}")),
-        (SourceLine(9, NASTY), SourceLine(10, NASTY, marked=True)),
-        (Reference(NASTY), Reference(NASTY, NASTY)),
+        ((NASTY, NASTY), ("opened", f"{'a' * 300}\n  {'long ' * 60}")),
+        ((9, NASTY, False), (10, NASTY, True)),
+        ((NASTY, ""), (NASTY, NASTY)),
     )
     tests = (Entry(NASTY, NASTY, "bad"), Entry("test_two"))
     cards = (
@@ -64,14 +50,13 @@ def full_page() -> Page:
         Card("heap grows", "unsure", "leak", charts=(own,), command="pytest 'b'", anchor="cause-2", resource="heap"),
         Card("a file", "bad", "leak", command='pytest "c"', tests=(*tests, *tests), resource="fd"),
     )
-    row = MatrixRow(NASTY, "bad", "cause-2", (Cell(NASTY, "bad"), Cell()))
     sections = (
         Section("Causes", NASTY, cards),
-        Section("Table", matrix=Matrix(("fd", NASTY), (row,))),
+        Section("Table", columns=("fd", NASTY), table=((NASTY, "bad", "cause-2", ((NASTY, "bad"), ("", "plain"))),)),
         Section("Green", entries=(Entry("test_green", NASTY, "good"),), folded=True),
         Section("Fix", diff=f"--- a\n+++ b\n@@ -1 +1 @@\n-{NASTY}\n+{NASTY}\n"),
     )
-    return Page(f"An incident {NASTY}", (Cell(NASTY, "bad"),), (NASTY,), (Row(NASTY, NASTY),), sections, partial=True)
+    return Page(f"An incident {NASTY}", ((NASTY, "bad"),), (NASTY,), ((NASTY, NASTY),), sections, partial=True)
 
 
 @dataclass(frozen=True, slots=True)

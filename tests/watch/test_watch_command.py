@@ -197,7 +197,7 @@ def test_a_watch_that_was_killed_is_a_partial_page(tmp_path: Path) -> None:
     page = page_of_ledger(ledger)
     assert page.partial
     (note,) = page.cards[0].parts[-1].rows
-    assert note.text == "No end was recorded: the watch was killed, or is still running."
+    assert note[1] == "No end was recorded: the watch was killed, or is still running."
 
 
 def read_all(descriptor: int) -> bytes:

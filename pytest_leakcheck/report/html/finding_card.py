@@ -1,10 +1,11 @@
-"""Build the card of a finding: what grows, where it is made, what holds it, what to do."""
+"""Build the card of a finding: what grows, where it is made, what holds it, what to do, and charts of the readings."""
 
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -13,11 +14,12 @@ from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_rate
-from pytest_leakcheck.report.finding_text import consequence, groups_of, headline
-from pytest_leakcheck.report.glyphs import in_quotes
-from pytest_leakcheck.report.html.finding_charts import TONES, chart_of_verdict
-from pytest_leakcheck.report.html.view_model import Card, Chart, Entry, Part, Reference, Row, SourceLine
+from pytest_leakcheck.model.verdict import Colour, Verdict
+from pytest_leakcheck.report.finding_text import consequence, floor_text, groups_of, headline, per
+from pytest_leakcheck.report.glyphs import Row, in_quotes
+from pytest_leakcheck.report.html.view_model import XY, Card, Chart, Curve, Entry, Part, Tone
 
+TONES: Final[Mapping[Colour | None, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
 # Columns of the heading, and of a line of a report, which a narrow page wraps.
 _HEADING_WIDTH: Final = 120
 _TEXT_WIDTH: Final = 160
@@ -36,16 +38,20 @@ def card_of_cause(cause: Cause, findings: Sequence[Finding], session: Session, a
     Without `charts`, the readings are still in its text. `anchor` is the id of the card.
     """
     first = findings[0]
-    card = card_of_finding(first, session, charts=charts_of(first) if charts else ())
-    # Equal rates are in the title.
-    rates = (cause.rates,) if cause.slowest != cause.fastest and cause.rates else ()
-    about = (*card.about[:1], _count_tests(cause), *rates)
-    tests = tuple(Entry(one.test, headline(one, _HEADING_WIDTH), TONES[one.colour]) for one in findings)
-    badge = f"known {cause.outcome.replace('_', ' ')}" if cause.known else card.badge
-    return replace(card, badge=badge, about=about, tests=tests, anchor=anchor)
+    shown = [one for one in first.verdicts if one.colour != "green"][: _MAX_CHARTS if charts else 0]
+    card = card_of_finding(first, session, filter(None, (chart_of_verdict(first, one) for one in shown)))
+    count = cause.tests[0] if len(cause.tests) == 1 else f"{len(cause.tests):,} tests"
+    return replace(
+        card,
+        badge=f"known {card.badge}" if cause.known else card.badge,
+        # Equal rates are in the title.
+        about=(*card.about[:1], count, *([cause.rates] if " to " in cause.rates else [])),
+        tests=tuple(Entry(one.test, headline(one, _HEADING_WIDTH), TONES[one.colour]) for one in findings),
+        anchor=anchor,
+    )
 
 
-def card_of_finding(finding: Finding, session: Session, charts: tuple[Chart, ...] = (), command: str = "") -> Card:
+def card_of_finding(finding: Finding, session: Session, charts: Iterable[Chart] = (), command: str = "") -> Card:
     """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
     if not session.source and finding.culprit is not None:
         finding = replace(finding, culprit=_without_source(finding.culprit))
@@ -58,17 +64,11 @@ def card_of_finding(finding: Finding, session: Session, charts: tuple[Chart, ...
         about=(line,) if green else (f"finding {finding.fingerprint}", finding.test),
         lead="; ".join(filter(None, (since(finding), consequence(finding)))),
         parts=tuple(part for part in _parts(finding, session) if part.rows or part.source or part.path),
-        charts=charts,
+        charts=tuple(charts),
         command=command or rerun_command(finding, session),
         resource=verdict.resource,
         attached=PurePath(finding.snapshot).name,
     )
-
-
-def charts_of(finding: Finding) -> tuple[Chart, ...]:
-    """Return the charts of the verdicts that are not green."""
-    shown = [one for one in finding.verdicts if one.colour != "green"][:_MAX_CHARTS]
-    return tuple(chart for chart in (chart_of_verdict(finding, one) for one in shown) if chart is not None)
 
 
 def since(finding: Finding) -> str:
@@ -81,16 +81,16 @@ def since(finding: Finding) -> str:
     if series is None or finding.scaled is not None or verdict.outcome in (*_MISSING_VERDICTS, "ok"):
         return ""
     if verdict.outcome == "unclosed":
-        rising = [at for at, released in enumerate(series.released, start=1) if released][:1]
+        begin = next((at for at, released in enumerate(series.released, start=1) if released), 0)
     else:
         # After the last reading that was not above the first one.
-        level = [at for at, value in enumerate(series.readings) if value <= series.readings[0]]
-        rising = [level[-1] + 1] if level[-1] < series.iterations else []
-    if not rising:
+        level = max(at for at, value in enumerate(series.readings) if value <= series.readings[0])
+        begin = level + 1 if level < series.iterations else 0
+    if not begin:
         return ""
-    grows = f"{format_rate(verdict.slope, verdict.traits.unit)} " if verdict.slope else "higher "
+    grows = format_rate(verdict.slope, verdict.traits.unit) if verdict.slope else "higher"
     warmup = f" (after {recording.warmup} of warm-up)" if recording.warmup else ""
-    return f"{grows}since iteration {rising[0]:,} of {series.iterations:,}{warmup}"
+    return f"{grows} since iteration {begin:,} of {series.iterations:,}{warmup}"
 
 
 def rerun_command(finding: Finding, session: Session) -> str:
@@ -98,14 +98,9 @@ def rerun_command(finding: Finding, session: Session) -> str:
     if "::" not in finding.test:
         return ""
     culprit = finding.culprit
-    words = [session.rerun]
-    words += [session.more_time] if culprit is not None and culprit.ran_out_of_time and session.more_time else []
-    words += ["--leakcheck-isolate"] if "isolated" in finding.recording.environment else []
-    return " ".join((*words, in_quotes(finding.test)))
-
-
-def _count_tests(cause: Cause) -> str:
-    return cause.tests[0] if len(cause.tests) == 1 else f"{len(cause.tests):,} tests"
+    more_time = session.more_time if culprit is not None and culprit.ran_out_of_time else ""
+    isolate = "--leakcheck-isolate" if "isolated" in finding.recording.environment else ""
+    return " ".join(filter(None, (session.rerun, more_time, isolate, in_quotes(finding.test))))
 
 
 def _parts(finding: Finding, session: Session) -> Iterator[Part]:
@@ -118,18 +113,18 @@ def _parts(finding: Finding, session: Session) -> Iterator[Part]:
 
     def gather(*names: str) -> tuple[Row, ...]:
         """Join rows without a label to the row before them."""
-        texts: dict[int, tuple[str, list[str]]] = {}
+        rows: list[Row] = []
         for label, text in (row for name in names for row in groups.get(name, ())):
-            if texts and not label:
-                texts[len(texts) - 1][1].append(text)
+            if rows and not label:
+                rows[-1] = rows[-1][0], f"{rows[-1][1]}\n{text}"
             elif text:
-                texts[len(texts)] = label, [text]
-        return tuple(Row(label, "\n".join(lines)) for label, lines in texts.values())
+                rows.append((label, text))
+        return tuple(rows)
 
     grows = outcome not in ("ok", *_MISSING_VERDICTS)
     yield Part("What grows" if grows else "What was measured", gather("verdict", "series", "settings"))
     if outcome != "ok":
-        path = tuple(Reference(text, note) for text, note in groups.get("path", ()))
+        path = tuple(groups.get("path", ()))
         # At a peak, the sizes are those of the run that reached it.
         note = _PATH_NOTE if path and outcome == "leak" and not finding.verdict.peak else ""
         yield Part("Where it is made", gather("origin"), excerpt)
@@ -137,7 +132,7 @@ def _parts(finding: Finding, session: Session) -> Iterator[Part]:
         yield Part("What to do", gather("hint", "advice"))
 
 
-def _excerpt(culprit: Culprit) -> tuple[SourceLine, ...]:
+def _excerpt(culprit: Culprit) -> tuple[tuple[int, str, bool], ...]:
     """Return the lines around the one to change; nothing if they cannot be read, or if it is another line by now."""
     site: Site | None = culprit.site
     text = culprit.source
@@ -150,9 +145,67 @@ def _excerpt(culprit: Culprit) -> tuple[SourceLine, ...]:
     if not 1 <= site.line <= len(lines) or (text and lines[site.line - 1].strip() != text):
         return ()
     shown = range(max(1, site.line - _AROUND), min(len(lines), site.line + _AROUND) + 1)
-    return tuple(SourceLine(at, lines[at - 1][:_MAX_CHARACTERS].rstrip(), at == site.line) for at in shown)
+    return tuple((at, lines[at - 1][:_MAX_CHARACTERS].rstrip(), at == site.line) for at in shown)
 
 
 def _without_source(culprit: Culprit) -> Culprit:
     share = replace(culprit.share, source="") if culprit.share is not None else None
     return replace(culprit, source="", share=share)
+
+
+def chart_of_verdict(
+    finding: Finding, verdict: Verdict, title: str = "", name: str = "", beside: Iterable[Curve | None] = ()
+) -> Chart | None:
+    """Return the chart of one verdict; None if `curve_of` finds too few readings.
+
+    Without a `title`, the resource is described. `name` distinguishes the curve from those `beside` it.
+    """
+    released = verdict.outcome == "unclosed"
+    curve = curve_of(finding, verdict, name, released=released)
+    if curve is None:
+        return None
+    suffix = ", released by the garbage collector only" if released else ""
+    return Chart(
+        f"{verdict.resource}: {title or verdict.traits.plural}{suffix}",
+        verdict.traits.unit,
+        "size" if finding.scaled is not None else "iteration",
+        (curve, *filter(None, beside)),
+        _verdict_line(finding, verdict),
+    )
+
+
+def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:
+    """Return the readings behind one verdict as a curve; None if there are fewer than two.
+
+    For a test over an axis (an argument that takes growing sizes), it shows the peak at each size. With `released`, it
+    shows the total that the garbage collector has released up to each iteration.
+    """
+    tone, scaled = TONES[verdict.colour], finding.scaled
+    if scaled is not None:
+        peaks = zip(scaled.sizes, scaled.peaks(verdict.resource, "total"), strict=True)
+        points = tuple((float(size), float(peak)) for size, peak in peaks)
+        return Curve(name, points, tone) if points else None
+    series = finding.recording.find(verdict.resource)
+    if series is None or series.iterations < 1:
+        return None
+    readings = accumulate(series.released, initial=0) if released else series.readings
+    points = tuple((float(at), float(value)) for at, value in enumerate(readings))
+    line: tuple[XY, XY] | None = None
+    if verdict.slope and verdict.outcome in ("leak", "over_budget"):
+        # Over the later half of the series, which is judged.
+        (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]
+        line = (x0, y1 - verdict.slope * (x1 - x0)), (x1, y1)
+    return Curve(name, points, tone, line)
+
+
+def _verdict_line(finding: Finding, verdict: Verdict) -> str:
+    """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
+    rate = format_rate(verdict.slope, verdict.traits.unit)
+    line = f"{verdict.resource} {verdict.outcome.replace('_', ' ')}"
+    if verdict.reason:
+        line += f": {verdict.reason}"
+    if verdict.outcome == "ok" and verdict.floor:
+        line += f"; would have caught {floor_text(verdict, per(finding))}"
+    elif verdict.slope and rate not in verdict.reason and finding.scaled is None:
+        line += f" ({rate})"
+    return line

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from pytest_leakcheck.model.units import Unit
+from pytest_leakcheck.report.glyphs import Row
 
 # A result that selects a color: as it should be, not as it should be, unknown, or neither right nor wrong.
 Tone: TypeAlias = Literal["good", "bad", "unsure", "plain"]
 XY: TypeAlias = tuple[float, float]
+# A result in a word.
+Cell: TypeAlias = tuple[str, Tone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,8 @@ class Curve:
 class Chart:
     """One picture: a counter over iterations, sizes, steps or time.
 
-    Attributes:
-        title: What is counted, such as ``fd: descriptors``.
-        unit: The unit of y.
-        axis: What x counts, such as ``iteration`` or ``second``.
-        curves: At least one, each with at least one point.
-        words: The message of the chart in a sentence, for screen readers and as the caption.
+    The title names the counter, `unit` is that of y, `axis` what x counts, and `words` the message for screen readers.
+    There is at least one curve, each with at least one point.
     """
 
     title: str
@@ -45,41 +44,20 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A label and its text, which may have several lines."""
-
-    label: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A line, indented by its depth, of the path from a root object to what is retained.
-
-    The `note` states how fast the container at its end grows; empty for the other references.
-    """
-
-    text: str
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceLine:
-    """A line of source, with its number from 1; the `marked` one is to be changed."""
-
-    number: int
-    text: str
-    marked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a card: what grows, where it is made, what holds it, or what to do; `note` explains the path."""
+    """A part of a card: what grows, where it is made, what holds it, or what to do.
+
+    Attributes:
+        rows: Labels and texts; a text may have several lines.
+        source: Lines with their numbers from 1; the marked one is to be changed.
+        path: Lines of the path from a root to what is retained, with notes such as how fast a container grows.
+        note: What to know of the path.
+    """
 
     title: str
     rows: tuple[Row, ...] = ()
-    source: tuple[SourceLine, ...] = ()
-    path: tuple[Reference, ...] = ()
+    source: tuple[tuple[int, str, bool], ...] = ()
+    path: tuple[Row, ...] = ()
     note: str = ""
 
 
@@ -122,42 +100,22 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """The verdict on one resource of one test; empty if it was not judged."""
-
-    text: str = ""
-    tone: Tone = "plain"
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixRow:
-    """The verdicts on one test, in the order of the columns; `anchor` is that of its card."""
-
-    test: str
-    tone: Tone
-    anchor: str
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A table of tests and resources."""
-
-    resources: tuple[str, ...]
-    rows: tuple[MatrixRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
     """A part of the page, with any of these contents; a `folded` one shows only its heading until it is opened.
 
-    The `intro` is a sentence below the heading, `cards` come the worst first, and `diff` is a unified diff.
+    Attributes:
+        intro: A sentence below the heading.
+        cards: The worst come first.
+        columns: The resources of the table.
+        table: For each test its name, its tone, the id of its card and a cell for each column.
+        diff: A unified diff.
     """
 
     title: str = ""
     intro: str = ""
     cards: tuple[Card, ...] = ()
-    matrix: Matrix | None = None
+    columns: tuple[str, ...] = ()
+    table: tuple[tuple[str, Tone, str, tuple[Cell, ...]], ...] = ()
     entries: tuple[Entry, ...] = ()
     diff: str = ""
     folded: bool = False
