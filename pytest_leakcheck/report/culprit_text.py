@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.report.glyphs import shorten, truncate
+from pytest_leakcheck.report.glyphs import Row, shorten, truncate
 
 if TYPE_CHECKING:
     from pytest_leakcheck.model.culprit import Culprit, Site, Step, TestPhase, Where
@@ -25,20 +25,19 @@ _MAX_STEPS: Final = 8
 _MAX_CALLERS: Final = 2
 
 
-def origin_rows(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
+def origin_rows(culprit: Culprit, width: int) -> Iterator[Row]:
     """Yield the rows on where the resource is created and stored, and where it ran out."""
     yield from _made_rows(culprit, width)
     if culprit.native:
         yield "in C", " → ".join(reversed(culprit.native))
-    if culprit.kept is not None:
-        yield "kept", f"{place(culprit.kept)} in {_format_function(culprit.kept)}"
-    if culprit.ran_out is not None:
-        yield "ran out", f"{place(culprit.ran_out)} in {_format_function(culprit.ran_out)}"
+    for label, site in (("kept", culprit.kept), ("ran out", culprit.ran_out)):
+        if site is not None:
+            yield label, _format_site(site)
     if culprit.cycle:
         yield "cycle", f"released only by the garbage collector: {cycle_text(culprit)}"
 
 
-def holder_rows(culprit: Culprit) -> Iterator[tuple[str, str]]:
+def holder_rows(culprit: Culprit) -> Iterator[Row]:
     """Yield a row with the name of the owner, or why it is unknown."""
     if culprit.owner is not None:
         # Never shortened: readers search the source for this name.
@@ -72,46 +71,44 @@ def place(site: Site) -> str:
 
 
 def cycle_text(culprit: Culprit) -> str:
-    """Format the types in a reference cycle; if there are more than two, repeat the first to close the cycle."""
+    """Format the types in a reference cycle; of more than two, the first is repeated at the end."""
     cycle = culprit.cycle
     if len(cycle) == 1:
         return f"{cycle[0]} refers to itself"
-    if len(cycle) == 2:
-        return " ↔ ".join(cycle)
-    return " → ".join((*cycle, cycle[0]))
+    return " ↔ ".join(cycle) if len(cycle) == 2 else " → ".join((*cycle, cycle[0]))
+
+
+def _format_site(site: Site) -> str:
+    return f"{place(site)} in {_format_function(site)}"
 
 
 def _format_function(site: Site) -> str:
     return site.function if site.function.startswith("<") else f"{site.function}()"
 
 
-def _made_rows(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
+def _made_rows(culprit: Culprit, width: int) -> Iterator[Row]:
     """Yield the line that creates the resource, or else the reason and, for a peak, the line with the largest share."""
-    verb, share = culprit.traits.verb, culprit.share
-    if culprit.at_peak:
-        verb = "highest at"
-    if culprit.where is not None and culprit.companion:
-        companion = find_resource(culprit.companion)
+    where, share = culprit.where, culprit.share
+    verb = "highest at" if culprit.at_peak else culprit.traits.verb
+    if "site" in culprit.unresolved and (where is None or culprit.companion):
         yield verb, f"not resolved: {culprit.unresolved['site']}"
-        yield "", f"about as many {companion.plural} remain as {culprit.traits.plural}:"
-        yield from _site_rows(culprit.where, culprit.source, companion.verb, width)
-        return
-    if culprit.where is not None:
-        yield from _site_rows(culprit.where, culprit.source, verb, width)
-        return
-    if "site" in culprit.unresolved:
-        yield verb, f"not resolved: {culprit.unresolved['site']}"
-    if share is not None:
+    if where is not None:
+        if culprit.companion:
+            companion = find_resource(culprit.companion)
+            yield "", f"about as many {companion.plural} remain as {culprit.traits.plural}:"
+            verb = companion.verb
+        yield from _site_rows(where, culprit.source, verb, width)
+    elif share is not None:
         yield from _site_rows(share.where, share.source, "largest", width)
         size, total = (format_amount(one, "bytes") for one in (share.size, share.total))
         yield "", f"Python allocated {size} of {total} there; the rest is not resolved"
 
 
-def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[tuple[str, str]]:
+def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[Row]:
     # Imported only here: sessions without a leak do not need it.
     from pytest_leakcheck.attribution.call_paths import is_standard
 
-    yield verb, shorten(f"{place(where.site)} in {_format_function(where.site)}", width)
+    yield verb, shorten(_format_site(where.site), width)
     if source:
         yield "", SOURCE_INDENT + shorten(source, width - 2)
     at = where.path.index(where.site)
@@ -120,9 +117,8 @@ def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[tup
     for inner in dict.fromkeys((library, where.made_in)):
         if inner != where.site:
             yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width)
-    callers = where.path[:at][::-1]
-    for caller in callers[:_MAX_CALLERS]:
-        yield "", shorten(f"called from {place(caller)} in {_format_function(caller)}", width)
+    for caller in where.path[:at][::-1][:_MAX_CALLERS]:
+        yield "", shorten(f"called from {_format_site(caller)}", width)
     if where.process:
         yield "", f"in {where.process}"
     if where.fixture:
@@ -133,7 +129,7 @@ def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[tup
         yield "", f"in {_PHASE_NAMES[where.phase]}, not in the test function itself"
 
 
-def references(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
+def references(culprit: Culprit, width: int) -> Iterator[Row]:
     """Yield the lines of the path from the root of the owner to the retained object; nothing if it is unknown.
 
     The second text is a note on the reference to the growing container; there is room for it and for `ARROW`.
@@ -151,14 +147,13 @@ def references(culprit: Culprit, width: int) -> Iterator[tuple[str, str]]:
     for depth, at in enumerate(shown):
         if at > depth == half:
             yield f"{'  ' * depth}… {count - _MAX_STEPS} more references", ""
-        note = grows if _is_marked(owner.steps, at) else ""
+        note = grows if _is_marked(*owner.steps[at : at + 2], first=at == 0) else ""
         line, room = f"{'  ' * depth}└ {owner.steps[at].via} → ", width - (len(ARROW + note) if note else 0)
         yield shorten(line + truncate(targets[at], room - len(line)), room), note
 
 
-def _is_marked(steps: Sequence[Step], at: int) -> bool:
+def _is_marked(step: Step, following: Step | None = None, *, first: bool) -> bool:
     """Return whether to mark a reference: the suspect one, or, if that is an entry, the one to its container."""
-    following = steps[at + 1] if at + 1 < len(steps) else None
     if following is not None and following.suspect and following.via.startswith(_ENTRY_PREFIXES):
         return True
-    return steps[at].suspect and (at == 0 or not steps[at].via.startswith(_ENTRY_PREFIXES))
+    return step.suspect and (first or not step.via.startswith(_ENTRY_PREFIXES))

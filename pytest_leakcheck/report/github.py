@@ -36,7 +36,11 @@ def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
         lines += ["| | cause | growth | line | held by | tests |", "|---|---|---|---|---|---|"]
     size = sum(map(len, lines))
     for number, cause in enumerate(causes):
-        row = _row(cause, root)
+        word = f"known {cause.outcome}" if cause.known else cause.outcome.replace("_", " ")
+        file = cause.site and (_relative(cause.site.file, root) or short_file(cause.site.file))
+        line = f"{file}:{cause.site.line}" if cause.site else ""
+        cells = (word, short_id(cause.finding), _growth(cause), line, _owner(cause), format_tests(cause.tests))
+        row = f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
         size += len(row.encode()) + 1
         if size > _MOST_BYTES:
             lines += ["", f"{len(causes) - number:,} more causes are left out."]
@@ -45,21 +49,17 @@ def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(cause: Cause, root: Path) -> str:
-    word = f"known {cause.outcome}" if cause.known else cause.outcome.replace("_", " ")
-    line = f"{_relative(cause.site.file, root) or short_file(cause.site.file)}:{cause.site.line}" if cause.site else ""
-    owner = cause.owner.name if cause.owner else ""
-    cells = (word, short_id(cause.finding), _growth(cause), line, owner, format_tests(cause.tests))
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
-
-
 def _growth(cause: Cause) -> str:
     return f"{cause.resource} {cause.rates}".rstrip()
 
 
+def _owner(cause: Cause) -> str:
+    return cause.owner.name if cause.owner else ""
+
+
 def _message(cause: Cause) -> str:
     made = f"in {cause.site.function}, {short_file(cause.site.file)}:{cause.site.line}" if cause.site else ""
-    held = f"held by {cause.owner.name}" if cause.owner else ""
+    held = f"held by {_owner(cause)}" if cause.owner else ""
     return "; ".join(filter(None, (_growth(cause), made, held, format_tests(cause.tests))))
 
 

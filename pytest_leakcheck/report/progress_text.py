@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pytest_leakcheck.config.time_left import format_duration
 from pytest_leakcheck.model.resources import find_resource
@@ -17,8 +16,7 @@ _MAX_GROWING: Final = 2
 _MIN_NAME: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class SessionProgress:
+class SessionProgress(NamedTuple):
     """How far the session is: how many tests it measures, have ended and leak; `seconds_left` is None if unknown."""
 
     done: int
@@ -27,8 +25,7 @@ class SessionProgress:
     seconds_left: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ItemProgress:
+class ItemProgress(NamedTuple):
     """How far a test is: the number of the iteration, and what is known of the test so far; both may be empty."""
 
     name: str
@@ -41,9 +38,10 @@ def progress_line(test: ItemProgress, session: SessionProgress, width: int) -> s
 
     A long name is shortened first; then the details are left out, then how far the session is.
     """
-    begin = f"leakcheck {test.step}".rstrip()
-    end = _format_session(session)
-    name = printable(test.name)
+    begin, name = f"leakcheck {test.step}".rstrip(), printable(test.name)
+    red = f", {session.red} red" if session.red else ""
+    left = f", ≈ {format_duration(session.seconds_left)} left" if session.seconds_left is not None else ""
+    end = f"[{session.done}/{session.tests}{red}{left}]"
     line = ""
     for parts in ((test.details, end), ("", end), ("", "")):
         rest = "".join(f"  {part}" for part in parts if part)
@@ -61,12 +59,3 @@ def format_growth(growth: Mapping[str, float]) -> str:
     rates = [f"{name} {format_rate(grown[name], find_resource(name).unit)}" for name in in_order[:_MAX_GROWING]]
     more = [f"{len(in_order) - _MAX_GROWING} more"] if len(in_order) > _MAX_GROWING else []
     return " · ".join(rates + more)
-
-
-def _format_session(session: SessionProgress) -> str:
-    parts = [f"{session.done}/{session.tests}"]
-    if session.red:
-        parts.append(f"{session.red} red")
-    if session.seconds_left is not None:
-        parts.append(f"≈ {format_duration(session.seconds_left)} left")
-    return f"[{', '.join(parts)}]"

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from pytest_leakcheck.model.cause import format_tests
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
@@ -20,7 +21,7 @@ NOT_REPEATABLE: Final = "do not repeat"
 # The outcome of a test whose leak the file of known leaks lists.
 _KNOWN: Final = "known"
 _ORDER: Final = (*WORST_FIRST[: WORST_FIRST.index("inconclusive")], _KNOWN, NOT_REPEATABLE, *WORST_FIRST[3:])
-# Why a test that is to be judged has no verdict, if nothing else is known.
+# Why a test has no verdict, if nothing else is known.
 _BY_ITSELF: Final = "fail or skip by themselves"
 
 
@@ -83,10 +84,8 @@ def first_line(tally: Tally, seconds: float) -> str:
     """
     counts = Counter(tally.worst.values())
     parts = []
-    for outcome in ("ok", *_ORDER[:-1]):
-        if not (count := counts[outcome]):
-            continue
-        causes = len(tally.causes.get(outcome, ()))
+    for outcome in (one for one in ("ok", *_ORDER[:-1]) if counts[one]):
+        count, causes = counts[outcome], len(tally.causes.get(outcome, ()))
         words = outcome.replace("_", " ") if outcome != NOT_REPEATABLE or count > 1 else "does not repeat"
         parts.append(f"{count:,} {words}" + (f" ({format_count(causes, 'cause')})" if 0 < causes < count else ""))
     if without := tally.without_finding:
@@ -94,10 +93,10 @@ def first_line(tally: Tally, seconds: float) -> str:
         # By number, then by name: xdist workers report in any order.
         reasons = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
         parts.append(f"{len(without):,} not judged ({', '.join(f'{count:,} {reason}' for reason, count in reasons)})")
-    spent = tally.seconds
-    # With xdist workers the sum covers all of them and can exceed the wall time.
-    cost = f"repeating took {spent:.1f} s{'' if spent <= seconds else ' in all workers'}"
-    return f"{format_count(tally.tests, 'test')}: " + " · ".join((*parts, *((cost,) if tally.worst else ())))
+    if tally.worst:
+        # With xdist workers the sum covers all of them and can exceed the wall time.
+        parts.append(f"repeating took {tally.seconds:.1f} s{'' if tally.seconds <= seconds else ' in all workers'}")
+    return f"{format_count(tally.tests, 'test')}: " + " · ".join(parts)
 
 
 def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
@@ -109,12 +108,10 @@ def nothing_judged(tally: Tally) -> str:
     """Return a line that states that no test was judged, and what to do; empty if one was, or if none has run."""
     if tally.worst or not tally.tests:
         return ""
-    if all(tally.without_finding):
-        return (
-            f"leakcheck: 0 of {tally.tests:,} tests carry a budget, nothing was judged: mark tests, or use "
-            "--leakcheck-scope=all"
-        )
-    return "leakcheck: nothing was judged"
+    if not all(tally.without_finding):
+        return "leakcheck: nothing was judged"
+    what = f"0 of {tally.tests:,} tests carry a budget, nothing was judged"
+    return f"leakcheck: {what}: mark tests, or use --leakcheck-scope=all"
 
 
 def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Iterator[tuple[str, str]]:
@@ -130,26 +127,35 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Ite
     for finding in findings:
         if finding.colour != "green":
             groups.setdefault(finding.known or finding.fingerprint, []).append(finding)
-    for fingerprint, group in groups.items():
-        first = group[0]
-        others = len({finding.test for finding in group}) - 1
-        times = f" ({len(group)} times)" if len(group) > 1 else ""
-        tests = first.test + (f" and {others} more" if others else times)
-        label = f"{short_id(fingerprint)}  {'known: ' if first.known else ''}"
-        line = headline(first, WIDTH - len(label))
-        yield first.colour, label + line
-        yield "dim", shorten(f"  {tests}{_format_rates(group)}", WIDTH)
-        if first.colour == "yellow" and not first.known:
-            # A red finding has a block of its own in the output; a yellow one is explained only here.
-            reason = "" if line.endswith(first.verdict.reason) else first.verdict.reason
-            yield from _wrap_dim("; ".join(filter(None, (reason, first.verdict.advice))))
-            if first.third_party:
-                yield from _wrap_dim(f"third-party, {first.third_party}")
+    for group in groups.values():
+        yield from _group_lines(group)
     if line := memory_not_judged(tally):
         yield "yellow", line
-    yield from _green_lines([finding for finding in findings if finding.colour == "green"], wanted)
+    green = [finding for finding in findings if finding.colour == "green"]
+    if wanted == "sensitivity" and (floors := floors_text(green)):
+        yield from _wrap_dim(f"sensitivity (each ok test would have caught): {floors}")
+    for finding in green if wanted == "all" else ():
+        yield "green", shorten(f"ok  {finding.test}", WIDTH)
+        for line in green_lines(finding):
+            yield from _wrap_dim(line)
     for line in not_read_lines(tally):
         yield from _wrap_dim(line)
+
+
+def _group_lines(group: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+    first, tests = group[0], format_tests(list(dict.fromkeys(finding.test for finding in group)))
+    if len(group) > 1 and tests == first.test:
+        tests += f" ({len(group)} times)"
+    label = f"{short_id(first.known or first.fingerprint)}  {'known: ' if first.known else ''}"
+    line = headline(first, WIDTH - len(label))
+    yield first.colour, label + line
+    yield "dim", shorten(f"  {tests}{_format_rates(group)}", WIDTH)
+    if first.colour == "yellow" and not first.known:
+        # A red finding has a block of its own in the output; a yellow one is explained only here.
+        reason = "" if line.endswith(first.verdict.reason) else first.verdict.reason
+        yield from _wrap_dim("; ".join(filter(None, (reason, first.verdict.advice))))
+        if first.third_party:
+            yield from _wrap_dim(f"third-party, {first.third_party}")
 
 
 def memory_not_judged(tally: Tally) -> str:
@@ -170,17 +176,6 @@ def _format_rates(group: Sequence[Finding]) -> str:
     unit = find_resource(group[0].verdict.resource).unit
     rates = format_rates([one.verdict.slope for one in group], unit)
     return f" ({rates})" if " to " in rates else ""
-
-
-def _green_lines(green: Sequence[Finding], wanted: str) -> Iterator[tuple[str, str]]:
-    if wanted == "sensitivity" and (floors := floors_text(green)):
-        yield from _wrap_dim(f"sensitivity (each ok test would have caught): {floors}")
-    if wanted != "all":
-        return
-    for finding in green:
-        yield "green", shorten(f"ok  {finding.test}", WIDTH)
-        for line in green_lines(finding):
-            yield from _wrap_dim(line)
 
 
 def fold(line: str) -> str:

@@ -28,16 +28,15 @@ class TransientLine:
 
     def __init__(self, terminal: int, encoding: str) -> None:
         """Take a descriptor of the terminal, which is not closed here; raise `OSError` if it is closed."""
-        self._file = OwnFile(lambda: terminal)
+        self._file: OwnFile | None = OwnFile(lambda: terminal)
         self._encoding = encoding
-        self._usable = True
         self._shown = False
 
     @property
     def width(self) -> int:
         """The columns of the line: those of the terminal, but at most 80."""
         try:
-            columns = get_terminal_size(self._file.number).columns
+            columns = get_terminal_size(self._file.number if self._file is not None else -1).columns
         except OSError:
             columns = 0
         return min(columns or _MAX_WIDTH, _MAX_WIDTH)
@@ -54,11 +53,11 @@ class TransientLine:
             self._write(_ERASE)
 
     def _write(self, sequence: bytes) -> None:
-        # The program may have closed the descriptor, or put another file over it.
-        if not self._usable or self._file.check() is None:
-            self._usable = False
-            return
         try:
-            write(self._file.number, sequence)
+            # The program may have closed the descriptor, or put another file over it.
+            if self._file is not None and self._file.check() is not None:
+                write(self._file.number, sequence)
+                return
         except OSError:
-            self._usable = False
+            pass
+        self._file = None

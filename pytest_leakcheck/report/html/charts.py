@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.report.glyphs import printable, truncate
@@ -23,8 +22,7 @@ _LINE_HEIGHT: Final = 13
 MAX_LETTERS: Final = 54
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """A text at a position; `kind` is its CSS class."""
 
     kind: str
@@ -33,8 +31,7 @@ class Label:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A curve and the line fitted to it as SVG paths; `tone` is a CSS class."""
 
     tone: Tone
@@ -42,8 +39,7 @@ class Line:
     fitted: str
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """A chart as SVG paths and labels, in a view box of `WIDTH` by `HEIGHT`."""
 
     axes: str
