@@ -64,8 +64,7 @@ def measure(
             growth of all resources that are judged by default is judged.
 
     Raises:
-        BudgetError: A resource is unknown, or its level cannot be read.
-        EffortError: `iterations`, `warmup`, `max_time` or `min_time` is out of range.
+        InputError: A resource is unknown, its level cannot be read, or another number is out of range.
         BaseException: Any exception that `function` raises, unless the calls until then show a leak, such as growth
             until descriptors or memory ran out.
     """

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar, Final
 
-from pytest_leakcheck.config.settings import SettingError
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit, library_lines, short_file
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
@@ -70,7 +70,7 @@ def read_shipped() -> tuple[LibraryLeak, ...]:
 
 @lru_cache(maxsize=4)
 def parse_lines(lines: tuple[str, ...], source: str = "configuration") -> tuple[LibraryLeak, ...]:
-    """Parse the lines ``REQUIREMENT: OWNER`` of ``leakcheck_library``; raise `SettingError` if one is invalid."""
+    """Parse the lines ``REQUIREMENT: OWNER`` of ``leakcheck_library``; raise `InputError` if one is invalid."""
     return tuple(_parse_line(line, f"{_OPTION} = {line!r} ({source})") for line in lines)
 
 
@@ -126,15 +126,15 @@ def _parse_line(line: str, shown: str) -> LibraryLeak:
 
     given, colon, owner = (part.strip() for part in line.partition(":"))
     if not (given and colon and owner):
-        raise SettingError(f"{shown}: is not REQUIREMENT: OWNER: write {_EXAMPLE}")
+        raise InputError(f"{shown}: is not REQUIREMENT: OWNER: write {_EXAMPLE}")
     try:
         wanted = Requirement(given)
     except InvalidRequirement:
-        raise SettingError(f"{shown}: {given!r} is not a package with its versions: write {_EXAMPLE}") from None
+        raise InputError(f"{shown}: {given!r} is not a package with its versions: write {_EXAMPLE}") from None
     if wanted.extras or wanted.marker or wanted.url:
-        raise SettingError(
+        raise InputError(
             f"{shown}: {given!r} has more than a package and its versions, which nothing would read: write {_EXAMPLE}"
         )
     if not owner.strip("*. "):
-        raise SettingError(f"{shown}: {owner!r} fits every owner: write that of the finding, as in {_EXAMPLE}")
+        raise InputError(f"{shown}: {owner!r} fits every owner: write that of the finding, as in {_EXAMPLE}")
     return LibraryLeak(wanted.name, str(wanted.specifier), f"{given}: {owner}", owner=owner, link=_OPTION)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final, TypeAlias
 
-from pytest_leakcheck.model import LeakcheckError
-from pytest_leakcheck.model.units import LARGEST, AmountError, Unit, parse_rate
+from pytest_leakcheck.model import InputError
+from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
 
 # The largest exponent of a law.
 _MAX_EXPONENT: Final = 3.0
@@ -27,10 +27,6 @@ _SLOPE_PATTERN: Final = re.compile(_AMOUNT + r"\s*/\s*(\w*)", re.ASCII)
 # A number, with the word that follows it if there is one. A number that is part of a name does not match.
 _AMOUNT_PATTERN: Final = re.compile(r"(?<![\w.])" + _AMOUNT, re.ASCII)
 _FUNCTIONS: Final[dict[str, Any]] = {"max": max, "min": min}
-
-
-class BoundError(LeakcheckError, ValueError):
-    """An invalid bound; the message gives the value, what is wrong with it, and the valid forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
 
 
 def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) -> Bound:
-    """Parse the bound of a budget over an axis, or raise `BoundError`.
+    """Parse the bound of a budget over an axis, or raise `InputError`.
 
     Args:
         value: A text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number, which
@@ -89,7 +85,7 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
         value = str(value) if lower else f"<= {value}"
     if not isinstance(value, str):
-        raise BoundError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
+        raise InputError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
     text = value.strip()
     if not lower and (law := _LAW_PATTERN.fullmatch(text)):
         return OrderBound(value, _parse_exponent(law[1], text))
@@ -97,12 +93,12 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
         return SlopeBound(value, _parse_slope(text, axis, unit))
     sign = ">=" if lower else "<="
     if not lower and not text.startswith(sign):
-        raise BoundError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
+        raise InputError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
     try:
         return _parse_formula(value, text.removeprefix(sign), axis, unit)
     except ValueError as wrong:
         example = f"max(64, {axis})" if unit == "count" else f"1.5 MiB * {axis} + 64 MiB"
-        raise BoundError(f"{value!r} {wrong}; valid example: {example!r}") from None
+        raise InputError(f"{value!r} {wrong}; valid example: {example!r}") from None
 
 
 def singular(axis: str) -> str:
@@ -122,20 +118,20 @@ def _parse_exponent(inside: str, text: str) -> float | None:
     if power is not None and 0 < float(power[1]) <= _MAX_EXPONENT:
         return float(power[1])
     valid = "O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
-    raise BoundError(f"{text!r} is not a supported complexity: write {valid}")
+    raise InputError(f"{text!r} is not a supported complexity: write {valid}")
 
 
 def _parse_slope(text: str, axis: str, unit: Unit) -> float:
     form = f"{'3' if unit == 'count' else '1.2 MiB'}/{singular(axis)}"
     match = _SLOPE_PATTERN.fullmatch(text)
     if match is not None and match[3] not in (axis, singular(axis)):
-        raise BoundError(f"{text!r} is per {match[3]!r}, but the axis is {axis!r}: write {form!r}")
+        raise InputError(f"{text!r} is per {match[3]!r}, but the axis is {axis!r}: write {form!r}")
     try:
         if match is not None:
             return _parse_number(match, unit)
     except ValueError:
         pass
-    raise BoundError(f"{text!r} is not a slope: write an amount per unit of the axis, such as {form!r}")
+    raise InputError(f"{text!r} is not a slope: write an amount per unit of the axis, such as {form!r}")
 
 
 def _parse_number(match: re.Match[str], unit: Unit) -> float:
@@ -145,7 +141,7 @@ def _parse_number(match: re.Match[str], unit: Unit) -> float:
     number = float(match[1]) if "." in match[1] else int(match[1])
     try:
         return parse_rate(f"{match[1]} {match[2]}" if match[2] else number, unit)
-    except AmountError as wrong:
+    except InputError as wrong:
         raise ValueError(f"has an invalid number ({wrong})") from None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypedDict
 
-from pytest_leakcheck.model import LeakcheckError
-from pytest_leakcheck.model.resources import RESOURCES, OfResource, find_resource
-from pytest_leakcheck.model.units import AmountError, format_amount, format_rate, parse_amount, parse_rate
+from pytest_leakcheck.model import InputError, invalid_at
+from pytest_leakcheck.model.resources import RESOURCES, OfResource, Resource, find_resource
+from pytest_leakcheck.model.units import format_amount, format_rate, parse_amount, parse_rate
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
 
@@ -37,10 +37,6 @@ class Levels(TypedDict, total=False):
     vram: Level
     mmap: Level
     rss: Level
-
-
-class BudgetError(LeakcheckError, ValueError):
-    """An invalid budget; the message gives the value and the valid forms, but not where it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,55 +82,31 @@ class Budget(OfResource):
         return ", ".join(parts) or "no growth"
 
 
-def parse_budget(resource: str, args: tuple[object, ...], kwargs: dict[str, object]) -> Budget:
-    """Parse the arguments of ``<resource>_budget(level, *, per_iteration=, peak=, over=, unclosed=, reason=)``.
-
-    Raises:
-        BudgetError: The number of arguments, a keyword or a value is invalid.
-    """
-    unit = find_resource(resource).unit
+def parse_budget(resource: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Budget:
+    """Parse ``<resource>_budget(level, *, per_iteration=, peak=, over=, unclosed=, reason=)``, or raise `InputError`."""
+    traits = find_resource(resource)
     if len(args) > 1:
-        raise BudgetError(f"takes one level, {len(args)} arguments were given")
-    unknown = [name for name in kwargs if name not in KEYWORDS]
-    if unknown:
-        raise BudgetError(f"has no keyword {unknown[0]!r}: valid keywords are {', '.join(KEYWORDS)}")
-    level = parse_level(resource, args[0]) if args else None
-    try:
-        per_iteration = parse_rate(kwargs.get("per_iteration", 0), unit)
-    except AmountError as error:
-        raise BudgetError(f"per_iteration: {error}") from None
-    peak = _parse_peak(resource, kwargs.get("peak"))
-    over = kwargs.get("over")
+        raise InputError(f"takes one level, {len(args)} arguments were given")
+    if unknown := [name for name in kwargs if name not in KEYWORDS]:
+        raise InputError(f"has no keyword {unknown[0]!r}: valid keywords are {', '.join(KEYWORDS)}")
+    level = parse_amount(args[0], traits.unit) if args else None
+    with invalid_at("per_iteration"):
+        per_iteration = parse_rate(kwargs.get("per_iteration", 0), traits.unit)
+    peak, over = kwargs.get("peak"), kwargs.get("over")
+    if peak is not None and not traits.peak:
+        raise InputError(f"peak={peak!r}: {resource} has no peak that can be measured")
+    with invalid_at("peak"):
+        most = None if peak is None else parse_amount(peak, traits.unit)
     if over is not None and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
-        raise BudgetError(f"over={over!r} is not a positive whole number: write over=10_000")
+        raise InputError(f"over={over!r} is not a positive whole number: write over=10_000")
     if over is not None and level is None:
-        raise BudgetError(f"over={over} needs a level to compare with: write {resource}_budget(LEVEL, over={over})")
-    unclosed = kwargs.get("unclosed", "fail")
+        raise InputError(f"over={over} needs a level to compare with: write {resource}_budget(LEVEL, over={over})")
+    unclosed, reason = kwargs.get("unclosed", "fail"), kwargs.get("reason", "")
     if unclosed not in _UNCLOSED_CHOICES:
-        raise BudgetError(f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED_CHOICES))}")
-    reason = kwargs.get("reason", "")
+        raise InputError(f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED_CHOICES))}")
     if not isinstance(reason, str):
-        raise BudgetError(f"reason={reason!r} is not a string")
-    return Budget(resource, level, per_iteration, over, unclosed, reason, peak=peak)
-
-
-def _parse_peak(resource: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if not find_resource(resource).peak:
-        raise BudgetError(f"peak={value!r}: {resource} has no peak that can be measured")
-    try:
-        return parse_amount(value, find_resource(resource).unit)
-    except AmountError as error:
-        raise BudgetError(f"peak: {error}") from None
-
-
-def parse_level(resource: str, value: object) -> int:
-    """Parse a single level, such as those in ``steps(fd=0, heap="1 MiB")``, or raise `BudgetError`."""
-    try:
-        return parse_amount(value, find_resource(resource).unit)
-    except AmountError as error:
-        raise BudgetError(str(error)) from None
+        raise InputError(f"reason={reason!r} is not a string")
+    return Budget(resource, level, per_iteration, over, unclosed, reason, peak=most)
 
 
 def default_budget(resource: str, unclosed: Unclosed = "warn") -> Budget:
@@ -148,31 +120,31 @@ def growth_budgets(words: Iterable[str], unclosed: Unclosed = "warn") -> tuple[B
     The words ``countable`` and ``memory`` stand for the resources of either kind that are judged by default.
     """
     wanted = set(words)
-    kinds = {name: "countable" if one.scarce and one.unit == "count" else "memory" for name, one in RESOURCES.items()}
-    return tuple(
-        default_budget(name, unclosed)
-        for name, resource in RESOURCES.items()
-        if name in wanted or (resource.default and kinds[name] in wanted)
-    )
+
+    def is_wanted(one: Resource) -> bool:
+        kind = "countable" if one.scarce and one.unit == "count" else "memory"
+        return one.name in wanted or (one.default and kind in wanted)
+
+    return tuple(default_budget(name, unclosed) for name, one in RESOURCES.items() if is_wanted(one))
 
 
 def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
-    """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``, or raise `BudgetError`.
+    """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``, or raise `InputError`.
 
     Without levels, return growth budgets for all resources that are judged by default.
     """
     # In a test, the report on an error ends with the user's own line.
     __tracebackhide__ = True
     if not levels:
-        return tuple(default_budget(name) for name, resource in RESOURCES.items() if resource.default)
+        return growth_budgets(("countable", "memory"))
     for name, level in levels.items():
         if name not in RESOURCES:
             near, valid = did_you_mean(name, RESOURCES), ", ".join(RESOURCES)
-            raise BudgetError(f"{name}={level!r}: no such resource.{near} Valid resources are {valid}")
-    try:
-        given = {name: None if level is None else parse_level(name, level) for name, level in levels.items()}
-    except BudgetError as error:
-        raise BudgetError(f"{', '.join(f'{k}={v!r}' for k, v in levels.items())}: {error}") from None
+            raise InputError(f"{name}={level!r}: no such resource.{near} Valid resources are {valid}")
+    with invalid_at(", ".join(f"{name}={level!r}" for name, level in levels.items())):
+        given = {
+            name: None if level is None else parse_amount(level, RESOURCES[name].unit) for name, level in levels.items()
+        }
     return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
 
 

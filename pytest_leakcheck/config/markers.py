@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from pytest_leakcheck.config.budget import KEYWORDS, Budget, BudgetError, did_you_mean, growth_budgets, parse_budget
-from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling, read_option
-from pytest_leakcheck.config.plan import Effort, EffortError, Plan, plan_test
+from pytest_leakcheck.config.budget import KEYWORDS, Budget, did_you_mean, growth_budgets, parse_budget
+from pytest_leakcheck.config.ceiling import Ceiling, read_ceiling, read_option
+from pytest_leakcheck.config.plan import Effort, Plan, plan_test
 from pytest_leakcheck.config.settings import WARMUP, Settings
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES
 
 # The mark of a test that runs at several sizes, which it takes as an argument; `config.scaling_marker` parses the mark.
@@ -21,14 +22,9 @@ _BUDGET_SUFFIX: Final = "_budget"
 # A mark that is less similar than this to one of the plugin is taken for the project's own.
 _MIN_SIMILARITY: Final = 0.75
 _EXAMPLE_LEVELS: Final = {"count": "0", "bytes": '"1 MiB"'}
-_NUMERIC_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time")
 # Iterations of warm-up of a test that is screened.
 _SCREEN_WARMUP: Final = 2
-_LEAKCHECK_KEYWORDS: Final = (*_NUMERIC_KEYWORDS, "isolate", "resources")
-
-
-class MarkError(LeakcheckError, ValueError):
-    """An invalid mark; the message is ``mark(arguments): problem. Valid: form``."""
+_LEAKCHECK_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time", "isolate", "resources")
 
 
 class Mark(Protocol):
@@ -65,7 +61,7 @@ def _opts_out(mark: Mark) -> bool:
 
 
 def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
-    """Return the plan of one test, or None if no mark requires one; raise `MarkError` if a mark is invalid.
+    """Return the plan of one test, or None if no mark requires one; raise `InputError` if a mark is invalid.
 
     A ``leakcheck(False)`` that is not the closest mark changes nothing.
 
@@ -119,24 +115,17 @@ def plan_unmarked(test: str, settings: Settings) -> Plan:
 def _check_opt_out(mark: Mark) -> None:
     reason = mark.kwargs.get("reason", "")
     if set(mark.kwargs) - {"reason"} or not isinstance(reason, str):
-        raise MarkError(f'{spelled(mark)}: has only a reason. Valid: leakcheck(False, reason="...")')
+        raise InputError(f'{spelled(mark)}: has only a reason. Valid: leakcheck(False, reason="...")')
 
 
 def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
-    """Return the limits of a test: from the command line, else from the closest mark, else from the configuration.
-
-    Raises:
-        MarkError: The mark is invalid.
-    """
+    """Return the limits of a test: from the command line, else from the closest mark, else from the configuration."""
     mark = next((one for one in marks if one.name == CEILING), None)
     given = read_option(settings.ceiling)
     if mark is None:
         return given
-    try:
+    with invalid_mark(mark, f"{CEILING}(fd=256, rss='1 GiB', vram='2 GiB')"):
         marked = read_ceiling(*mark.args, **mark.kwargs)
-    except CeilingError as error:
-        valid = f"{CEILING}(fd=256, rss='1 GiB', vram='2 GiB')"
-        raise MarkError(f"{spelled(mark)}: {error}. Valid: {valid}") from None
     return given if given.sizes and settings.from_command_line("ceiling") else marked
 
 
@@ -148,40 +137,38 @@ def effort_of(settings: Settings) -> Effort:
 
 
 def _parse_budget_mark(mark: Mark) -> Budget:
-    try:
-        return parse_budget(mark.name.removesuffix(_BUDGET_SUFFIX), mark.args, dict(mark.kwargs))
-    except BudgetError as error:
-        unknown = next((name for name in mark.kwargs if name not in KEYWORDS), "")
-        raise MarkError(
-            f"{spelled(mark)}: {error}.{did_you_mean(unknown, KEYWORDS)} Valid: {valid_form(mark.name)}"
-        ) from None
+    with invalid_mark(mark, valid_form(mark.name), KEYWORDS):
+        return parse_budget(mark.name.removesuffix(_BUDGET_SUFFIX), mark.args, mark.kwargs)
 
 
 def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
-    def fail(what: str) -> MarkError:
-        return MarkError(
-            f"{spelled(mark)}: {what} Valid: leakcheck({', '.join(f'{name}=' for name in _LEAKCHECK_KEYWORDS)})"
-        )
-
-    if mark.args:
-        raise fail("takes keyword arguments only, or False to leave the test out.")
-    unknown = [name for name in mark.kwargs if name not in _LEAKCHECK_KEYWORDS]
-    if unknown:
-        raise fail(f"has no keyword {unknown[0]!r}.{did_you_mean(unknown[0], _LEAKCHECK_KEYWORDS)}")
-    resources = mark.kwargs.get("resources", ())
-    if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
-        raise fail(f"resources={resources!r} is not a list of resources: {', '.join(RESOURCES)}.")
-    given = {name: mark.kwargs[name] for name in (*_NUMERIC_KEYWORDS, "isolate") if name in mark.kwargs}
-    # The command line overrides the mark.
-    effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
-    if given.get("iterations") == 0:
-        raise fail("iterations=0 is not a positive whole number.")
-    try:
+    form = f"leakcheck({', '.join(f'{name}=' for name in _LEAKCHECK_KEYWORDS)})"
+    with invalid_mark(mark, form, _LEAKCHECK_KEYWORDS):
+        if mark.args:
+            raise InputError("takes keyword arguments only, or False to leave the test out")
+        given = dict(mark.kwargs)
+        if unknown := [name for name in given if name not in _LEAKCHECK_KEYWORDS]:
+            raise InputError(f"has no keyword {unknown[0]!r}")
+        resources = given.pop("resources", ())
+        if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
+            raise InputError(f"resources={resources!r} is not a list of resources: {', '.join(RESOURCES)}")
+        if given.get("iterations") == 0:
+            raise InputError("iterations=0 is not a positive whole number")
         # An invalid mark is an error even if the command line overrides its values.
         Effort(**{"iterations": 1, **given})
+        effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
         return replace(effort_of(settings), **effort), tuple(resources)
-    except EffortError as error:
-        raise fail(f"{error}.") from None
+
+
+@contextmanager
+def invalid_mark(mark: Mark, form: str, keywords: Collection[str] = ()) -> Iterator[None]:
+    """Add to the message of an `InputError` the mark, the valid form, and the keyword similar to an unknown one."""
+    try:
+        yield
+    except InputError as error:
+        unknown = next((name for name in mark.kwargs if keywords and name not in keywords), "")
+        near = did_you_mean(unknown, keywords)
+        raise InputError(f"{spelled(mark)}: {error}.{near} Valid: {form}") from None
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

@@ -9,8 +9,8 @@ from typing import Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.ceiling import Ceiling
-from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, MOST_ITERATIONS, RUN, WARMUP
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, RUN, WARMUP, check_number
+from pytest_leakcheck.model import InputError, invalid_at
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
 # The number of judged iterations after which an undecided test ends, if it has taken `Effort.min_time` and the user
@@ -24,13 +24,9 @@ LONGEST: Final = 5000
 TIMEOUT_SHARE: Final = 0.7
 
 
-class EffortError(LeakcheckError, ValueError):
-    """An effort value out of range; the message gives its name and the range."""
-
-
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The iterations and the time spent on one test; values out of range or of the wrong type raise `EffortError`.
+    """The iterations and the time spent on one test; values out of range or of the wrong type raise `InputError`.
 
     Attributes:
         iterations: The number of judged iterations; a red verdict ends the test earlier. With 0, the test ends as soon
@@ -56,19 +52,12 @@ class Effort:
     in_script: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("iterations", 0), ("warmup", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_ITERATIONS:
-                raise EffortError(f"{name}={value!r} is not a whole number from {least} to {MOST_ITERATIONS:,}")
-        seconds: object = self.max_time
-        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not seconds > 0:
-            raise EffortError(f"max_time={self.max_time!r} is not a number of seconds above 0")
-        waits: object = self.min_time
-        if not isinstance(waits, (int, float)) or isinstance(waits, bool) or not waits >= 0:
-            raise EffortError(f"min_time={self.min_time!r} is not a number of seconds from 0")
+        for name in ("iterations", "warmup", "max_time", "min_time"):
+            with invalid_at(f"{name}={getattr(self, name)!r}"):
+                check_number(name, getattr(self, name))
         isolate: object = self.isolate
         if not isinstance(isolate, bool):
-            raise EffortError(f"isolate={isolate!r} is not True or False")
+            raise InputError(f"isolate={isolate!r}: must be True or False")
 
     @property
     def most(self) -> int:

@@ -8,28 +8,18 @@ rule overrides the configuration; marks and the command line override a rule.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
 from pytest_leakcheck.config.budget import did_you_mean
-from pytest_leakcheck.config.settings import OPTIONS, SettingError, Settings, check_value, split_words
+from pytest_leakcheck.config.settings import NUMBERS, OPTIONS, Settings, check_value, split_words
+from pytest_leakcheck.model import InputError, invalid_at
 
 # The options that may differ between the tests of a session.
-_KEYS: Final = (
-    "resources",
-    "iterations",
-    "warmup",
-    "max_time",
-    "min_time",
-    "unclosed",
-    "isolate",
-    "ceiling",
-    "run",
-    "scope",
-)
+_KEYS: Final = ("resources", *NUMBERS, "unclosed", "isolate", "ceiling", "scope")
 # Words without a value, with what they set.
 _WORDS: Final[Mapping[str, tuple[str, Any]]] = MappingProxyType({"off": ("scope", "off"), "isolate": ("isolate", True)})
 _EXAMPLE: Final = "tests/net/**: resources=fd,thread max_time=15"
@@ -50,11 +40,7 @@ class Rule:
 
 @lru_cache(maxsize=4)
 def parse_rules(lines: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Parse the lines of ``leakcheck_rules``.
-
-    Raises:
-        SettingError: A line has no pattern or no words, or a word is unknown or has an invalid value.
-    """
+    """Parse the lines of ``leakcheck_rules``, or raise `InputError`."""
     return tuple(_parse_rule(line) for line in lines)
 
 
@@ -76,14 +62,11 @@ def unused(settings: Settings, tests: Collection[str]) -> tuple[str, ...]:
 
 
 def _parse_rule(line: str) -> Rule:
-    pattern, colon, words = line.partition(":")
-    pattern = pattern.strip()
-    if not colon or not pattern or not words.strip():
-        raise SettingError(f"{_SOURCE} = {line!r}: is not PATTERN: WORDS, as in {_EXAMPLE}")
-    try:
-        values = dict(_parse_word(word) for word in words.split())
-    except SettingError as error:
-        raise SettingError(f"{_SOURCE} = {line!r}: {error}") from None
+    pattern, _, words = map(str.strip, line.partition(":"))
+    with invalid_at(f"{_SOURCE} = {line!r}"):
+        if not pattern or not words:
+            raise InputError(f"is not PATTERN: WORDS, as in {_EXAMPLE}")
+        values = dict(map(_parse_word, words.split()))
     return Rule(pattern, re.compile(_to_regex(pattern)), MappingProxyType(values))
 
 
@@ -92,25 +75,18 @@ def _parse_word(word: str) -> tuple[str, Any]:
     if not equals and name in _WORDS:
         return _WORDS[name]
     if name not in _KEYS:
-        valid = (*(one for one in _WORDS if one not in _KEYS), *_KEYS)
-        raise SettingError(f"{name!r} is not one of {', '.join(valid)}.{did_you_mean(name, valid)}")
-    option = next(one for one in OPTIONS if one.key == f"leakcheck_{name}")
+        valid = ("off", *_KEYS)
+        raise InputError(f"{name!r} is not one of {', '.join(valid)}.{did_you_mean(name, valid)}")
+    option = next(one for one in OPTIONS if one.field == name)
     if option.kind == "bool":
-        raise SettingError(f"{word!r} takes no value: write {name}")
+        raise InputError(f"{word!r} takes no value: write {name}")
     if not text:
-        raise SettingError(f"{name!r} needs a value: write {name}={option.metavar}")
+        raise InputError(f"{name!r} needs a value: write {name}={option.metavar}")
     value = check_value(option, text, f"{name}={text}")
     return name, split_words(value) if name == "resources" else value
 
 
 def _to_regex(pattern: str) -> str:
     """Return a regular expression for a path, or the folder that contains it: ``*`` ends at ``/``, ``**`` does not."""
-    return "".join(_segments(pattern.strip("/").split("/")))
-
-
-def _segments(segments: Iterable[str]) -> Iterable[str]:
-    for segment in segments:
-        if segment == "**":
-            yield "(?:[^/]+/)*"
-        else:
-            yield re.sub(r"\\([*?])", lambda match: "[^/]*" if match[1] == "*" else "[^/]", re.escape(segment)) + "/"
+    parts = (re.escape(one).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") for one in pattern.strip("/").split("/"))
+    return "".join("(?:[^/]+/)*" if part == "[^/]*[^/]*" else f"{part}/" for part in parts)

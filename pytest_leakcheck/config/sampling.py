@@ -11,17 +11,13 @@ from itertools import accumulate
 from statistics import median
 from typing import Final
 
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model import InputError
 
 _SAMPLE: Final = re.compile(r"([0-9]+)/([0-9]+)(?:@([0-9]+))?")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)?")
 # A test may take this many times as long as in an earlier session.
 _CAUTION: Final = 2.0
 _SECONDS: Final[Mapping[str, float]] = {"s": 1.0, "min": 60.0, "h": 3600.0}
-
-
-class SamplingError(LeakcheckError, ValueError):
-    """An invalid sample or time; the message states what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +46,21 @@ class Cost:
 
 
 def parse_sample(text: str) -> Sample:
-    """Parse ``1/10@7``, the seventh tenth of the tests, or ``1/10``, a tenth by the day; or raise `SamplingError`."""
+    """Parse ``1/10@7``, the seventh tenth of the tests, or ``1/10``, a tenth by the day; or raise `InputError`."""
     found = _SAMPLE.fullmatch(text)
     if found is None:
-        raise SamplingError("expects a share such as 1/10, or 1/10@7 for the seventh turn")
+        raise InputError("expects a share such as 1/10, or 1/10@7 for the seventh turn")
     taken, parts = int(found[1]), int(found[2])
     if not 0 < taken <= parts:
-        raise SamplingError(f"{taken}/{parts} is not a share of more than 0 and at most 1")
+        raise InputError(f"{taken}/{parts} is not a share of more than 0 and at most 1")
     return Sample(taken, parts, int(found[3]) if found[3] else dt.datetime.now(tz=dt.UTC).toordinal())
 
 
 def parse_duration(text: str) -> float:
-    """Parse ``90``, ``90s``, ``10min`` or ``1.5h``, and return the seconds, above 0; or raise `SamplingError`."""
+    """Parse ``90``, ``90s``, ``10min`` or ``1.5h``, and return the seconds, above 0; or raise `InputError`."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not float(found[1]):
-        raise SamplingError("expects a time above 0 such as 90s, 10min or 1.5h")
+        raise InputError("expects a time above 0 such as 90s, 10min or 1.5h")
     return float(found[1]) * _SECONDS[found[2] or "s"]
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, cast
 
-from pytest_leakcheck.config.bounds import Bound, BoundError, parse_bound
+from pytest_leakcheck.config.bounds import Bound, parse_bound
 from pytest_leakcheck.config.budget import did_you_mean
-from pytest_leakcheck.config.markers import SCALING, Mark, MarkError, is_budget, spelled
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.config.markers import SCALING, Mark, invalid_mark, is_budget
+from pytest_leakcheck.model import InputError, invalid_at
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
 
@@ -65,39 +65,33 @@ class Sweep:
 
 
 def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
-    """Parse the first ``scaling_budget`` among the marks of a test, which come closest first.
-
-    Raises:
-        MarkError: The mark is invalid, or the test also has ``leakcheck`` or a budget mark, which repeat the test.
-    """
+    """Parse the first ``scaling_budget`` among the marks of a test, which come closest first, or raise `InputError`."""
     marks = tuple(marks)
     mark = next(one for one in marks if one.name == SCALING)
     repeating = next((one.name for one in marks if one.name == "leakcheck" or is_budget(one.name)), "")
-    try:
+    with invalid_mark(mark, VALID):
         return _parse_sweep(mark, arguments, repeating)
-    except (AxisError, BoundError) as error:
-        raise MarkError(f"{spelled(mark)}: {error}. Valid: {VALID}") from None
 
 
 def _parse_sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Sweep:
     if repeating:
-        raise AxisError(f"is combined with {repeating}, which repeats one size: split it into two tests")
+        raise InputError(f"is combined with {repeating}, which repeats one size: split it into two tests")
     if len(mark.args) != 2:
-        raise AxisError("takes the name of an axis and a list of sizes")
+        raise InputError("takes the name of an axis and a list of sizes")
     axis, given = mark.args
     if not isinstance(axis, str) or not axis.isidentifier():
-        raise AxisError(f"{axis!r} is not a valid argument name")
+        raise InputError(f"{axis!r} is not a valid argument name")
     if axis not in arguments:
-        raise AxisError(f"the test takes no argument {axis!r}: write def test_it({axis})")
+        raise InputError(f"the test takes no argument {axis!r}: write def test_it({axis})")
     sizes = check_axis(given)
     options = dict(mark.kwargs)
     engine, reason = options.pop("engine", None), options.pop("reason", "")
     if engine not in (None, *ENGINES):
-        raise AxisError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}")
+        raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}")
     if not isinstance(reason, str):
-        raise BoundError(f"reason={reason!r} is not a string")
+        raise InputError(f"reason={reason!r} is not a string")
     if not options:
-        raise BoundError("names no resource")
+        raise InputError("names no resource")
     gauges = _FIXTURE_NAME in arguments
     aims = [
         aim for name, value in options.items() for aim in _parse_aims(name, value, axis, engine or "", gauges=gauges)
@@ -106,7 +100,7 @@ def _parse_sweep(mark: Mark, arguments: Collection[str], repeating: str) -> Swee
 
 
 def _parse_aims(name: str, value: Any, axis: str, engine: str, *, gauges: bool) -> list[Aim]:
-    try:
+    with invalid_at(f"{name}={value!r}"):
         resource = _find_measurable(name, gauges=gauges)
         figures: Mapping[str, Any] = value if isinstance(value, dict) else {"total": value}
         _check_figures(resource, figures, engine)
@@ -115,18 +109,16 @@ def _parse_aims(name: str, value: Any, axis: str, engine: str, *, gauges: bool) 
             Aim(resource, cast("Figure", figure), parse_bound(text, axis, unit, lower=figure == "at_least"))
             for figure, text in figures.items()
         ]
-    except BoundError as error:
-        raise BoundError(f"{name}={value!r}: {error}") from None
 
 
 def _check_figures(resource: str, figures: Mapping[str, Any], engine: str) -> None:
     unknown = [figure for figure in figures if figure not in _FIGURE_NAMES]
     if unknown or not figures:
-        raise BoundError(f"{[*figures]!r} is not valid: write one or more of {', '.join(map(repr, _FIGURE_NAMES))}")
+        raise InputError(f"{[*figures]!r} is not valid: write one or more of {', '.join(map(repr, _FIGURE_NAMES))}")
     if "per_rank" in figures and not engine:
-        raise BoundError("'per_rank' needs ranks: set an engine")
-    if "per_rank" in figures and engine == "thread" and not find_resource(resource).of_test:
-        raise BoundError("'per_rank': threads share their process's memory and descriptors: bound the total instead")
+        raise InputError("'per_rank' needs ranks: set an engine")
+    if "per_rank" in figures and engine == "thread" and not resource.startswith(GAUGE_PREFIX):
+        raise InputError("'per_rank': threads share their process's memory and descriptors: bound the total instead")
 
 
 def _find_measurable(name: str, *, gauges: bool) -> str:
@@ -134,44 +126,40 @@ def _find_measurable(name: str, *, gauges: bool) -> str:
     if name in measurable:
         return name
     if name in RESOURCES:
-        raise BoundError(f"has no peak that can be measured; valid resources are {', '.join(measurable)}")
+        raise InputError(f"has no peak that can be measured; valid resources are {', '.join(measurable)}")
     near = did_you_mean(name, measurable)
     if gauges and not near:
         return GAUGE_PREFIX + name
     counter = f"for your own counter, use the fixture: def test_it(leakcheck), leakcheck.gauge({name!r}, read)"
-    raise BoundError(f"no such resource.{near} Valid resources are {', '.join(measurable)}; {counter}")
-
-
-class AxisError(LeakcheckError, ValueError):
-    """An invalid axis, size or engine, or an invalid combination of marks; the message gives the valid forms."""
+    raise InputError(f"no such resource.{near} Valid resources are {', '.join(measurable)}; {counter}")
 
 
 def check_axis(sizes: object) -> tuple[int, ...]:
-    """Check the sizes of an axis, or raise `AxisError`: at least 3 whole numbers that rise by a constant factor.
+    """Check the sizes of an axis, or raise `InputError`: at least 3 whole numbers that rise by a constant factor.
 
     The factor is at least 1.5. The ratio of two successive sizes may deviate from the factor by 10 %.
     """
     if not isinstance(sizes, list | tuple):
-        raise AxisError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE_ADVICE}")
+        raise InputError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE_ADVICE}")
     for size in sizes:
         if not isinstance(size, int) or isinstance(size, bool):
-            raise AxisError(f"a size is of type {type(size).__name__}, not a whole number: {_EXAMPLE_ADVICE}")
+            raise InputError(f"a size is of type {type(size).__name__}, not a whole number: {_EXAMPLE_ADVICE}")
         if not 1 <= size <= _MAX_SIZE:
             seen = "is below 1" if size < 1 else "is above 2**53"
-            raise AxisError(f"a size {seen}: {_EXAMPLE_ADVICE}")
+            raise InputError(f"a size {seen}: {_EXAMPLE_ADVICE}")
     shown = list(sizes) if len(sizes) <= 12 else f"[{', '.join(map(str, sizes[:12]))}, ...]"
     if len(sizes) < FEWEST_SIZES:
-        raise AxisError(f"{shown} has {len(sizes)} sizes, at least {FEWEST_SIZES} are needed: {_EXAMPLE_ADVICE}")
+        raise InputError(f"{shown} has {len(sizes)} sizes, at least {FEWEST_SIZES} are needed: {_EXAMPLE_ADVICE}")
     for before, after in pairwise(sizes):
         if after <= before:
             wrong = f"has {after} twice" if after == before else f"falls from {before} to {after}"
-            raise AxisError(f"{shown} {wrong}: {_EXAMPLE_ADVICE}")
+            raise InputError(f"{shown} {wrong}: {_EXAMPLE_ADVICE}")
     ratio = mean_ratio(sizes)
     if any(abs(after / before / ratio - 1) > _RATIO_TOLERANCE for before, after in pairwise(sizes)):
         ratios = ", ".join(f"{after / before:.3g}" for before, after in pairwise(sizes[:12]))
-        raise AxisError(f"{shown} rises by the factors {ratios}, not by a constant factor: {_EXAMPLE_ADVICE}")
+        raise InputError(f"{shown} rises by the factors {ratios}, not by a constant factor: {_EXAMPLE_ADVICE}")
     if ratio < _MIN_RATIO:
-        raise AxisError(
+        raise InputError(
             f"{shown} rises by a factor of {ratio:.3g} only, at least {_MIN_RATIO} is needed: {_EXAMPLE_ADVICE}"
         )
     return tuple(sizes)

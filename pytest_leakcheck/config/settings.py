@@ -8,11 +8,14 @@ markers override the configuration file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
+from math import inf, ulp
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model import InputError, invalid_at
 
 if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Unclosed
@@ -22,17 +25,13 @@ Kind: TypeAlias = Literal["bool", "int", "float", "string", "linelist"]
 _KINDS: Final[dict[type, Kind]] = {bool: "bool", int: "int", float: "float", str: "string", tuple: "linelist"}
 
 
-class SettingError(LeakcheckError, ValueError):
-    """An invalid option value; the message gives the option, the value, its source, and what is valid."""
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option: the flag ``--leakcheck-<name>`` and the configuration key ``leakcheck_<name>``.
 
     `written` is the name and what stands for its value; the name is empty for ``--leakcheck`` itself. The help ends with
     an example if the format is not obvious. The option can be set in the configuration file if `ini`, and on the command
-    line if `flagged`. `check` returns what is wrong with a value; empty if it is valid.
+    line if `flagged`. `check` raises `InputError` if a value is invalid.
     """
 
     written: str
@@ -40,7 +39,7 @@ class Option:
     help: str
     ini: bool = True
     flagged: bool = True
-    check: Callable[[Any], str] | None = None
+    check: Callable[[Any], object] | None = None
 
     @property
     def name(self) -> str:
@@ -60,7 +59,12 @@ class Option:
 
     @property
     def key(self) -> str:
-        return f"leakcheck_{self.name.replace('-', '_')}" if self.name else "leakcheck"
+        return f"leakcheck_{self.field}" if self.name else "leakcheck"
+
+    @property
+    def field(self) -> str:
+        """The name of its value in `Settings`."""
+        return self.name.replace("-", "_") or "active"
 
 
 # The words of ``--leakcheck-resources`` that stand for several resources.
@@ -76,79 +80,66 @@ RUN: Final = 10_000
 MOST_ITERATIONS: Final = 100_000
 
 
-def _at_least(least: float) -> Callable[[Any], str]:
-    return lambda value: "" if value >= least else f"must be at least {least:g}"
+_UP_TO: Final = f"to {MOST_ITERATIONS:,}"
+# The least and the most of each number that can be set, and the valid ones in words.
+NUMBERS: Final[Mapping[str, tuple[float, float, str]]] = {
+    "iterations": (0, MOST_ITERATIONS, f"a whole number from 0 {_UP_TO}"),
+    "warmup": (1, MOST_ITERATIONS, f"a whole number from 1 {_UP_TO}"),
+    "max_time": (ulp(0.0), inf, "a number of seconds above 0"),
+    "min_time": (0.0, inf, "a number of seconds from 0"),
+    "run": (1, inf, "a whole number from 1"),
+}
 
 
-def _check_iterations(value: Any) -> str:
-    return _at_least(0)(value) or ("" if value <= MOST_ITERATIONS else f"must be at most {MOST_ITERATIONS:,}")
+def check_number(name: str, value: object) -> None:
+    """Raise `InputError` if a value of `NUMBERS` is out of range or of the wrong type."""
+    least, most, valid = NUMBERS[name]
+    kinds = int if isinstance(least, int) else (int, float)
+    if not isinstance(value, kinds) or isinstance(value, bool) or not least <= value <= most:
+        raise InputError(f"must be {valid}")
 
 
-def _check_warmup(value: Any) -> str:
-    wrong = "must be at least 1: the first iteration loads what later ones use, so it cannot be judged"
-    return _check_iterations(value) if value >= 1 else wrong
+def _check_words(value: str, valid: Collection[str]) -> None:
+    for word in split_words(value):
+        if word not in valid:
+            raise InputError(f"{word!r} is not one of {', '.join(valid)}")
 
 
-def _check_positive(value: Any) -> str:
-    return "" if value > 0 else "must be more than 0"
+def _one_of(*words: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value not in words:
+            raise InputError(f"must be one of {', '.join(words)}")
+
+    return check
 
 
-def _one_of(*words: str) -> Callable[[Any], str]:
-    return lambda value: "" if value in words else f"must be one of {', '.join(words)}"
+def _check_outcomes(value: Any) -> None:
+    _check_words(value, ("auto", "none", "leak", "over_budget", "unclosed", "inconclusive", "nothing"))
+    if "none" in split_words(value) and len(split_words(value)) > 1:
+        raise InputError("'none' cannot be combined with other words")
 
 
-def _check_outcomes(value: Any) -> str:
-    words = ("leak", "over_budget", "unclosed", "inconclusive", "nothing")
-    given = split_words(value)
-    wrong = [word for word in given if word not in (*words, "auto", "none")]
-    if wrong:
-        return f"{wrong[0]!r} is not one of auto, none, {', '.join(words)}"
-    return "'none' cannot be combined with other words" if "none" in given and len(given) > 1 else ""
+def _check_resources(value: Any) -> None:
+    if not split_words(value):
+        raise InputError("names no resource: write countable,memory for all that are judged by default")
+    if not set(split_words(value)) <= set(GROUPS):
+        # Imported only if a resource is named, to keep other runs fast.
+        from pytest_leakcheck.model.resources import RESOURCES
+
+        _check_words(value, (*GROUPS, *RESOURCES))
 
 
-def _check_resources(value: Any) -> str:
-    given = split_words(value)
-    if not given:
-        return "names no resource: write countable,memory for all that are judged by default"
-    if set(given) <= set(GROUPS):
-        return ""
-    # Imported only if a resource is named, to keep other runs fast.
-    from pytest_leakcheck.model.resources import RESOURCES
-
-    wrong = [word for word in given if word not in GROUPS and word not in RESOURCES]
-    return f"{wrong[0]!r} is not one of {', '.join((*GROUPS, *RESOURCES))}" if wrong else ""
+def _check_packages(value: Any) -> None:
+    for word in split_words(value):
+        if not word.isidentifier():
+            raise InputError(f"{word!r} is not the name of a package or module: give top-level names, as imported")
 
 
-def _check_packages(value: Any) -> str:
-    wrong = [word for word in split_words(value) if not word.isidentifier()]
-    return f"{wrong[0]!r} is not the name of a package or module: give top-level names, as imported" if wrong else ""
-
-
-def _check_ceiling(value: Any) -> str:
-    if not value:
-        return ""
-    # Imported only if a ceiling is set, to keep other runs fast.
-    from pytest_leakcheck.config.ceiling import CeilingError, read_option
-
-    try:
-        read_option(value)
-    except CeilingError as error:
-        return str(error)
-    return ""
-
-
-def _parsed_by(parser: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if not value:
-            return ""
+def _parsed_by(module: str, parser: str) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
         # Imported only if such an option is set, to keep other runs fast.
-        from pytest_leakcheck.config import sampling
-
-        try:
-            getattr(sampling, parser)(value)
-        except sampling.SamplingError as error:
-            return str(error)
-        return ""
+        if value:
+            getattr(import_module(f"pytest_leakcheck.config.{module}"), parser)(value)
 
     return check
 
@@ -186,35 +177,32 @@ OPTIONS: Final = (
         "",
         "Check a share of the tests, another one each day, or that of a turn; the others run once. Example: "
         "--leakcheck-sample=1/10 or 1/10@7",
-        check=_parsed_by("parse_sample"),
+        check=_parsed_by("sampling", "parse_sample"),
     ),
     Option(
         "session-time TIME",
         "",
         "The time for checking tests in this session, or in each xdist worker; tests for which it does not "
         "suffice run once, and come first in the next session. Example: --leakcheck-session-time=10min",
-        check=_parsed_by("parse_duration"),
+        check=_parsed_by("sampling", "parse_duration"),
     ),
     Option(
         "iterations N",
         0,
         "Judged iterations per test; 0 stops as soon as the verdict is known.",
-        check=_check_iterations,
     ),
-    Option("warmup N", WARMUP, "Iterations before the start level is read, at least 1.", check=_check_warmup),
+    Option("warmup N", WARMUP, "Iterations before the start level is read, at least 1."),
     Option(
         "max-time S",
         MAX_TIME,
         "Seconds for all iterations of one test; with scaling_budget, for each of set-up, body and tear-down at "
         "each size.",
-        check=_check_positive,
     ),
     Option(
         "min-time S",
         MIN_TIME,
         "Seconds that must pass before growth of memory is reported as a leak. An undecided test whose iterations "
         "are cheap runs at least this long.",
-        check=_at_least(0),
     ),
     Option(
         "isolate",
@@ -226,13 +214,12 @@ OPTIONS: Final = (
         "",
         "Run each measured test in a separate process under these limits, so that a leak fails in seconds, not "
         "hours. Example: --leakcheck-ceiling=fd=256,rss=1GiB",
-        check=_check_ceiling,
+        check=_parsed_by("ceiling", "read_option"),
     ),
     Option(
         "run N",
         RUN,
         "Number of iterations in the production run that this test represents; slow growth is judged over that many.",
-        check=_at_least(1),
     ),
     Option(
         "fail-on LIST",
@@ -390,7 +377,7 @@ _DEFAULT: Final = "default"
 
 
 def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str) -> Settings:
-    """Resolve and check each option from the command line, the configuration or its default, or raise `SettingError`.
+    """Resolve and check each option from the command line, the configuration or its default, or raise `InputError`.
 
     Values are by `Option.key`. Those of the command line may be text, or None if the flag was not given; pytest has
     converted those of the configuration to the type of the option. `origin` is the name of the configuration file.
@@ -403,8 +390,8 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
             value, source = command_line[option.key], COMMAND_LINE
         elif option.key in configuration:
             value, source = configuration[option.key], origin
-        name = option.key.removeprefix("leakcheck").removeprefix("_") or "active"
-        values[name], sources[name] = check_value(option, value, _shown(option, value, source)), source
+        values[option.field] = check_value(option, value, _shown(option, value, source))
+        sources[option.field] = source
     words = split_words(values["fail_on"])
     in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
     automatic = ("leak", "over_budget", "unclosed", *(("inconclusive",) if in_ci else ()))
@@ -425,22 +412,15 @@ def _shown(option: Option, value: Any, source: str) -> str:
 
 
 def check_value(option: Option, value: Any, shown: str) -> Any:
-    """Return a value, possibly given as text, as the type of the option; `shown` is the option as it was written.
+    """Return a value, possibly given as text, as the type of the option, or raise `InputError`.
 
-    Raises:
-        SettingError: The value is of the wrong type, out of range, or not one of the valid words.
+    `shown` is the option as it was written.
     """
-    try:
-        if option.kind == "int":
-            value = int(value)
-        elif option.kind == "float":
-            value = float(value)
-    except (TypeError, ValueError):
-        raise SettingError(f"{shown}: expects {_EXPECTED_TYPES[option.kind]}") from None
-    wrong = option.check(value) if option.check else ""
-    if wrong:
-        raise SettingError(f"{shown}: {wrong}")
+    with invalid_at(shown):
+        if option.kind in ("int", "float"):
+            with suppress(TypeError, ValueError):
+                value = type(option.default)(value)
+            check_number(option.field, value)
+        elif option.check:
+            option.check(value)
     return value
-
-
-_EXPECTED_TYPES: Final = {"int": "a whole number", "float": "a number of seconds"}

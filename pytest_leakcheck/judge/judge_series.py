@@ -23,7 +23,7 @@ from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.judge.detection_floor import detection_floor
 from pytest_leakcheck.judge.growth import Growth, decays, detect_sawtooth, growth, is_steady, usual_step
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.resources import Resource
+from pytest_leakcheck.model.resources import HEAP, RESIDENT, Resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 
@@ -76,7 +76,7 @@ class Context:
         final: No further iteration will follow, so a verdict must be given.
         headroom: How far the resource can still grow before the process dies, in its unit; None if unknown.
         carried: If the series was started again: the level above the first start that the resource had reached by then.
-        exact_flat: For resident memory: the exact counter of memory (`Resource.exact_counter`) is flat.
+        exact_flat: For resident memory: the exact counter of memory (`heap`) is flat.
         elsewhere: Other processes hold a part of the resource, and their garbage collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
@@ -206,7 +206,7 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
 
 def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _Case:
     resource = series.traits
-    quiet = context.quiet_heap and resource.thread_caches
+    quiet = context.quiet_heap and resource.name == HEAP
     x = series.readings
     late = x[len(x) // 2 :]
     wander = max(top - value for top, value in zip(accumulate(late, max), late, strict=True))
@@ -289,7 +289,7 @@ def _check_filling(case: _Case) -> Verdict | None:
 
 
 def _has_held(case: _Case) -> bool:
-    quiet = case.context.quiet_heap and case.resource.thread_caches
+    quiet = case.context.quiet_heap and case.resource.name == HEAP
     steady = quiet and is_steady(case.series.readings)
     if case.n < case.horizon:
         return steady and case.n >= _QUIET_HORIZON
@@ -309,7 +309,7 @@ def _is_kept_by_allocator(case: _Case) -> bool:
 
 def _is_unshown(case: _Case) -> bool:
     """Return whether this is resident memory whose growth the exact counters do not show."""
-    return bool(case.resource.exact_counter) and (case.context.exact_flat or not case.budget.judges_all_growth)
+    return case.resource.name == RESIDENT and (case.context.exact_flat or not case.budget.judges_all_growth)
 
 
 def _keeps_its_rate(case: _Case) -> bool:
@@ -429,5 +429,5 @@ def _advise_more(case: _Case) -> str:
 
 def _compute_floor(case: _Case) -> float | None:
     floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, case.grown.quiet)
-    varies = case.resource.thread_caches and not case.context.quiet_heap
+    varies = case.resource.name == HEAP and not case.context.quiet_heap
     return floor * _ALLOCATOR_MARGIN if floor is not None and varies else floor

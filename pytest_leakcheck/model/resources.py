@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.resource_table import BASES, ROWS
+from pytest_leakcheck.model.resource_table import ROWS
 from pytest_leakcheck.model.units import Unit
 
 # How a reading was obtained: measured by an instrument, summed up from the requests of the program, taken from a model
@@ -28,43 +28,32 @@ class Resource:
 
     Attributes:
         name: The name used in markers (``<name>_budget``), code, JSON, reports and docs.
-        unit: ``"count"`` or ``"bytes"``.
+        unit: Of its amounts.
         plural: The name of several units in reports.
-        scarce: The counter is exact, and the resource runs out (descriptors, threads, processes, device memory).
-            Because the counter has no noise, the resource is judged after few iterations. The others are judged over a
-            longer horizon, because caches fill (see `judge.judge_series`).
+        scarce: The counter is exact, and the resource runs out, so it is judged after few iterations. The others are
+            judged over a longer horizon, because caches fill (see `judge.judge_series`).
         tolerance: Growth per iteration that is never called a leak, in the unit of the resource: the drift of the
             counter on clean code.
         resolution: Levels closer than this cannot be distinguished, in the unit of the resource.
         grain: The smallest possible increase, in the unit of the resource.
         slack: The amount by which a level may be exceeded without a verdict against the test, in the unit of the
-            resource. It allows for occasional allocations of the interpreter and the allocator themselves.
+            resource, for occasional allocations of the interpreter and the allocator themselves.
         default: Judged if a test carries the mark ``leakcheck`` and names no resources.
         default_rate: Growth per iteration that is allowed if the resource is judged by default, in its unit. If above
             0, only growth that no exact counter shows is then judged, and a leak is confirmed in a fresh process.
         scope: What the counter covers: this process, its process tree, or the machine (a folder that other processes
             also use).
         peak: The counter can be read at each function call, so that a peak within a test is measured.
-        made_of: What one unit is: a handle, an object, a block, a byte of memory, or anything.
+        made_of: What one unit is.
         handles: The kind of handles that it counts, or that its bytes belong to; empty if they cannot be distinguished.
         verb: The past participle for the creation of one unit.
         exhausts: What the system runs out of as the resource grows; empty if there is no error that reports it.
         limit: What follows the amount of its limit in reports, to tell which limit it is; may be empty.
-        ceiling: The mark ``leakcheck_ceiling`` can limit it.
         in_python: Python's allocators may have allocated it, so Python allocations are traced.
         buffers_only: Only buffers of arrays and tensors count, no Python objects.
-        counts_small: The memory includes the small blocks of Python's own allocator.
-        thread_caches: Freed blocks that the C library keeps for each thread count as in use.
-        exact_counter: The resource whose exact counter is compared with this one to judge its growth; may be empty.
         ends_by_itself: A unit may end by itself with a delay, so the plugin waits for that.
-        of_test: The test defines the counter (`leakcheck.gauge`). It is read only while the body of the test runs, and
-            separately for each rank (one of several processes or threads that run the test together).
-        of_block: ``leakcheck.budget()`` without arguments bounds it by 0.
-        witness: Read in every repetition, judged or not, to report it next to a failing verdict ("also growing").
         in_phases: It can be read at any moment, so the amount added by each phase of an iteration is reported.
         paced: Too expensive to read after every iteration (`runner.pacing`), so judged over many iterations.
-        includes_harness: Exact enough to show the allocations of the plugin itself, which are subtracted.
-        per_tracer: The most that coverage.py retains for each thread, in the unit of the resource.
         instrument: What reads it, as ``module:name`` of a class or function in `probes`; empty if `runner.instruments`
             reads it otherwise.
     """
@@ -86,20 +75,11 @@ class Resource:
     verb: str = "allocated"
     exhausts: Exhausts = ""
     limit: str = ""
-    ceiling: bool = False
     in_python: bool = False
     buffers_only: bool = False
-    counts_small: bool = False
-    thread_caches: bool = False
-    exact_counter: str = ""
     ends_by_itself: bool = False
-    of_test: bool = False
-    of_block: bool = False
-    witness: bool = False
     in_phases: bool = False
     paced: bool = False
-    includes_harness: bool = False
-    per_tracer: int = 0
     instrument: str = ""
 
     @property
@@ -113,15 +93,17 @@ class Resource:
         return self.exhausts in ("memory", "device")
 
     @property
+    def counts_python(self) -> bool:
+        """Whether it counts exactly what Python allocates, so that it shows the allocations of the plugin itself."""
+        return self.in_python and not self.resolution
+
+    @property
     def in_python_bytes(self) -> bool:
         """Whether it counts bytes that Python's allocators may have allocated."""
         return self.in_python and self.unit == "bytes"
 
 
-RESOURCES: Final[dict[str, Resource]] = {
-    row["name"]: Resource(**{name: trait for name, trait in (BASES[row["base"]] | row).items() if name != "base"})
-    for row in ROWS
-}
+RESOURCES: Final[dict[str, Resource]] = {row["name"]: Resource(**row) for row in ROWS}
 # Names that code outside the probes refers to. Everything else about a resource is in its row.
 DESCRIPTORS: Final = "fd"
 THREADS: Final = "thread"
@@ -134,7 +116,7 @@ DEVICE_MEMORY: Final = "vram"
 RESIDENT: Final = "rss"
 
 # A user-defined counter. It is exact, and its units are expected not to accumulate.
-_GAUGE_RESOURCE: Final = Resource("gauge", "count", "units", scarce=True, of_test=True)
+_GAUGE_RESOURCE: Final = Resource("gauge", "count", "units", scarce=True)
 GAUGE_PREFIX: Final = "gauge:"
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model import InputError
 
 Unit: TypeAlias = Literal["count", "bytes"]
 
@@ -30,12 +30,8 @@ _DISPLAY_UNITS: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), (
 LARGEST: Final = 2**63 - 1
 
 
-class AmountError(LeakcheckError, ValueError):
-    """An invalid amount. The message gives it and the valid forms; the caller prepends where the amount was written."""
-
-
 def parse_amount(value: object, unit: Unit) -> int:
-    """Parse a level, at least 0, or raise `AmountError`: a whole number, or for bytes also a text such as ``"64 MiB"``.
+    """Parse a level, at least 0, or raise `InputError`: a whole number, or for bytes also a text such as ``"64 MiB"``.
 
     A text may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; fractions of a byte are rounded down.
     """
@@ -53,7 +49,7 @@ def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
         match = _AMOUNT_PATTERN.fullmatch(value)
         factor = _BYTES_PER_UNIT.get(match[2].lower()) if match else None
         if match is None or factor is None:
-            raise AmountError(f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)")
+            raise InputError(f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)")
         number = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
     elif (isinstance(value, int) and not isinstance(value, bool)) or (
         isinstance(value, float) and math.isfinite(value) and not whole
@@ -61,11 +57,11 @@ def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
         number = value
     else:
         valid = "0 or 3" if unit == "count" else "65536 or '64 KiB'"
-        raise AmountError(f"{value!r} is not {'a number' if unit == 'count' else 'a size'}: write {valid}")
+        raise InputError(f"{value!r} is not {'a number' if unit == 'count' else 'a size'}: write {valid}")
     if number < 0:
-        raise AmountError(f"{value!r} is negative: a budget is 0 or more")
+        raise InputError(f"{value!r} is negative: a budget is 0 or more")
     if number > LARGEST:
-        raise AmountError(f"{value!r} is too large: at most 2**63 - 1")
+        raise InputError(f"{value!r} is too large: at most 2**63 - 1")
     return number
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, OPTIONS, WARMUP, SettingError, Settings, resolve
-from pytest_leakcheck.model.resource_table import BASES, ROWS
+from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, OPTIONS, WARMUP, Settings, resolve
+from pytest_leakcheck.model import InputError
+from pytest_leakcheck.model.resource_table import ROWS
 from pytest_leakcheck.plugin.stash import SETTINGS, SIZE
 
 if TYPE_CHECKING:
@@ -38,10 +39,7 @@ def _marker(name: str, unit: str, plural: str, *, peak: bool = True) -> str:
 
 
 MARKERS: Final = (
-    *(
-        _marker(row["name"], (BASES[row["base"]] | row)["unit"], row["plural"], peak=row.get("peak", True))
-        for row in ROWS
-    ),
+    *(_marker(row["name"], row["unit"], row["plural"], peak=row.get("peak", True)) for row in ROWS),
     "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound the peaks at each "
     "of these sizes, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
     "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB'): pytest-leakcheck: run this test under limits, in a separate process, "
@@ -177,12 +175,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # walks these markers, which takes 5,400 instructions per test.
     if _SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(_SCALING) is None:
         return
-    from pytest_leakcheck.config.markers import MarkError
     from pytest_leakcheck.config.scaling_marker import read_sweep
 
     try:
         sweep = read_sweep(metafunc.definition.iter_markers(), metafunc.fixturenames)
-    except MarkError as error:
+    except InputError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     if sweep.engine == "gloo" and not metafunc.config.stash[SETTINGS].active:
         from pytest_leakcheck.plugin.gloo_alone import stand_alone
@@ -214,6 +211,6 @@ def _read_settings(config: pytest.Config) -> Settings:
             from pytest_leakcheck.baseline.library_leaks import parse_lines
 
             parse_lines(settings.library, settings.sources["library"])
-    except SettingError as error:
+    except InputError as error:
         raise pytest.UsageError(str(error)) from None
     return settings

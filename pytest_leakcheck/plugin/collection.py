@@ -7,9 +7,10 @@ from typing import Final
 
 import pytest
 
-from pytest_leakcheck.config.markers import SCALING, MarkError, is_opted_out, plan_unmarked, read_marks
+from pytest_leakcheck.config.markers import SCALING, is_opted_out, plan_unmarked, read_marks
 from pytest_leakcheck.config.rules import for_test, unused
 from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.plugin.chosen_tests import Sampling, selected_by
 from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, PROCESS
 from pytest_leakcheck.plugin.timeout import within_timeout
@@ -78,7 +79,7 @@ class Collection:
                 loops = "leakcheck" in getattr(item, "fixturenames", ())
                 settings = for_test(self._settings, item.nodeid)
                 plan = read_marks(item.nodeid, item.iter_markers(), settings, loops=loops)
-            except MarkError as error:
+            except InputError as error:
                 wrong.append(f"{item.nodeid}: {error}")
             else:
                 if plan is None and not loops:

@@ -177,7 +177,7 @@ class MeasuringFixture(Leakcheck):
     def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         __tracebackhide__ = True
         self._used = True
-        of_block = (name for name, resource in RESOURCES.items() if resource.of_block)
+        of_block = (name for name, resource in RESOURCES.items() if resource.scope != "this process")
         return self._judged_block(read_levels(levels) if levels else tuple(map(Budget, of_block)))
 
     @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
 from pytest_leakcheck.judge.not_judged import miscounted, origin_unknown
-from pytest_leakcheck.model.resources import exhausting, find_resource
+from pytest_leakcheck.model.resources import HEAP, RESIDENT, exhausting, find_resource
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
@@ -147,15 +147,15 @@ class ResourceJudge:
     def _context(self, budget: Budget, *, final: bool) -> Context:
         run, sampler, name = self._run, self._sampler, budget.resource
         resource = find_resource(name)
-        limit, exact = run.limits.get(name), resource.exact_counter
-        compared = exact and budget.judges_all_growth and sampler.samples.has(exact)
+        limit = run.limits.get(name)
+        compared = name == RESIDENT and budget.judges_all_growth and sampler.samples.has(HEAP)
         elsewhere = resource.of_tree and sampler.children > 0
         return Context(
             final,
             # With children, the counter covers the process tree, but the limit applies to each process.
             headroom=None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name)),
             carried=self._carried.get(name, 0),
-            exact_flat=bool(compared) and self._growth_of(exact).state == "flat",
+            exact_flat=compared and self._growth_of(HEAP).state == "flat",
             elsewhere=elsewhere,
             quiet_heap=run.quiet_heap,
             # With the waits and collections of the harness, which take their share of the time.

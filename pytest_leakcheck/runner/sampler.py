@@ -103,7 +103,7 @@ class Sampler:
             name, own = probe.resource, array("q", (0,))
             resource = find_resource(name)
             column = samples.columns[name] = samples.new_column()
-            if resource.includes_harness:
+            if resource.counts_python:
                 self._own[name] = own
             if isinstance(probe, Vram):
                 samples.kinds[name], samples.released[name] = probe.kind, samples.new_column()

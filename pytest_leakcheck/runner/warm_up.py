@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.model.resources import HEAP, OBJECTS
 from pytest_leakcheck.probes.garbage_collector import Walk
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -60,8 +60,8 @@ class WarmUp:
         caches = KnownCaches() if run.plan.screen else None
         if caches is None:
             run.innocent.watch(quiet_heap=run.quiet_heap)
-        witnesses = (name for name, resource in RESOURCES.items() if resource.witness)
-        wanted = {*witnesses, *(budget.resource for budget in run.plan.budgets)}
+        # These are read in every repetition, to report them next to a failing verdict ("also growing").
+        wanted = {HEAP, OBJECTS, *(budget.resource for budget in run.plan.budgets)}
         allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
         # A ceiling applies to the garbage of earlier tests, too.
         walk: Walk = "now" if run.plan.ceiling.sizes else "later" if run.plan.screen else "if due"

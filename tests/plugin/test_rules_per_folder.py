@@ -90,4 +90,7 @@ def test_a_wrong_line_is_an_error_even_without_the_option(project_here: Project)
     project_here.write("test_it.py", "def test_it(): pass")
     ran = project_here.run_here(leakcheck=False)
     assert ran.status == 4
-    assert "leakcheck_rules = 'tests/net/**: max_time=none': max_time=none: expects a number of seconds" in ran.text
+    assert (
+        "leakcheck_rules = 'tests/net/**: max_time=none': max_time=none: must be a number of seconds above 0"
+        in ran.text
+    )

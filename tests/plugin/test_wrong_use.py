@@ -81,14 +81,14 @@ def test_a_wrong_setting_names_its_file(project_here: Project, table: str) -> No
     # Without --leakcheck too: a wrong value is found on the first run.
     outcome = project_here.run_here(leakcheck=False)
     assert outcome.status == USAGE_ERROR
-    assert f"leakcheck_warmup = 0 ({name}): must be at least 1: the first iteration" in outcome.text
+    assert f"leakcheck_warmup = 0 ({name}): must be a whole number from 1 to 100,000" in outcome.text
 
 
 def test_a_wrong_flag(project_here: Project) -> None:
     project_here.write("test_it.py", "def test_it(): pass")
     outcome = project_here.run_here("--leakcheck-iterations=many", leakcheck=False)
     assert outcome.status == USAGE_ERROR
-    assert "--leakcheck-iterations=many (command line): expects a whole number" in outcome.text
+    assert "--leakcheck-iterations=many (command line): must be a whole number from 0 to 100,000" in outcome.text
 
 
 @pytest.mark.parametrize("leakcheck", [True, False])

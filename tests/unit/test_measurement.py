@@ -7,8 +7,8 @@ import time
 import pytest
 
 import pytest_leakcheck
-from pytest_leakcheck.config.budget import BudgetError
 from pytest_leakcheck.measurement import measure
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.runner.settling import Settling
@@ -54,10 +54,10 @@ def test_without_levels_all_that_is_judged_by_default_is() -> None:
 
 def test_a_level_that_cannot_be_read_is_named() -> None:
     with pytest.raises(
-        BudgetError, match=r"fds=0: no such resource\. Did you mean 'fd'\? Valid resources are fd, thread"
+        InputError, match=r"fds=0: no such resource\. Did you mean 'fd'\? Valid resources are fd, thread"
     ):
         measure(int, fds=0)  # type: ignore[call-arg]
-    with pytest.raises(BudgetError, match=r"heap='much': 'much' is not a size"):
+    with pytest.raises(InputError, match=r"heap='much': 'much' is not a size"):
         measure(int, heap="much")
 
 

@@ -26,7 +26,7 @@ from pytest_leakcheck.attribution.object_inspection import (
     size_of,
     walk,
 )
-from pytest_leakcheck.model.resources import Resource, find_resource
+from pytest_leakcheck.model.resources import RESIDENT, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 
 # The parts of all entries that count.
@@ -118,7 +118,7 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
     """Sum the bytes that the resource counts; infinite with a part of an extension type, except arrays and NumPy's."""
     arrays = array_types()
     # Without pymalloc, `sys.getallocatedblocks` returns 0, and malloc serves small requests too.
-    least = 0 if resource.counts_small or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
+    least = 0 if resource.name == RESIDENT or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
     total = 0
     for part in parts:
         kind = type(part)

@@ -20,7 +20,7 @@ import pytest
 
 from pytest_leakcheck.attribution.tracing.peak_composition import add_children
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.markers import SCALING, MarkError, effort_of
+from pytest_leakcheck.config.markers import SCALING, effort_of
 from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
@@ -29,6 +29,7 @@ from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.judge.not_judged import process_lost, sizes_interrupted, unavailable
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
@@ -58,16 +59,16 @@ _MAX_QUICK_SECONDS: Final = 12.0
 
 
 def plan_sizes(item: pytest.Item) -> None:
-    """Store the sweep of a test over an axis; raise `MarkError` if the mark is invalid or does not suit the item."""
+    """Store the sweep of a test over an axis; raise `InputError` if the mark is invalid or does not suit the item."""
     if SWEEP in item.stash:
         return
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-        raise MarkError(
+        raise InputError(
             f"{SCALING}: only a function can take the size of an axis as an argument: write def test_it(shards)"
         )
     sweep = item.stash[SWEEP] = read_sweep(item.iter_markers(), item.fixturenames)
     if sweep.engine == "thread" and iscoroutinefunction(item.obj):
-        raise MarkError(
+        raise InputError(
             f'{SCALING}: engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
         )
     if sweep.engine and (xdist.is_loaded(item.config) or xdist.is_worker(item.config)):

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_leakcheck.baseline import library_leaks
 from pytest_leakcheck.baseline.library_leaks import LibraryLeak, find_library_leak, fits, parse_lines
-from pytest_leakcheck.config.settings import SettingError
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, library_lines
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
@@ -135,6 +135,6 @@ def test_what_is_said_of_a_line_of_the_user_is_the_line(installed: dict[str, str
     ],
 )
 def test_a_wrong_line_is_quoted_with_its_file_and_what_is_valid(line: str, wrong: str) -> None:
-    with pytest.raises(SettingError) as raised:
+    with pytest.raises(InputError) as raised:
         parse_lines(("fine: fine.CACHE", line), "pytest.ini")
     assert str(raised.value) == f"leakcheck_library = {line!r} (pytest.ini): {wrong}"

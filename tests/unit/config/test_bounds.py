@@ -4,15 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.bounds import (
-    Bound,
-    BoundError,
-    FormulaBound,
-    OrderBound,
-    SlopeBound,
-    parse_bound,
-    singular,
-)
+from pytest_leakcheck.config.bounds import Bound, FormulaBound, OrderBound, SlopeBound, parse_bound, singular
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.units import Unit
 
 KIB, MIB = 2**10, 2**20
@@ -167,20 +160,20 @@ FORMULA = "valid example: 'max(64, shards)'"
     ],
 )
 def test_what_is_no_bound(value: object, unit: Unit, message: str) -> None:
-    with pytest.raises(BoundError) as error:
+    with pytest.raises(InputError) as error:
         parse_bound(value, "shards", unit)
     assert str(error.value) == message
 
 
 @pytest.mark.parametrize("value", ["O(1)", "3/shard", "<= 3", ""])
 def test_what_is_no_lower_bound(value: str) -> None:
-    with pytest.raises(BoundError, match="valid example: "):
+    with pytest.raises(InputError, match="valid example: "):
         parse_bound(value, "shards", "count", lower=True)
 
 
 @pytest.mark.parametrize("value", [None, 1.5])
 def test_a_lower_bound_is_a_formula(value: object) -> None:
-    with pytest.raises(BoundError, match=r"is not a bound: write a formula such as '3 - \(shards - 1\)'$"):
+    with pytest.raises(InputError, match=r"is not a bound: write a formula such as '3 - \(shards - 1\)'$"):
         parse_bound(value, "shards", "count", lower=True)
 
 
@@ -188,7 +181,7 @@ def read(value: object, unit: Unit, *, lower: bool = False) -> Bound | str:
     """The bound over ``shards``, or what is said against it."""
     try:
         return parse_bound(value, "shards", unit, lower=lower)
-    except BoundError as error:
+    except InputError as error:
         return str(error)
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.budget import Budget, BudgetError, default_budget, parse_budget, parse_level
+from pytest_leakcheck.config.budget import Budget, default_budget, parse_budget
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES, find_resource
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
@@ -24,10 +25,10 @@ def test_every_part_is_read() -> None:
 
 
 def test_a_level_alone_is_read_in_the_unit_of_the_resource() -> None:
-    assert parse_level("heap", "1 MiB") == 2**20
-    assert parse_level("gauge:frames", 4) == 4
-    with pytest.raises(BudgetError, match="'1 MiB' is not a number"):
-        parse_level("fd", "1 MiB")
+    assert parse_budget("heap", ("1 MiB",), {}).level == 2**20
+    assert parse_budget("gauge:frames", (4,), {}).level == 4
+    with pytest.raises(InputError, match="'1 MiB' is not a number"):
+        parse_budget("fd", ("1 MiB",), {})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_its_text_is_what_it_allows(budget: Budget, text: str) -> None:
     ],
 )
 def test_what_cannot_be_read_is_named(arguments: tuple[object, ...], keywords: dict[str, object], message: str) -> None:
-    with pytest.raises(BudgetError) as raised:
+    with pytest.raises(InputError) as raised:
         parse_budget("fd", arguments, keywords)
     assert str(raised.value) == message
 
@@ -100,7 +101,7 @@ def test_any_mark_is_a_budget_or_a_budget_error(
 ) -> None:
     try:
         budget = parse_budget(name, tuple(arguments), keywords)
-    except BudgetError:
+    except InputError:
         return
     assert budget.level is None or budget.level >= 0
     assert budget.per_iteration >= 0

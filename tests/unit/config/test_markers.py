@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.markers import MarkError, plan_unmarked, read_marks, valid_form
+from pytest_leakcheck.config.markers import plan_unmarked, read_marks, valid_form
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings, resolve
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import MARKERS
 
@@ -71,7 +72,7 @@ def test_the_closest_mark_decides_whether_a_test_is_left_out() -> None:
     assert read(left_out, MARK.fd_budget(0)) is None
     assert planned(MARK.fd_budget(0), left_out).budgets == (Budget("fd", 0),)
     # 0 is no False: it is a level at the wrong mark.
-    with pytest.raises(MarkError):
+    with pytest.raises(InputError):
         read(MARK.leakcheck(0))
 
 
@@ -148,16 +149,16 @@ WRONG = [
     ),
     (
         MARK.leakcheck(iterations=True),
-        f"leakcheck(iterations=True): iterations=True is not a whole number from 0 to 100,000. {EFFORT}",
+        f"leakcheck(iterations=True): iterations=True: must be a whole number from 0 to 100,000. {EFFORT}",
     ),
-    (MARK.leakcheck(warmup=0), f"leakcheck(warmup=0): warmup=0 is not a whole number from 1 to 100,000. {EFFORT}"),
+    (MARK.leakcheck(warmup=0), f"leakcheck(warmup=0): warmup=0: must be a whole number from 1 to 100,000. {EFFORT}"),
     (
         MARK.leakcheck(max_time=float("nan")),
-        f"leakcheck(max_time=nan): max_time=nan is not a number of seconds above 0. {EFFORT}",
+        f"leakcheck(max_time=nan): max_time=nan: must be a number of seconds above 0. {EFFORT}",
     ),
     (
         MARK.leakcheck(max_time=0),
-        f"leakcheck(max_time=0): max_time=0 is not a number of seconds above 0. {EFFORT}",
+        f"leakcheck(max_time=0): max_time=0: must be a number of seconds above 0. {EFFORT}",
     ),
     (
         MARK.leakcheck(resources=[["fd"]]),
@@ -165,7 +166,7 @@ WRONG = [
     ),
     (
         MARK.leakcheck(isolate="yes"),
-        f"leakcheck(isolate=\"yes\"): isolate='yes' is not True or False. {EFFORT}",
+        f"leakcheck(isolate=\"yes\"): isolate='yes': must be True or False. {EFFORT}",
     ),
     (MARK.leakcheck(5), f"leakcheck(5): takes keyword arguments only, or False to leave the test out. {EFFORT}"),
     (
@@ -196,7 +197,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("mark", "message"), WRONG, ids=[row[1].partition(": ")[0] for row in WRONG])
 def test_a_wrong_mark_is_shown_with_what_is_wrong_and_the_valid_form(mark: Any, message: str) -> None:
-    with pytest.raises(MarkError) as raised:
+    with pytest.raises(InputError) as raised:
         read(mark)
     assert str(raised.value) == message
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, growth_budgets
-from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, Effort, EffortError, plan_test
+from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, Effort, plan_test
 from pytest_leakcheck.judge.growth import looks
+from pytest_leakcheck.model import InputError
 
 
 def names(plan_budgets: tuple[Budget, ...]) -> list[str]:
@@ -44,7 +45,7 @@ def test_a_cheap_test_goes_on_until_it_has_taken_the_least_time() -> None:
     assert effort.is_enough(LONGEST, seconds=0.1)
     assert Effort(iterations=40).is_enough(40, seconds=0.1)
     assert Effort(min_time=0).most == ADAPTIVE
-    with pytest.raises(EffortError, match=r"min_time=-1 is not a number of seconds from 0"):
+    with pytest.raises(InputError, match=r"min_time=-1: must be a number of seconds from 0"):
         Effort(min_time=-1)
 
 

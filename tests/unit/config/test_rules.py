@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_leakcheck.config.rules import for_test, parse_rules, unused
-from pytest_leakcheck.config.settings import SettingError, Settings, resolve
+from pytest_leakcheck.config.settings import Settings, resolve
+from pytest_leakcheck.model import InputError
 
 MATCHING = [
     ("tests/net/**", "tests/net/test_a.py::test_it", True),
@@ -28,13 +29,13 @@ WRONG = [
     ("a:", "is not PATTERN: WORDS, as in tests/net/**: resources=fd,thread max_time=15"),
     (
         "a: max_tim=3",
-        "'max_tim' is not one of off, resources, iterations, warmup, max_time, min_time, unclosed, isolate,",
+        "'max_tim' is not one of off, resources, iterations, warmup, max_time, min_time, run, unclosed, isolate,",
     ),
     ("a: max_tim=3", "Did you mean 'max_time'?"),
     ("a: max_time", "'max_time' needs a value: write max_time=S"),
     ("a: isolate=yes", "'isolate=yes' takes no value: write isolate"),
-    ("a: max_time=0", "max_time=0: must be more than 0"),
-    ("a: warmup=many", "warmup=many: expects a whole number"),
+    ("a: max_time=0", "max_time=0: must be a number of seconds above 0"),
+    ("a: warmup=many", "warmup=many: must be a whole number from 1 to 100,000"),
     ("a: resources=fds", "resources=fds: 'fds' is not one of countable, memory, fd,"),
     ("a: unclosed=no", "unclosed=no: must be one of warn, fail, allow"),
 ]
@@ -53,7 +54,7 @@ def test_a_pattern_is_for_files_below_the_root_directory(pattern: str, test: str
 
 @pytest.mark.parametrize(("line", "wrong"), WRONG)
 def test_a_wrong_line_is_quoted_with_what_is_valid(line: str, wrong: str) -> None:
-    with pytest.raises(SettingError) as raised:
+    with pytest.raises(InputError) as raised:
         parse_rules(("fine: off", line))
     assert str(raised.value).startswith(f"leakcheck_rules = {line!r}: ")
     assert wrong in str(raised.value)

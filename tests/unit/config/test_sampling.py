@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.sampling import (
-    Cost,
-    Sample,
-    SamplingError,
-    TimePlan,
-    choose_case,
-    parse_duration,
-    parse_sample,
-)
+from pytest_leakcheck.config.sampling import Cost, Sample, TimePlan, choose_case, parse_duration, parse_sample
+from pytest_leakcheck.model import InputError
 
 TESTS = [f"tests/test_{file}.py::test_{number}" for file in "abc" for number in range(100)]
 
@@ -40,7 +33,7 @@ def test_by_default_the_turn_is_the_day() -> None:
 
 @pytest.mark.parametrize("text", ["", "10", "0/10", "3/2", "1/10@", "1/10@x", "-1/3", "1/0"])
 def test_a_wrong_share_is_refused(text: str) -> None:
-    with pytest.raises(SamplingError, match="share"):
+    with pytest.raises(InputError, match="share"):
         parse_sample(text)
 
 
@@ -51,7 +44,7 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "ten", "10 minutes", "-3s"])
 def test_a_wrong_duration_is_refused(text: str) -> None:
-    with pytest.raises(SamplingError, match=r"such as 90s, 10min or 1\.5h"):
+    with pytest.raises(InputError, match=r"such as 90s, 10min or 1\.5h"):
         parse_duration(text)
 
 

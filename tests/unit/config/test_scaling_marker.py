@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.config.markers import MarkError
 from pytest_leakcheck.config.scaling_marker import Sweep, read_sweep
+from pytest_leakcheck.model import InputError
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ def test_the_closest_mark_wins() -> None:
 
 @pytest.mark.parametrize(("name", "takes"), [("running", ("n",)), ("threads", ("n", "leakcheck"))])
 def test_a_gauge_needs_the_fixture_and_a_name_unlike_a_resources(name: str, takes: tuple[str, ...]) -> None:
-    with pytest.raises(MarkError, match="no such resource"):
+    with pytest.raises(InputError, match="no such resource"):
         read("n", [1, 2, 4], takes=takes, **{name: "O(1)"})
     assert read("n", [1, 2, 4], takes=("n", "leakcheck"), running="O(1)").resources == ("gauge:running",)

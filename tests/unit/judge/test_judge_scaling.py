@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.config.bounds import parse_bound
-from pytest_leakcheck.config.scaling_marker import AxisError, check_axis
+from pytest_leakcheck.config.scaling_marker import check_axis
 from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, judge_points
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.verdict import Verdict
 
@@ -249,7 +250,7 @@ VALID = "write sizes such as [8, 16, 32, 64]"
     ],
 )
 def test_invalid_axes(sizes: object, message: str) -> None:
-    with pytest.raises(AxisError) as error:
+    with pytest.raises(InputError) as error:
         check_axis(sizes)
     assert str(error.value) == message
 
@@ -264,7 +265,7 @@ ANYTHING: st.SearchStrategy[Any] = (
 def test_any_sizes_are_an_axis_or_an_error_of_ours(sizes: Any) -> None:
     try:
         checked = check_axis(sizes)
-    except AxisError as error:
+    except InputError as error:
         message = str(error)
     else:
         assert checked == tuple(sizes)

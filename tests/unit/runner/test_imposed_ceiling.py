@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
-from pytest_leakcheck.config.ceiling import Ceiling, CeilingError, read_ceiling, read_option
+from pytest_leakcheck.config.ceiling import Ceiling, read_ceiling, read_option
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
@@ -41,14 +42,14 @@ def test_limits_are_read_in_the_units_of_their_resources() -> None:
     ],
 )
 def test_a_limit_that_cannot_be_read_is_refused_in_words(option: str, said: str) -> None:
-    with pytest.raises(CeilingError, match=re.escape(said)):
+    with pytest.raises(InputError, match=re.escape(said)):
         read_option(option)
 
 
 def test_only_keywords_are_taken() -> None:
-    with pytest.raises(CeilingError, match="takes keyword arguments only"):
+    with pytest.raises(InputError, match="takes keyword arguments only"):
         read_ceiling(256)
-    with pytest.raises(CeilingError, match=re.escape('names no resource: write fd=256, rss="1 GiB", vram="2 GiB"')):
+    with pytest.raises(InputError, match=re.escape('names no resource: write fd=256, rss="1 GiB", vram="2 GiB"')):
         read_ceiling()
 
 
