@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pytest_leakcheck.model.culprit import Owner, Site
@@ -62,57 +62,32 @@ def key_of_cause(finding: Finding) -> tuple[str, Outcome]:
 
 
 class Causes:
-    """Causes of the findings that are added; green findings have none."""
+    """Causes of the findings that are added, whose readings are not kept; green findings have none."""
 
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
-        self._groups: dict[tuple[str, Outcome], _Group] = {}
+        self._causes: dict[tuple[str, Outcome], Cause] = {}
+        # In the order of arrival, each once: a test that judges several loops may have several findings.
+        self._tests: dict[tuple[str, Outcome], dict[str, None]] = {}
         for finding in findings:
             self.add(finding)
 
     def add(self, finding: Finding) -> None:
         if finding.colour == "green":
             return
-        key = key_of_cause(finding)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = _Group(finding)
-        group.add(finding)
+        key, verdict = key_of_cause(finding), finding.verdict
+        slope, known = verdict.slope, bool(finding.known)
+        first = Cause(key[0], verdict.resource, verdict.outcome, finding.colour, known, slope, slope)
+        one = self._causes.get(key, first)
+        self._causes[key] = replace(
+            one,
+            slowest=min(one.slowest, slope),
+            fastest=max(one.fastest, slope),
+            site=one.site or finding.site,
+            owner=one.owner or finding.owner,
+        )
+        self._tests.setdefault(key, {})[finding.test] = None
 
     def list(self) -> tuple[Cause, ...]:
         """Return the causes, red ones first, else in order of arrival."""
-        causes = [group.to_cause(name) for (name, _outcome), group in self._groups.items()]
+        causes = [replace(one, tests=tuple(self._tests[key])) for key, one in self._causes.items()]
         return tuple(sorted(causes, key=lambda one: one.colour != "red"))
-
-
-class _Group:
-    """What is kept of the findings of one cause: not the readings."""
-
-    def __init__(self, first: Finding) -> None:
-        self._verdict = first.verdict
-        self._colour, self._known = first.colour, bool(first.known)
-        self._slowest = self._fastest = first.verdict.slope
-        self._site: Site | None = None
-        self._owner: Owner | None = None
-        # In the order of arrival, each once: a test that judges several loops may have several findings.
-        self._tests: dict[str, None] = {}
-
-    def add(self, finding: Finding) -> None:
-        slope = finding.verdict.slope
-        self._slowest, self._fastest = min(self._slowest, slope), max(self._fastest, slope)
-        self._site = self._site or finding.site
-        self._owner = self._owner or finding.owner
-        self._tests[finding.test] = None
-
-    def to_cause(self, name: str) -> Cause:
-        return Cause(
-            name,
-            self._verdict.resource,
-            self._verdict.outcome,
-            self._colour,
-            self._known,
-            self._slowest,
-            self._fastest,
-            self._site,
-            self._owner,
-            tuple(self._tests),
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import repeat
 from types import NoneType
@@ -30,10 +30,10 @@ def encode(value: Any) -> Any:
     if is_dataclass(value):
         encoded = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
         defaults = _defaults_of(value.__class__)
-        for one in fields(value):
-            content = getattr(value, one.name)
-            if one.name not in defaults or content != defaults[one.name]:
-                encoded[_json_key(one)] = encode(content)
+        for name, (key, _) in _fields_of(value.__class__).items():
+            content = getattr(value, name)
+            if name not in defaults or content != defaults[name]:
+                encoded[key] = encode(content)
         derived = {name: getattr(value, name) for name in getattr(value, "DERIVED", ())}
         return encoded | {name: encode(one) for name, one in derived.items() if one is not None}
     if isinstance(value, Mapping):
@@ -42,13 +42,10 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: type[T], data: object, path: str = "") -> T:
-    """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type.
+    """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type, or raise `DecodeError`.
 
-    `kind` is a dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings, tuples and
-    optionals. `path` is that of the value within the whole document, for error messages.
-
-    Raises:
-        DecodeError: A part is missing, has another type, or was written with another schema.
+    `kind` is a dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings from texts, tuples
+    and optionals. `path` is that of the value within the whole document, for error messages.
     """
     decoded: T = _decode(kind, data, path)
     return decoded
@@ -57,51 +54,44 @@ def decode(kind: type[T], data: object, path: str = "") -> T:
 def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return per kind of type
     if kind is Any:
         return data
-    shape, args, scalars = _classify(kind)
+    shape, args, scalar = _classify(kind)
     if shape is object:
         return _decode_object(kind, _check_type(dict, data, path, "object"), path)
     if shape is NoneType:
         return None if data is None else _decode(args[0], data, path)
     if shape is Literal:
         return data if data in args else _check_type((), data, path, " or ".join(map(repr, args)))
-    if shape is dict:
-        _check_type(dict, data, path, "object")
-        if args[0] is str and set(map(type, data.values())) <= scalars:
-            return dict(data)
-        return {
-            _decode_key(args[0], key, path): _decode(args[1], one, _join_path(path, key)) for key, one in data.items()
-        }
     if shape is None:
         return _check_type((int, float) if kind is float else kind, data, path, kind.__name__)
+    if shape is dict:
+        _check_type(dict, data, path, "object")
+        if scalar and set(map(type, data.values())) <= {scalar}:
+            return dict(data)
+        return {key: _decode(args[1], one, _join_path(path, key)) for key, one in data.items()}
     length = None if args[-1] is ... else len(args)
     if not isinstance(data, (list, tuple)) or (length is not None and len(data) != length):
         _check_type((), data, path, "list" if length is None else f"list of {length}")
-    if set(map(type, data)) <= scalars:
-        # A fast path for scalars, because a series has hundreds of readings.
-        return shape(data) if shape is tuple else shape(*data)
+    if scalar and set(map(type, data)) <= {scalar}:
+        # A fast path, because a series has hundreds of readings.
+        return tuple(data)
     parts = zip(repeat(args[0], len(data)) if length is None else args, data, strict=True)
-    found = [_decode(one, part, f"{path}[{at}]") for at, (one, part) in enumerate(parts)]
-    return tuple(found) if shape is tuple else shape(*found)
+    return tuple(_decode(one, part, f"{path}[{at}]") for at, (one, part) in enumerate(parts))
 
 
 @cache
-def _classify(kind: Any) -> tuple[Any, tuple[Any, ...], frozenset[Any]]:
-    """Return the shape of an annotation, the types of its parts, and the scalar type that all parts share, in a set.
+def _classify(kind: Any) -> tuple[Any, tuple[Any, ...], Any]:
+    """Return the shape of an annotation, the types of its parts, and the scalar type that all parts share, or None.
 
-    The shape is `object` for a dataclass, `NoneType` for an optional, None for a scalar; else `Literal`, `dict`,
-    `tuple` or a named tuple class. Without such a scalar type, the set is empty.
+    The shape is `object` for a dataclass, `NoneType` for an optional, None for a scalar; else `Literal`, `dict` or `tuple`.
     """
     origin, args = get_origin(kind), get_args(kind)
-    if is_dataclass(kind):
-        return object, (), frozenset()
-    if NoneType in args:
-        return NoneType, tuple(one for one in args if one is not NoneType), frozenset()
-    if hasattr(kind, "_fields"):
-        # JSON encodes a named tuple as a list.
-        origin, args = kind, tuple(_resolve_hints(kind).values())
     shape = dict if origin is Mapping else origin
-    parts = frozenset(args[1:] if shape is dict else args) - {...}
-    return shape, args, parts if len(parts) == 1 and parts <= {int, float, str} else frozenset()
+    if is_dataclass(kind):
+        return object, (), None
+    if NoneType in args:
+        return NoneType, tuple(one for one in args if one is not NoneType), None
+    parts = set(args[1:] if shape is dict else args) - {...}
+    return shape, args, parts.pop() if len(parts) == 1 and parts <= {int, float, str} else None
 
 
 def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
@@ -118,23 +108,11 @@ def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
     return kind(**parts)
 
 
-def _decode_key(kind: Any, key: str, path: str) -> Any:
-    try:
-        return kind(key)
-    except ValueError:
-        raise DecodeError(f"{path}: expected keys of {kind.__name__}, got {key!r}") from None
-
-
 def _check_type(kinds: Any, data: Any, path: str, name: str) -> Any:
     # `bool` is a subclass of `int`, but must not pass as a number.
     if isinstance(data, kinds) and (kinds is bool or not isinstance(data, bool)):
         return data
     raise DecodeError(f"{path or 'value'}: expected {name}, got {reprlib.repr(data)}")
-
-
-def _json_key(one: Field[Any]) -> str:
-    """Return the JSON key of a field: its ``key`` metadata, or else its name."""
-    return str(one.metadata.get("key", one.name))
 
 
 def _join_path(path: str, name: str) -> str:
@@ -151,11 +129,7 @@ def _defaults_of(kind: Any) -> dict[str, Any]:
 
 
 @cache
-def _resolve_hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-@cache
 def _fields_of(kind: Any) -> dict[str, tuple[str, Any]]:
-    """Map the name of each field to its JSON key and type."""
-    return {one.name: (_json_key(one), _resolve_hints(kind)[one.name]) for one in fields(kind)}
+    """Map the name of each field to its JSON key (its ``key`` metadata, or else its name) and type."""
+    hints = get_type_hints(kind)
+    return {one.name: (str(one.metadata.get("key", one.name)), hints[one.name]) for one in fields(kind)}
