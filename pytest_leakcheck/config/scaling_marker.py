@@ -26,7 +26,6 @@ _RATIO_TOLERANCE: Final = 0.1
 _MIN_RATIO: Final = 1.5
 # The largest valid size. Whole numbers up to this one are exact as floats.
 _MAX_SIZE: Final = 2**53
-_EXAMPLE_ADVICE: Final = "write sizes such as [8, 16, 32, 64]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,29 +139,30 @@ def check_axis(sizes: object) -> tuple[int, ...]:
     The factor is at least 1.5. The ratio of two successive sizes may deviate from the factor by 10 %.
     """
     if not isinstance(sizes, list | tuple):
-        raise InputError(f"the sizes are of type {type(sizes).__name__}, not a list: {_EXAMPLE_ADVICE}")
-    for size in sizes:
-        if not isinstance(size, int) or isinstance(size, bool):
-            raise InputError(f"a size is of type {type(size).__name__}, not a whole number: {_EXAMPLE_ADVICE}")
-        if not 1 <= size <= _MAX_SIZE:
-            seen = "is below 1" if size < 1 else "is above 2**53"
-            raise InputError(f"a size {seen}: {_EXAMPLE_ADVICE}")
+        wrong = f"the sizes are of type {type(sizes).__name__}, not a list"
+    elif any(not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= _MAX_SIZE for size in sizes):
+        wrong = "a size is not a whole number from 1 to 2**53"
+    else:
+        wrong = _describe_wrong(sizes)
+    if wrong:
+        raise InputError(f"{wrong}: write sizes such as [8, 16, 32, 64]")
+    return tuple(cast("Sequence[int]", sizes))
+
+
+def _describe_wrong(sizes: Sequence[int]) -> str:
     shown = list(sizes) if len(sizes) <= 12 else f"[{', '.join(map(str, sizes[:12]))}, ...]"
     if len(sizes) < FEWEST_SIZES:
-        raise InputError(f"{shown} has {len(sizes)} sizes, at least {FEWEST_SIZES} are needed: {_EXAMPLE_ADVICE}")
+        return f"{shown} has {len(sizes)} sizes, at least {FEWEST_SIZES} are needed"
     for before, after in pairwise(sizes):
         if after <= before:
-            wrong = f"has {after} twice" if after == before else f"falls from {before} to {after}"
-            raise InputError(f"{shown} {wrong}: {_EXAMPLE_ADVICE}")
+            return f"{shown} has {after} twice" if after == before else f"{shown} falls from {before} to {after}"
     ratio = mean_ratio(sizes)
     if any(abs(after / before / ratio - 1) > _RATIO_TOLERANCE for before, after in pairwise(sizes)):
         ratios = ", ".join(f"{after / before:.3g}" for before, after in pairwise(sizes[:12]))
-        raise InputError(f"{shown} rises by the factors {ratios}, not by a constant factor: {_EXAMPLE_ADVICE}")
+        return f"{shown} rises by the factors {ratios}, not by a constant factor"
     if ratio < _MIN_RATIO:
-        raise InputError(
-            f"{shown} rises by a factor of {ratio:.3g} only, at least {_MIN_RATIO} is needed: {_EXAMPLE_ADVICE}"
-        )
-    return tuple(sizes)
+        return f"{shown} rises by a factor of {ratio:.3g} only, at least {_MIN_RATIO} is needed"
+    return ""
 
 
 def mean_ratio(sizes: Sequence[int]) -> float:

@@ -1,6 +1,6 @@
 """Define the options, and resolve their values to a frozen `Settings` that records the source of each value.
 
-The command-line flags, the configuration keys and their documentation are generated from the table `OPTIONS`. No option
+The command-line flags, the configuration keys and their documentation are generated from `OPTIONS`, the fields of `Settings`. No option
 sets a budget. For iterations, time, isolation and ceilings (resource limits), the command line overrides markers, and
 markers override the configuration file.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from math import inf, ulp
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -149,229 +149,200 @@ def split_words(value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.split(",") if word.strip())
 
 
-OPTIONS: Final = (
-    Option("", False, "Check the marked tests for leaks, by repeating them."),
-    Option(
+def _option(written: str, default: Any, help_text: str, **others: Any) -> Any:
+    return field(metadata={"option": Option(written, default, help_text, **others)})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options, and their resolved values in a session; ``sources`` maps each to the place where it was set."""
+
+    active: bool = _option("", False, "Check the marked tests for leaks, by repeating them.")
+    scope: str = _option(
         "scope WORD",
         "marked",
         "Tests to check: 'marked', or 'all', which also bounds the growth of each test without a mark. "
         "--leakcheck-scope=all needs no --leakcheck.",
         check=_one_of("marked", "all"),
-    ),
-    Option(
+    )
+    resources: tuple[str, ...] = _option(
         "resources LIST",
         "countable,memory",
         "Resources whose growth is judged where no mark names any: 'countable' (descriptors, threads, processes, "
         "shared memory, temporary files, tasks), 'memory', or names of resources. Example: "
         "--leakcheck-resources=countable",
         check=_check_resources,
-    ),
-    Option(
+    )
+    cases: str = _option(
         "cases WORD",
         "all",
         "Cases to check of a parametrised function without a mark: 'all', or 'one', the same in each session.",
         check=_one_of("all", "one"),
-    ),
-    Option(
+    )
+    sample: str = _option(
         "sample SHARE",
         "",
         "Check a share of the tests, another one each day, or that of a turn; the others run once. Example: "
         "--leakcheck-sample=1/10 or 1/10@7",
         check=_parsed_by("sampling", "parse_sample"),
-    ),
-    Option(
+    )
+    session_time: str = _option(
         "session-time TIME",
         "",
         "The time for checking tests in this session, or in each xdist worker; tests for which it does not "
         "suffice run once, and come first in the next session. Example: --leakcheck-session-time=10min",
         check=_parsed_by("sampling", "parse_duration"),
-    ),
-    Option(
+    )
+    iterations: int = _option(
         "iterations N",
         0,
         "Judged iterations per test; 0 stops as soon as the verdict is known.",
-    ),
-    Option("warmup N", WARMUP, "Iterations before the start level is read, at least 1."),
-    Option(
+    )
+    warmup: int = _option("warmup N", WARMUP, "Iterations before the start level is read, at least 1.")
+    max_time: float = _option(
         "max-time S",
         MAX_TIME,
         "Seconds for all iterations of one test; with scaling_budget, for each of set-up, body and tear-down at "
         "each size.",
-    ),
-    Option(
+    )
+    min_time: float = _option(
         "min-time S",
         MIN_TIME,
         "Seconds that must pass before growth of memory is reported as a leak. An undecided test whose iterations "
         "are cheap runs at least this long.",
-    ),
-    Option(
+    )
+    isolate: bool = _option(
         "isolate",
         False,
         "Run each measured test alone in a separate process, with allocator settings that reduce noise.",
-    ),
-    Option(
+    )
+    ceiling: str = _option(
         "ceiling LIMITS",
         "",
         "Run each measured test in a separate process under these limits, so that a leak fails in seconds, not "
         "hours. Example: --leakcheck-ceiling=fd=256,rss=1GiB",
         check=_parsed_by("ceiling", "read_option"),
-    ),
-    Option(
+    )
+    run: int = _option(
         "run N",
         RUN,
         "Number of iterations in the production run that this test represents; slow growth is judged over that many.",
-    ),
-    Option(
+    )
+    fail_on: tuple[str, ...] = _option(
         "fail-on LIST",
         "auto",
         "Outcomes that fail a test: leak,over_budget,unclosed,inconclusive. 'auto' means the first three, and in "
         "CI also inconclusive under an explicit budget; 'none' fails no test. 'nothing' fails a session in which "
         "no test was judged.",
         check=_check_outcomes,
-    ),
-    Option(
+    )
+    unclosed: Unclosed = _option(  # noqa: RUF009 - it returns a field
         "unclosed WORD",
         "warn",
         "What to do where only the garbage collector releases a resource that no mark names: 'warn', 'fail' or "
         "'allow'.",
         check=_one_of("warn", "fail", "allow"),
-    ),
-    Option(
+    )
+    rules: tuple[str, ...] = _option(
         "rules",
         (),
         "Settings for the tests of a folder, a line each, of which the first that matches is used; 'off' leaves "
         "tests without a mark out. Example: tests/net/**: resources=fd,thread max_time=15",
         flagged=False,
-    ),
-    Option(
+    )
+    blame: tuple[str, ...] = _option(
         "blame LIST",
         "",
         "Packages: growth fails a test only if its call path passes through one of them; the rest is third-party. "
         "Example: --leakcheck-blame=decode,train",
         check=_check_packages,
-    ),
-    Option(
+    )
+    library_leaks: bool = _option(
         "library-leaks",
         True,
         "Report known leaks of installed packages, such as those of click 8, but fail no test for them.",
         flagged=False,
-    ),
-    Option(
+    )
+    library: tuple[str, ...] = _option(
         "library",
         (),
         "Further leaks of installed packages: a line each, with the versions that leak and the owner that the "
         "finding names. Example: click<9: click._compat._default_text_stdout",
         flagged=False,
-    ),
-    Option(
+    )
+    baseline: str = _option(
         "baseline PATH",
         "",
         "The file of known leaks, which fail no test as long as they do not grow, or a JSON report of an earlier "
         "session. Without it, leakcheck-baseline.json beside the configuration file is used if it exists.",
-    ),
-    Option("no-baseline", False, "Ignore the file of known leaks.", ini=False),
-    Option("baseline-strict", False, "Fail the session if a leak of the file is fixed, so that its entry is removed."),
-    Option(
+    )
+    no_baseline: bool = _option("no-baseline", False, "Ignore the file of known leaks.", ini=False)
+    baseline_strict: bool = _option(
+        "baseline-strict", False, "Fail the session if a leak of the file is fixed, so that its entry is removed."
+    )
+    update_baseline: bool = _option(
         "update-baseline",
         False,
         "Write the leaks of this session to the file of known leaks, and drop those that are fixed.",
         ini=False,
-    ),
-    Option(
+    )
+    prune_baseline: bool = _option(
         "prune-baseline",
         False,
         "As --leakcheck-update-baseline, and drop tests that no longer exist; needs the whole suite.",
         ini=False,
-    ),
-    Option("force-update", False, "Allow the file of known leaks to be written in CI.", ini=False),
-    Option(
+    )
+    force_update: bool = _option("force-update", False, "Allow the file of known leaks to be written in CI.", ini=False)
+    vram: str = _option(
         "vram WORD",
         "device",
         "VRAM source on machines without an accelerator: 'device' (unavailable) or 'accounted' (live CPU tensors).",
         check=_one_of("device", "accounted"),
-    ),
-    Option(
+    )
+    missing: str = _option(
         "missing WORD",
         "skip",
         "What to do if a budget's resource cannot be read here: 'skip' the test with the reason, or 'fail' it.",
         check=_one_of("skip", "fail"),
-    ),
-    Option(
+    )
+    summary: str = _option(
         "summary WORD",
         "failed",
         "Findings listed in the summary: 'failed' (all that are not ok), 'all' or 'none'.",
         check=_one_of("failed", "all", "none"),
-    ),
-    Option(
+    )
+    json: str = _option(
         "json PATH",
         "",
         "Write each finding with its recording to this file as it is made, one JSON object per line. An earlier file "
         "is overwritten when the session starts.",
         ini=False,
-    ),
-    Option(
+    )
+    json_readings: str = _option(
         "json-readings WORD",
         "failed",
         "Findings whose readings the file of --leakcheck-json holds: 'failed' (all that are not ok) or 'all'.",
         check=_one_of("failed", "all"),
-    ),
-    Option(
+    )
+    html: str = _option(
         "html PATH",
         "",
         "Write an HTML page of all findings to this file at the end of the session. It loads nothing from the network.",
         ini=False,
-    ),
-    Option(
+    )
+    source: bool = _option(
         "source",
         True,
         "Show the lines of source around a leak on the page; turn it off for pages that are published.",
         flagged=False,
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The resolved settings of a session; ``sources`` maps each other field to the place where its value was set."""
-
-    active: bool
-    scope: str
-    resources: tuple[str, ...]
-    cases: str
-    sample: str
-    session_time: str
-    iterations: int
-    warmup: int
-    max_time: float
-    min_time: float
-    isolate: bool
-    ceiling: str
-    run: int
-    fail_on: tuple[str, ...]
-    unclosed: Unclosed
-    rules: tuple[str, ...]
-    blame: tuple[str, ...]
-    library_leaks: bool
-    library: tuple[str, ...]
-    baseline: str
-    no_baseline: bool
-    baseline_strict: bool
-    update_baseline: bool
-    prune_baseline: bool
-    force_update: bool
-    vram: str
-    missing: str
-    summary: str
-    json: str
-    json_readings: str
-    html: str
-    source: bool
-    sources: Mapping[str, str]
+    )
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def from_command_line(self, name: str) -> bool:
         return self.sources.get(name) == COMMAND_LINE
 
 
+OPTIONS: Final[tuple[Option, ...]] = tuple(one.metadata["option"] for one in fields(Settings) if one.metadata)
 COMMAND_LINE: Final = "command line"
 _DEFAULT: Final = "default"
 
