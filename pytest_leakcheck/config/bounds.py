@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final, TypeAlias
 
-from pytest_leakcheck.model import InputError
+from pytest_leakcheck.model import InputError, invalid_at
 from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
 
 # The largest exponent of a law.
@@ -75,24 +76,18 @@ Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
 def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) -> Bound:
     """Parse the bound of a budget over an axis, or raise `InputError`.
 
-    Args:
-        value: A text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number, which
-            is the bound at every size.
-        axis: The name of the axis, which formulas and slopes may use.
-        unit: Amounts with a unit are valid for bytes only.
-        lower: Whether the bound is a lower bound. It must then be a formula or a whole number, and ``>=`` is optional.
+    The value is a text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number,
+    which is the bound at every size. A lower bound is a formula or a whole number, and needs no ``>=``.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
         value = str(value) if lower else f"<= {value}"
-    if not isinstance(value, str):
-        raise InputError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
-    text = value.strip()
-    if not lower and (law := _LAW_PATTERN.fullmatch(text)):
-        return OrderBound(value, _parse_exponent(law[1], text))
-    if not lower and "/" in text.replace("//", "") and not text.startswith("<="):
-        return SlopeBound(value, _parse_slope(text, axis, unit))
+    text = value.strip() if isinstance(value, str) else ""
     sign = ">=" if lower else "<="
-    if not lower and not text.startswith(sign):
+    if not lower and (law := _LAW_PATTERN.fullmatch(text)):
+        return OrderBound(str(value), _parse_exponent(law[1], text))
+    if not lower and "/" in text.replace("//", "") and not text.startswith(sign):
+        return SlopeBound(str(value), _parse_slope(text, axis, unit))
+    if not isinstance(value, str) or not (lower or text.startswith(sign)):
         raise InputError(f"{value!r} is not a bound: {_describe_valid(axis, unit, lower=lower)}")
     try:
         return _parse_formula(value, text.removeprefix(sign), axis, unit)
@@ -115,10 +110,10 @@ def _parse_exponent(inside: str, text: str) -> float | None:
     if named in _EXPONENTS_BY_NAME:
         return _EXPONENTS_BY_NAME[named]
     power = _POWER_PATTERN.fullmatch(named)
-    if power is not None and 0 < float(power[1]) <= _MAX_EXPONENT:
-        return float(power[1])
-    valid = "O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
-    raise InputError(f"{text!r} is not a supported complexity: write {valid}")
+    if power is None or not 0 < float(power[1]) <= _MAX_EXPONENT:
+        valid = "O(1), O(log n), O(sqrt n), O(n), or O(n^0.5) with an exponent up to 3"
+        raise InputError(f"{text!r} is not a supported complexity: write {valid}")
+    return float(power[1])
 
 
 def _parse_slope(text: str, axis: str, unit: Unit) -> float:
@@ -126,11 +121,9 @@ def _parse_slope(text: str, axis: str, unit: Unit) -> float:
     match = _SLOPE_PATTERN.fullmatch(text)
     if match is not None and match[3] not in (axis, singular(axis)):
         raise InputError(f"{text!r} is per {match[3]!r}, but the axis is {axis!r}: write {form!r}")
-    try:
+    with suppress(ValueError):
         if match is not None:
             return _parse_number(match, unit)
-    except ValueError:
-        pass
     raise InputError(f"{text!r} is not a slope: write an amount per unit of the axis, such as {form!r}")
 
 
@@ -139,10 +132,8 @@ def _parse_number(match: re.Match[str], unit: Unit) -> float:
     if match[2] and unit == "count":
         raise ValueError(f"has {match[0]!r}, but this resource is counted in plain numbers")
     number = float(match[1]) if "." in match[1] else int(match[1])
-    try:
+    with invalid_at("has an invalid number"):
         return parse_rate(f"{match[1]} {match[2]}" if match[2] else number, unit)
-    except InputError as wrong:
-        raise ValueError(f"has an invalid number ({wrong})") from None
 
 
 def _parse_formula(written: str, text: str, axis: str, unit: Unit) -> FormulaBound:
@@ -182,8 +173,7 @@ def _is_positive(node: ast.expr) -> bool:
 
 
 def _describe_valid(axis: str, unit: Unit, *, lower: bool) -> str:
-    amount = "3" if unit == "count" else "512 MiB"
+    amount, slope = ("3", "3") if unit == "count" else ("512 MiB", "1.2 MiB")
     if lower:
         return f"write a formula such as '{amount} - ({axis} - 1)'"
-    slope = "3" if unit == "count" else "1.2 MiB"
     return f"write a law 'O(1)', a slope '{slope}/{singular(axis)}' or a limit '<= {amount}'"

@@ -49,7 +49,7 @@ class Budget(OfResource):
             the resource; None bounds growth only.
         per_iteration: The tolerated sustained growth per iteration, in the unit of the resource.
         over: The number of iterations for which `level` must hold, if the measured growth continues; None: no check.
-        unclosed: What to do if only the cyclic garbage collector releases the resource; ``warn`` never fails the test.
+        unclosed: What to do if only the garbage collector releases the resource; ``warn`` never fails the test.
         explicit: Whether a mark, an argument or an option names this resource; else it is judged by default.
         peak: The allowed peak above the start level while the test runs once, in the unit of the resource; None: any.
     """
@@ -150,7 +150,7 @@ def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests the closest known word, or an empty string."""
-    # Imported here because only an invalid mark needs it, and ordinary runs must stay fast.
+    # Imported here, to keep runs without an invalid mark fast.
     from difflib import get_close_matches
 
     close = get_close_matches(word, list(known), 1) if word else []

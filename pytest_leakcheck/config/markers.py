@@ -21,7 +21,6 @@ CEILING: Final = "leakcheck_ceiling"
 _BUDGET_SUFFIX: Final = "_budget"
 # A mark that is less similar than this to one of the plugin is taken for the project's own.
 _MIN_SIMILARITY: Final = 0.75
-_EXAMPLE_LEVELS: Final = {"count": "0", "bytes": '"1 MiB"'}
 # Iterations of warm-up of a test that is screened.
 _SCREEN_WARMUP: Final = 2
 _LEAKCHECK_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time", "isolate", "resources")
@@ -45,8 +44,9 @@ def is_budget(mark: str) -> bool:
 
 def valid_form(mark: str) -> str:
     """Return the signature of a budget mark, with an example level."""
-    example = _EXAMPLE_LEVELS[RESOURCES[mark.removesuffix(_BUDGET_SUFFIX)].unit]
-    peak = f"peak={example}, " if RESOURCES[mark.removesuffix(_BUDGET_SUFFIX)].peak else ""
+    resource = RESOURCES[mark.removesuffix(_BUDGET_SUFFIX)]
+    example = "0" if resource.unit == "count" else '"1 MiB"'
+    peak = f"peak={example}, " if resource.peak else ""
     return f"{mark}({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason='')"
 
 
@@ -63,30 +63,23 @@ def _opts_out(mark: Mark) -> bool:
 def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
     """Return the plan of one test, or None if no mark requires one; raise `InputError` if a mark is invalid.
 
-    A ``leakcheck(False)`` that is not the closest mark changes nothing.
-
-    Args:
-        marks: The marks of the test, closest first; if several have the same name, the first is used.
-        settings: Used where no mark sets a value. A value given on the command line overrides the mark.
-        loops: Whether the test uses the fixture ``leakcheck`` and may judge its own loops. If ``leakcheck_ceiling`` is
-            the plugin's only mark on such a test, the test is not repeated.
+    The marks come closest first; if several have the same name, the first is used. A value given on the command line
+    overrides the mark. A ``leakcheck(False)`` that is not the closest mark changes nothing. If a test uses the fixture
+    ``leakcheck`` (`loops`), which may judge its own loops, ``leakcheck_ceiling`` alone does not repeat it.
     """
-    budgets: dict[str, Budget] = {}
-    leakcheck: Mark | None = None
     marks = tuple(marks)
-    opted_out = is_opted_out(marks)
-    for mark in marks:
-        if is_budget(mark.name) and mark.name not in budgets:
-            budgets[mark.name] = _parse_budget_mark(mark)
-        elif mark.name == "leakcheck" and leakcheck is None:
-            leakcheck = mark
+    closest = {mark.name: mark for mark in reversed(marks)}
+    budgets = tuple(_parse_budget_mark(mark) for name, mark in closest.items() if is_budget(name))
+    leakcheck = closest.get("leakcheck")
     if leakcheck is not None and _opts_out(leakcheck):
-        _check_opt_out(leakcheck)
+        with invalid_mark(leakcheck, 'leakcheck(False, reason="...")'):
+            if not leakcheck.kwargs.keys() <= {"reason"} or not isinstance(leakcheck.kwargs.get("reason", ""), str):
+                raise InputError("has only a reason")
         leakcheck = None
-    if opted_out:
+    if is_opted_out(marks):
         return None
     ceiling = ceiling_of(marks, settings)
-    alone = not loops and any(mark.name == CEILING for mark in marks)
+    alone = not loops and CEILING in closest
     if leakcheck is None and not budgets and not alone:
         return None
     effort = effort_of(settings)
@@ -94,7 +87,7 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
     if leakcheck is not None:
         effort, named = _parse_leakcheck_mark(leakcheck, settings)
         growth = tuple(map(Budget, named)) or growth_budgets(settings.resources, settings.unclosed)
-    return plan_test(test, tuple(budgets.values()), effort, growth, ceiling)
+    return plan_test(test, budgets, effort, growth, ceiling)
 
 
 def plan_unmarked(test: str, settings: Settings) -> Plan:
@@ -103,19 +96,11 @@ def plan_unmarked(test: str, settings: Settings) -> Plan:
     A few iterations decide whether any counter rises, after a shorter warm-up than usual, unless the user has set a
     number of iterations, a warm-up or a ceiling.
     """
-    effort = effort_of(settings)
-    plan = plan_test(
-        test, (), effort, growth_budgets(settings.resources, settings.unclosed), read_option(settings.ceiling)
-    )
+    growth = growth_budgets(settings.resources, settings.unclosed)
+    plan = plan_test(test, (), effort_of(settings), growth, read_option(settings.ceiling))
     if settings.iterations or settings.warmup != WARMUP or plan.ceiling.sizes:
         return plan
     return replace(plan, effort=replace(plan.effort, warmup=_SCREEN_WARMUP), screen=True)
-
-
-def _check_opt_out(mark: Mark) -> None:
-    reason = mark.kwargs.get("reason", "")
-    if set(mark.kwargs) - {"reason"} or not isinstance(reason, str):
-        raise InputError(f'{spelled(mark)}: has only a reason. Valid: leakcheck(False, reason="...")')
 
 
 def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:

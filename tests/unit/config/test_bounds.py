@@ -154,8 +154,8 @@ FORMULA = "valid example: 'max(64, shards)'"
         (
             "<= 9223372036854775808",
             "count",
-            "'<= 9223372036854775808' has an invalid number (9223372036854775808 is too large: "
-            f"at most 2**63 - 1); {FORMULA}",
+            "'<= 9223372036854775808' has an invalid number: 9223372036854775808 is too large: "
+            f"at most 2**63 - 1; {FORMULA}",
         ),
     ],
 )
