@@ -22,6 +22,7 @@ ADAPTIVE: Final = 562
 LONGEST: Final = 5000
 # The share of a test's timeout that its iterations may use; the rest is for the last run.
 TIMEOUT_SHARE: Final = 0.7
+NO_LIMITS: Final = Ceiling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +93,15 @@ class Effort:
 class Plan:
     """The plan of one test, with the budgets in the order of judgement.
 
-    `process` describes the separate process that runs the test, for the report; empty if there is none. `screen`: a few
-    iterations suffice for an ``ok`` if no counter rises in them (`judge.screening`).
+    `process` describes the separate process that runs the test, for the report. `screen`: a few iterations suffice for
+    an ``ok`` if no counter rises in them (`judge.screening`).
     """
 
     test: str
     budgets: tuple[Budget, ...]
     effort: Effort = Effort()
     process: Mapping[str, str] = field(default_factory=dict)
-    ceiling: Ceiling = field(default_factory=Ceiling)
+    ceiling: Ceiling = NO_LIMITS
     screen: bool = False
 
 
@@ -109,22 +110,20 @@ def plan_test(
     budgets: tuple[Budget, ...],
     effort: Effort,
     growth: tuple[Budget, ...] = (),
-    ceiling: Ceiling | None = None,
+    ceiling: Ceiling = NO_LIMITS,
 ) -> Plan:
     """Make the plan of a test from its explicit budgets, at most one per resource, and the defaults.
 
-    The budgets are in the order of judgement, because the first red verdict ends the repetition. `growth` has budgets
-    for resources that `budgets` does not name. A test with limits runs in a separate process, and what they limit is
-    judged.
+    `growth` has budgets for resources that `budgets` does not name. A test with limits runs in a separate process, and
+    what they limit is judged.
     """
     by_resource = {budget.resource: budget for budget in (*growth, *budgets)}
-    if ceiling is not None and ceiling.sizes:
-        effort = replace(effort, isolate=True)
-        for name in ceiling.sizes:
-            if name not in by_resource or not by_resource[name].judges_all_growth:
-                by_resource[name] = Budget(name)
-    # Child processes come first. Their descriptors and threads count as those of the test, so a retained child process
-    # would otherwise be reported as a leak of descriptors.
+    effort = replace(effort, isolate=effort.isolate or bool(ceiling.sizes))
+    for name in ceiling.sizes:
+        if name not in by_resource or not by_resource[name].judges_all_growth:
+            by_resource[name] = Budget(name)
+    # The first red verdict ends the repetition. Child processes come first, because their descriptors and threads count
+    # as those of the test: a retained child process would otherwise be reported as a leak of descriptors.
     order = (CHILDREN, *RESOURCES)
     judged = tuple(by_resource.pop(name) for name in order if name in by_resource)
-    return Plan(test, judged, effort, ceiling=ceiling or Ceiling())
+    return Plan(test, judged, effort, ceiling=ceiling)

@@ -24,8 +24,7 @@ _SECONDS: Final[Mapping[str, float]] = {"s": 1.0, "min": 60.0, "h": 3600.0}
 class Sample:
     """The tests whose hash, modulo `parts`, is one of `taken` successive numbers from `turn * taken` on.
 
-    The hash is that of the node id, so a test is in the same sample whatever else is selected, in any order, and in any
-    worker. Any ``parts / taken`` successive turns cover all tests; if `taken` divides `parts`, each test once.
+    A test is in the same sample whatever else is selected. Any ``parts / taken`` successive turns cover all tests.
     """
 
     taken: int
@@ -90,10 +89,10 @@ class TimePlan:
         self._urgent = {test for test in self.chosen if is_urgent[test]}
 
     def allows(self, test: str, spent: float) -> bool:
-        """Return whether to begin a chosen test; ask in the order in which they run.
+        """Return whether to begin a chosen test, after the seconds that this worker has spent; ask in their order.
 
-        A test that is not urgent must leave time for the urgent ones that follow, even if both take twice as long as in
-        earlier sessions. `spent` is the seconds that this worker has spent so far.
+        A test that is not urgent must leave time for the urgent ones that follow, even if all take twice as long as
+        before.
         """
         if test in self._urgent:
             self._urgent.discard(test)

@@ -19,7 +19,6 @@ _WITHIN_FUNCTION: Final = re.compile(r" (?:closure cell|default argument|local) 
 
 # How many hex digits an identifier begins with.
 _ID_DIGITS: Final = 6
-
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
 # Each reason for an unresolved part that more time may resolve contains one of these.
 _OUT_OF_TIME: Final = ("ran out of time", "no time was left", "the time that was left")
@@ -83,23 +82,25 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
 
     The digits are a hash of the resource and of the first known of these: the project's line that creates the resource
-    (`own_line`: its file, function, called function and text); the owner (many tests reach one leak of an installed
-    package, each by a line of its own); the innermost line of an installed package; the test.
-
-    The number of the line, the folder of the file and the outcome are not part of it. So the identifier is the same on
-    another machine and after lines are added above, and all tests that fail for one cause share it.
+    (`own_line`); the owner; the innermost line of an installed package; the test. The number of the line, its folder
+    and the outcome are not part of it, so that it stays the same elsewhere and after lines are added above.
     """
-    where, owner = (culprit.where, culprit.owner) if culprit is not None else (None, None)
-    site = own_line(culprit)
-    if culprit is not None and site is not None:
-        source = culprit.source if site == culprit.site else ""
-        return _identify(resource, (_frame_key(site), source), _module_of(site.file), site.call or site.function)
-    if owner is not None:
-        words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", owner.name))
-        return _identify(resource, (owner.name,), *words[:1], *words[1:][-1:])
-    if where is not None and (inner := _find_inner(where.path)) is not None:
-        return _identify(resource, (_frame_key(inner),), _module_of(inner.file), inner.call or inner.function)
+    if culprit is None:
+        return _identify(resource, (test,))
+    if (site := own_line(culprit)) is not None:
+        return _identify_line(resource, site, culprit.source if site == culprit.site else "")
+    if culprit.owner is not None:
+        words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", culprit.owner.name))
+        return _identify(resource, (culprit.owner.name,), *words[:1], *words[1:][-1:])
+    if culprit.where is not None and (inner := _find_inner(culprit.where.path)) is not None:
+        return _identify_line(resource, inner)
     return _identify(resource, (test,))
+
+
+def _identify_line(resource: str, site: Site, *source: str) -> str:
+    module = _module_of(site.file)
+    parts = (f"{module}:{site.function}:{site.call}", *source)
+    return _identify(resource, parts, module, site.call or site.function)
 
 
 def short_id(finding: str) -> str:
@@ -179,10 +180,6 @@ def is_of_tests(file: str) -> bool:
 def _module_of(file: str) -> str:
     path = PurePath(file)
     return path.parent.name if path.stem == "__init__" else path.stem
-
-
-def _frame_key(site: Site) -> str:
-    return f"{_module_of(site.file)}:{site.function}:{site.call}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +291,6 @@ class Site:
 
 
 def touches(path: Sequence[Site], packages: Sequence[str]) -> bool:
-    """Return whether the file path of any frame contains a folder or module with the name of one of the packages."""
+    """Return whether any frame is in a folder or module with the name of one of the packages."""
     wanted = set(packages)
     return any(not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem)) for site in path)

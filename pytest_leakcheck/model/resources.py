@@ -10,11 +10,11 @@ from typing import Final, Literal, TypeAlias
 from pytest_leakcheck.model.resource_table import ROWS
 from pytest_leakcheck.model.units import Unit
 
-# How a reading was obtained: measured by an instrument, summed up from the requests of the program, taken from a model
-# of a device, or predicted for work that was not done.
+# Measured by an instrument, summed up from the requests of the program, taken from a model of a device, or predicted
+# for work that was not done.
 Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
-# Kinds of handles, which are units that can be identified one by one. Entries of a watched folder are segments or
-# files; the others are attributes of `live_handles.Identities`.
+# Units that can be identified one by one. Entries of a watched folder are segments or files; the others are attributes
+# of `live_handles.Identities`.
 Handles: TypeAlias = Literal["", "fds", "threads", "children", "tasks", "segments", "files", "mappings"]
 # What one unit of the resource is; the search for the object that retains it depends on this.
 MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "anything"]

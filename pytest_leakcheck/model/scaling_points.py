@@ -71,8 +71,7 @@ class Point:
     def peak(self, resource: str, figure: Figure) -> int:
         """Return the peak above the start: of the highest rank for ``per_rank``, else the sum over all ranks.
 
-        The sum of resident memory includes the child processes. It is an upper bound: the ranks' peaks may not
-        coincide.
+        The sum of resident memory includes the child processes. The ranks' peaks may not coincide.
         """
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
@@ -130,9 +129,8 @@ class Scaled:
     def most_informative_point(self, quick: float) -> Point:
         """Return the point at which to analyze the composition of memory, of those that took at most `quick` seconds.
 
-        This is the first point whose peak is at least twice that at the smallest size, so that at least half of it
-        comes from the size. Larger sizes are not used, because the analysis makes a run about four times as long. If no
-        point qualifies, it is the last one considered, or the smallest size.
+        At least half of its peak comes from the size, if that of any does. Larger sizes are not used, because the
+        analysis makes a run about four times as long.
         """
         found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
